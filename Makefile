@@ -1,0 +1,38 @@
+# Every target runs one Fabric task of repro/fabfile.py, once the environments it needs are there.
+# Settings are given as MAKE VARIABLES: make bench MODEL=gpt REPEATS=3
+PYTHON ?= python3
+RUN_TASK = .venv/bin/python -m repro
+
+.DEFAULT_GOAL := help
+.PHONY: help setup cases bench parse test lint lock clean
+MAKEFLAGS += --no-builtin-rules
+export
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/ready: uv.lock docker/tools.lock
+	@$(PYTHON) repro/bootstrap.py controller
+
+.venv-trainer/ready: docker/trainer.lock docker/tools.lock
+	@$(PYTHON) repro/bootstrap.py trainer
+
+setup: .venv/ready .venv-trainer/ready  ## set up what the other targets need (they do it themselves)
+
+cases: .venv/ready  ## the catalogue of published cases      [MODEL= CASES=]
+	@$(RUN_TASK) cases
+
+bench: .venv/ready .venv-trainer/ready  ## run cases and report on them          [MODEL= CASES= SCALE= REPEATS= RUN=]
+	@$(RUN_TASK) bench
+
+parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
+	@$(RUN_TASK) parse
+
+test: .venv/ready .venv-trainer/ready  ## lint and tests
+	@$(RUN_TASK) test
+
+lock: .venv/ready  ## write the lock files anew from their inputs
+	@$(RUN_TASK) lock
+
+clean:  ## remove the environments and caches; runs are kept
+	rm -rf .venv .venv-trainer .tools .cache .setup.lock

@@ -1,0 +1,208 @@
+"""Set-up: the two locked environments, built from nothing but a Python 3 and a package index.
+
+`make` runs it when `.venv/ready` or `.venv-trainer/ready` is missing or older than its lock. It uses the
+standard library only and runs under any Python from 3.8 on. Every package is installed by hash, and each
+step can be interrupted: what is there already is kept, and the marker is written last.
+"""
+
+import argparse
+import fcntl
+import glob
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / ".tools"
+CONTROLLER, TRAINER = ROOT / ".venv", ROOT / ".venv-trainer"
+INPUTS = {
+    CONTROLLER: [ROOT / "uv.lock", ROOT / "docker" / "tools.lock"],
+    TRAINER: [ROOT / "docker" / "trainer.lock", ROOT / "docker" / "tools.lock"],
+}
+TRAINER_PYTHONS = ("3.10", "3.9")
+NEEDED_MIB = {CONTROLLER: 700, TRAINER: 4000}
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; the message says what is missing and what to do."""
+
+
+def say(text):
+    """Print a progress line at once, on standard error."""
+    print(f"set-up: {text}", file=sys.stderr, flush=True)
+
+
+def run(command, what, **options):
+    """Run a command that may take long; its own progress goes to the terminal."""
+    started = time.monotonic()
+    if subprocess.run([str(part) for part in command], **options).returncode:
+        raise SetupError(f"{what} failed; its output above says why. Run the same command again to go on.")
+    say(f"{what}: {time.monotonic() - started:.1f} s")
+
+
+def answer(command):
+    """What a short command prints, or None if it cannot run or fails."""
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def find_uv():
+    """The pinned uv: installed by hash into `.tools/` unless it is there already."""
+    pinned = (ROOT / "docker" / "tools.lock").read_text().split("==", 1)[1].split()[0]
+    ours = TOOLS / "bin" / "uv"
+    for candidate in (str(ours), shutil.which("uv")):
+        if candidate and (answer([candidate, "--version"]) or "").split()[1:2] == [pinned]:
+            return candidate
+    say(f"installing uv {pinned}")
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", TOOLS], capture_output=True, text=True)
+    if made.returncode:
+        raise SetupError(
+            f"{sys.executable} cannot make a virtual environment. On Debian or Ubuntu: "
+            "`apt-get install python3-venv`; or put uv "
+            f"{pinned} on PATH.\n{made.stdout.strip()}"
+        )
+    run([TOOLS / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+         "--require-hashes", "-r", ROOT / "docker" / "tools.lock"], f"uv {pinned}")
+    return str(ours)
+
+
+def index_environment():
+    """The environment for uv: it does not read pip's settings, so an index set for pip is passed on."""
+    environment = dict(os.environ, UV_LINK_MODE=os.environ.get("UV_LINK_MODE", "hardlink"))
+    environment.pop("VIRTUAL_ENV", None)
+    index = answer([sys.executable, "-m", "pip", "config", "get", "global.index-url"])
+    if index and "UV_DEFAULT_INDEX" not in environment:
+        environment["UV_DEFAULT_INDEX"] = index
+    return environment
+
+
+def trainer_python_candidates(uv):
+    """Yield (where, command or path) for every place in which a Python 3.10 or 3.9 may be."""
+    given = os.environ.get("TRAINER_PYTHON")
+    if given:
+        yield "TRAINER_PYTHON", given
+        return
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for version in TRAINER_PYTHONS:
+        for folder in os.environ.get("PATH", "").split(os.pathsep):
+            yield "PATH", os.path.join(folder, f"python{version}")
+        for path in sorted(glob.glob(str(pyenv / "versions" / f"{version}.*" / "bin" / "python"))):
+            yield "pyenv", path
+    for version in TRAINER_PYTHONS:
+        found = answer([uv, "python", "find", "--no-project", "--managed-python", "--no-python-downloads", version])
+        if found:
+            yield "uv", found
+
+
+def usable(path):
+    """Whether this interpreter runs, is a 64-bit CPython 3.10 or 3.9, and is on Linux x86-64."""
+    told = answer([path, "-c", "import platform, sys; print(sys.implementation.name, "
+                               "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())"])
+    return told is not None and told.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
+
+
+def find_trainer_python(uv):
+    """A Python for the trainers; uv downloads one if the machine has none."""
+    for where, path in trainer_python_candidates(uv):
+        if (os.path.exists(path) or where == "TRAINER_PYTHON") and usable(path):
+            say(f"Python for the trainers: {path} (found through {where})")
+            return path
+        if where == "TRAINER_PYTHON":
+            raise SetupError(f"TRAINER_PYTHON={path} is not a CPython 3.10 or 3.9 for Linux x86-64 that runs.")
+    say("no Python 3.10 or 3.9 found; asking uv to download one")
+    if subprocess.run([uv, "python", "install", TRAINER_PYTHONS[0]]).returncode == 0:
+        found = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])
+        if found and usable(found):
+            return found
+    raise SetupError(
+        "the trainers need CPython 3.10 or 3.9 on Linux x86-64, and none was found on PATH, under pyenv, or "
+        "through uv. Install one (`pyenv install 3.10`, `apt-get install python3.10`, or Debian 11's python3), "
+        "or name one: `make setup TRAINER_PYTHON=/path/to/python3.10`."
+    )
+
+
+def controller_requirements(uv, folder):
+    """The controller's locked requirements, in the format that works with any index or mirror."""
+    target = folder / "controller.txt"
+    run([uv, "export", "--quiet", "--frozen", "--no-emit-project", "--all-groups", "--output-file", target],
+        "reading uv.lock", cwd=ROOT, stdout=subprocess.DEVNULL)
+    return target
+
+
+def fingerprint(environment):
+    """SHA-256 over the inputs of an environment, so that a touched but unchanged lock costs nothing."""
+    digest = hashlib.sha256()
+    for path in INPUTS[environment]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_ready(environment):
+    """Whether the environment was completed from the present locks and its interpreter still runs."""
+    marker = environment / "ready"
+    return (marker.exists() and marker.read_text().strip() == fingerprint(environment)
+            and answer([environment / "bin" / "python", "-c", "pass"]) is not None)
+
+
+def check_space(environment):
+    """Refuse to start a download that cannot fit."""
+    free = shutil.disk_usage(ROOT).free // 2**20
+    if free < NEEDED_MIB[environment]:
+        raise SetupError(f"{ROOT} has {free} MiB free, and {environment.name} needs {NEEDED_MIB[environment]} MiB.")
+
+
+def build(environment):
+    """Build one environment, or complete what an interrupted set-up left of it."""
+    check_space(environment)
+    uv = find_uv()
+    settings = index_environment()
+    python = environment / "bin" / "python"
+    if answer([python, "-c", "pass"]) is None:
+        wanted = find_trainer_python(uv) if environment == TRAINER else ">=3.11"
+        run([uv, "venv", "--quiet", "--clear", "--no-project", "--python", wanted, environment],
+            f"{environment.name} with Python {wanted}", env=settings)
+    size = "about 0.9 GB to download" if environment == TRAINER else "about 60 MB to download"
+    say(f"installing {environment.name} by hash ({size} unless cached)")
+    with tempfile.TemporaryDirectory() as scratch:
+        lock = (ROOT / "docker" / "trainer.lock" if environment == TRAINER
+                else controller_requirements(uv, Path(scratch)))
+        run([uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", python, lock],
+            f"{environment.name}", env=settings, cwd=ROOT)
+    (environment / "ready").write_text(fingerprint(environment) + "\n")
+
+
+def ready(environment):
+    """Make one environment ready; two set-ups at once take turns."""
+    TOOLS.mkdir(exist_ok=True)
+    with open(ROOT / ".setup.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_ready(environment):
+            (environment / "ready").touch()
+        else:
+            build(environment)
+
+
+def main():
+    """Command line: `bootstrap.py controller trainer`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = {"controller": CONTROLLER, "trainer": TRAINER}
+    parser.add_argument("environment", nargs="+", choices=sorted(names))
+    try:
+        for name in parser.parse_args().environment:
+            ready(names[name])
+    except SetupError as error:
+        sys.exit(f"set-up: {error}")
+    except KeyboardInterrupt:
+        sys.exit("set-up: interrupted; run the same command again to go on where it stopped.")
+
+
+if __name__ == "__main__":
+    main()
