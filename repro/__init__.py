@@ -1,0 +1,1 @@
+"""Reproduce OneFlow's published training benchmarks and say which figures hold."""

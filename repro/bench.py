@@ -1,0 +1,137 @@
+"""One run from plan to report: starts what is missing, records each attempt as it ends, and goes on after a failure."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.cases import Rule
+from repro.failures import Failure
+from repro.launch import Attempt, Limits
+from repro.logs import LogError, parse
+from repro.plan import PARITY_ITERATIONS, Plan, Unit
+from repro.record import Run, disk_error
+from repro.statistics import latency_ms, throughput
+
+MIN_FREE_MIB = 200
+LOSSES_KEPT = 2 * PARITY_ITERATIONS
+
+
+@dataclass
+class Bench:
+    """Runs the units of a plan into a run folder.
+
+    `options` are the keyword arguments that every `Attempt` gets beside its configuration and folder, such as
+    the rendezvous port or another trainer command.
+    """
+
+    run: Run
+    plan: Plan
+    progress: object
+    limits: Limits
+    options: dict
+
+    def run_all(self) -> list[dict]:
+        """Run every unit and repeat that has not succeeded yet; return all attempts of the run."""
+        todo = remaining(self.plan, self.run.attempts())
+        self.progress.begin(self.plan, todo)
+        for unit, repeat in todo:
+            check_free_space(self.run.folder)
+            attempt = self.run_one(unit, repeat)
+            self.progress.ended(unit, repeat, attempt)
+        return self.run.attempts()
+
+    def run_one(self, unit: Unit, repeat: int) -> dict:
+        """Run one repeat of a unit and record how it ended, also when a person stops it."""
+        started, stamp = time.monotonic(), time.time()
+        folder = self.run.attempt_folder(unit.name, repeat)
+        self.progress.started(unit, repeat)
+        record = {"unit": unit.name, "repeat": repeat, "started": stamp,
+                  "folder": str(folder.relative_to(self.run.folder))}  # fmt: skip
+        watch = _Watch(stamp, lambda event: self.progress.event(unit, event))
+        attempt = Attempt(unit.config, folder.resolve(), self.limits, **self.options)
+        try:
+            outcome = attempt.run(watch)
+        except OSError as error:
+            raise disk_error(error, folder) from error
+        except KeyboardInterrupt:
+            self.run.add_attempt({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
+            raise
+        failure, measured = outcome.failure, {}
+        if failure is None:
+            try:
+                measured = measure(unit, folder)
+            except LogError as error:
+                failure = Failure("the log cannot be read by its rule: {error}", {"error": str(error)})
+        record |= {
+            "status": "failed" if failure else "ok",
+            **measured,
+            **watch.seen(),
+            "failure": failure.as_json() if failure else None,
+            "log_tail": outcome.log_tail,
+            "trainer_s": outcome.trainer_s,
+            "wall_s": time.monotonic() - started,
+        }
+        self.run.add_attempt(record)
+        return record
+
+
+class _Watch:
+    """Keeps what the report needs of rank 0's metrics, and passes each event on."""
+
+    def __init__(self, started: float, forward):
+        self._started, self._forward = started, forward
+        self._start: dict = {}
+        self._losses: list[float] = []
+        self._first: float | None = None
+        self._memory: list[float] = []
+
+    def __call__(self, event: dict) -> None:
+        if event["event"] == "start":
+            self._start = event
+        elif event["event"] == "iteration":
+            self._first = self._first or event["time"]
+            self._memory.append(event.get("memory_mib") or 0)
+            if len(self._losses) < LOSSES_KEPT:
+                self._losses.append(event["loss"])
+        self._forward(event)
+
+    def seen(self) -> dict:
+        """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row."""
+        return {
+            "losses": self._losses,
+            "memory_peak_mib": max(self._memory, default=None),
+            "first_row_s": self._first and self._first - self._started,
+            "versions": self._start.get("versions"),
+            "parameters": self._start.get("parameters"),
+        }
+
+
+def measure(unit: Unit, folder: Path) -> dict:
+    """Read rank 0's log by the rule of the unit's report, as the published logs are read.
+
+    Returns throughput in samples/s, latency in ms an iteration, and memory in MiB if the log states it.
+    """
+    log = parse(folder / "logs" / "local_rank_0" / "stdout")
+    rule = Rule(**unit.rule)
+    return {
+        "generation": log.generation,
+        "throughput": throughput(log, rule, unit.global_batch),
+        "latency_ms": latency_ms(log, rule, unit.global_batch),
+        "memory_mib": log.memory_mib,
+    }
+
+
+def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
+    """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike."""
+    done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
+    return [(unit, repeat) for repeat in range(1, plan.repeats + 1) for unit in plan.units
+            if (unit.name, repeat) not in done]  # fmt: skip
+
+
+def check_free_space(folder: Path) -> None:
+    """Stop before a full disk costs a run."""
+    free = shutil.disk_usage(folder).free // 2**20
+    if free < MIN_FREE_MIB:
+        raise disk_error(OSError(28, "No space left on device"), folder)
+

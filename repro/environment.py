@@ -1,0 +1,90 @@
+"""What a run ran on: host, processor, memory, GPUs, code and locks, read from the machine, never assumed."""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
+GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
+
+
+def capture() -> dict:
+    """Everything about this machine and checkout that a reader needs to judge a figure."""
+    return {
+        "host": platform.node(),
+        "system": _system(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "cpu_affinity": len(os.sched_getaffinity(0)),
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "gpus": gpus(),
+        "controller_python": platform.python_version(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changed_files": _changed_files(),
+        "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
+    }
+
+
+def gpus() -> list[dict]:
+    """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    told = _output(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
+    return [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]
+
+
+def gpu_count() -> int:
+    """How many GPUs a run here may use: those that nvidia-smi lists, less those CUDA_VISIBLE_DEVICES hides."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = len(gpus())
+    if visible is None:
+        return count
+    return min(count, len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")]))
+
+
+def sha256(path: Path) -> str | None:
+    """The SHA-256 of a file in hexadecimal, None if it is not there."""
+    if not path.exists():
+        return None
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    return _output(["git", "-C", str(ROOT), *arguments])
+
+
+def _changed_files() -> int | None:
+    told = _git("status", "--porcelain", "--untracked-files=no")
+    return None if told is None else len(told.splitlines())
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,218 @@
+"""The tasks behind `make`: they read their settings and call the package, nothing else.
+
+Settings come from the environment, where `make NAME=value` puts them; no shell ever sees them. The tasks are
+Fabric tasks, which are Invoke's; Fabric with its SSH stack is imported only where a cluster is spoken to.
+"""
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+from invoke import Exit, task
+
+SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
+            "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+
+def setting(name: str, default=None):
+    """A setting's value, or the default where it is unset or empty."""
+    return os.environ.get(name) or default
+
+
+def whole_number(name: str, default=None) -> int | None:
+    """A setting that must be a whole number from 1 on."""
+    value = setting(name)
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise Exit(f"{name}={value}: it is a whole number from 1 on", BAD_INPUT)
+    return int(value)
+
+
+def check_settings() -> None:
+    """Refuse a misspelt setting: make itself would pass over it in silence."""
+    import difflib
+
+    given = [word.split("=", 1)[0] for word in _make_variables()]
+    for name in given:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise Exit(f"{name}: no such setting{meant} Settings: {', '.join(sorted(SETTINGS))}", BAD_INPUT)
+
+
+def _make_variables() -> list[str]:
+    flags = os.environ.get("MAKEFLAGS", "").replace("$$", "$")
+    head, found, variables = flags.partition("-- ")
+    return [word for word in shlex.split(variables.replace("\\ ", "\\ ")) if "=" in word] if found else []
+
+
+@task
+def cases(c):
+    """Print the catalogue of published cases [MODEL= CASES=]."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from repro.cases import cases_table, load_catalogue
+
+    check_settings()
+    with bad_input():
+        chosen = load_catalogue().select(_model(), setting("CASES"))
+    columns, rows = cases_table(chosen)
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 400)
+    console.print(table)
+    console.print(f"{len(rows)} cases")
+
+
+@task
+def bench(c):
+    """Run cases and report on them [MODEL= CASES= SCALE= REPEATS= RUN=]."""
+    from repro.bench import Bench
+    from repro.launch import Limits
+    from repro.plan import Plan
+    from repro.progress import progress_display
+    from repro.record import RUNS, Run
+    from repro.report import render
+
+    check_settings()
+    runs = Path(setting("RUNS", RUNS))
+    port, repeats = whole_number("PORT"), whole_number("REPEATS")
+    with bad_input():
+        _check_local(port)
+        run = Run.open(setting("RUN"), runs) if setting("RUN") else _new_run(runs, repeats)
+        plan = Plan.from_json(run.description()["plan"])
+    silence = whole_number("SILENCE", 120 if plan.scale == "smoke" else 900)
+    options = {"port": port}
+    if setting("TRAINER_COMMAND"):
+        options["trainer"] = tuple(shlex.split(setting("TRAINER_COMMAND")))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    progress = progress_display()
+    interrupted = False
+    with bad_input(FAILED):
+        try:
+            Bench(run, plan, progress, Limits(silence_s=silence), options).run_all()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            progress.close()
+        rendered = render(run)
+    for path in (*rendered.reports, rendered.results):
+        print(path)
+    if interrupted:
+        raise Exit(f"interrupted; go on with: make bench RUN={run.id}", INTERRUPTED)
+    problems = _problems(run, plan)
+    if problems:
+        raise Exit(f"{problems}; the reports say why. Try the failed ones again with: make bench RUN={run.id}", FAILED)
+
+
+def _new_run(runs: Path, repeats: int | None):
+    from repro.cases import load_catalogue
+    from repro.environment import capture, gpu_count
+    from repro.plan import make_plan
+    from repro.record import Run
+
+    chosen = load_catalogue().select(_model(), setting("CASES"))
+    plan = make_plan(chosen, gpu_count(), setting("SCALE"), repeats)
+    command = shlex.join(["make", "bench", *_make_variables()])
+    description = {"created": time.time(), "command": command, "environment": capture(), "plan": plan.as_json()}
+    return Run.create(f"{_model() or 'all'}-{plan.scale}", description, runs)
+
+
+def _model() -> str | None:
+    model = setting("MODEL")
+    return None if model == "all" else model
+
+
+def _check_local(port: int | None) -> None:
+    from repro.launch import port_is_free
+    from repro.plan import PlanError
+
+    if setting("CLUSTER"):
+        folder = Path("ansible/inventories")
+        known = sorted(path.name for path in folder.glob("*") if path.is_dir())
+        raise PlanError(
+            f"CLUSTER={setting('CLUSTER')}: no such inventory in {folder}/ (there are: {', '.join(known) or 'none'}). "
+            "Without CLUSTER the run is on this machine."
+        )
+    if port is not None and (port > 65535 or not port_is_free(port)):
+        raise PlanError(f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one")
+
+
+def _problems(run, plan) -> str:
+    from repro.results import parities, summarise
+
+    attempts = run.attempts()
+    bad = [result.unit.name for result in summarise(plan, attempts) if not result.complete]
+    apart = [p.unit.name for p in parities(plan, attempts) if not p.holds and p.unit.name not in bad]
+    said = [f"{len(bad)} configurations failed ({', '.join(bad)})"] if bad else []
+    said += [f"{len(apart)} layouts do not print the losses of their reference ({', '.join(apart)})"] if apart else []
+    return "; ".join(said)
+
+
+class bad_input:  # noqa: N801
+    """Turns what is wrong with the input or the disk into a message and an exit status."""
+
+    def __init__(self, status: int = BAD_INPUT):
+        self._status = status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        from repro.cases import CaseError
+        from repro.logs import LogError
+        from repro.plan import PlanError
+        from repro.record import RecordError
+
+        if isinstance(error, CaseError | PlanError | RecordError | LogError):
+            raise Exit(str(error), self._status) from error
+
+
+@task
+def parse(c):
+    """Print one JSON object for a log of any generation, LOG=FILE."""
+    from repro.logs import summary
+
+    check_settings()
+    if not setting("LOG"):
+        raise Exit("LOG=FILE: name the log to read", BAD_INPUT)
+    with bad_input(FAILED):
+        print(json.dumps(summary(setting("LOG")), ensure_ascii=False, indent=1))
+
+
+@task
+def test(c):
+    """Lint and tests."""
+    check_settings()
+    for command in ("ruff check .", "pytest"):
+        c.run(f"{sys.executable} -m {command}", pty=sys.stdout.isatty())
+
+
+@task
+def messages(c):
+    """Bring the message catalogues up to date with the code and the templates."""
+    pot = Path(".cache/repro.pot")
+    pot.parent.mkdir(exist_ok=True)
+    babel = f"{shlex.quote(sys.executable)} -m babel.messages.frontend --quiet"
+    c.run(f"{babel} extract -F repro/locale/babel.cfg -k Failure -k N_ --no-location --sort-output -o {pot} repro")
+    c.run(f"{babel} update -i {pot} -d repro/locale -D repro --omit-header --no-fuzzy-matching -w 110")
+
+
+@task
+def lock(c):
+    """Write the lock files anew from their inputs; nothing else changes a version."""
+    from repro.bootstrap import find_uv
+
+    uv = shlex.quote(find_uv())
+    c.run(f"{uv} lock --upgrade")
+    for name in ("trainer", "tools"):
+        c.run(f"{uv} pip compile --upgrade --no-header --universal --python-version 3.9 --generate-hashes "
+              f"docker/{name}.in -o docker/{name}.lock")  # fmt: skip

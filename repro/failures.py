@@ -1,0 +1,50 @@
+"""Why a run failed, in words that can be translated, and what known lines in a log mean."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repro.locales import N_
+
+KNOWN = [
+    (r"No space left on device|ENOSPC", N_("the disk is full: free some space, then resume the run")),
+    (r"out of memory|OUT_OF_MEMORY|MemoryError|std::bad_alloc", N_("out of memory: choose a smaller case or a larger device")),
+    (r"[Aa]ddress already in use|Failed to listen|bind.*failed", N_("a port was taken by another program: resume the run, or give a free PORT")),
+    (r"no kernel image is available|PTX.*unsupported", N_("this GPU needs another stack: the wheel holds no code for it")),
+    (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A reason: a message that is looked up in the catalogue, and the values that belong in it."""
+
+    message: str
+    values: dict = field(default_factory=dict)
+    hint: str | None = None
+
+    def text(self, translate=lambda message: message) -> str:
+        """The reason as one sentence, with what is known about its cause."""
+        said = translate(self.message).format(**self.values)
+        return f"{said} ({translate(self.hint)})" if self.hint else said
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Failure":
+        """The reason that `as_json` gave, from its keys among others."""
+        return cls(content["message"], content["values"], content.get("hint"))
+
+    def as_json(self) -> dict:
+        """The form in which results keep it."""
+        return {"message": self.message, "values": self.values, "hint": self.hint}
+
+
+def explain_logs(failure: Failure, logs: list[Path], size: int = 200_000) -> Failure:
+    """Add the known meaning of what the logs end with, if there is one."""
+    for path in logs:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            text = file.read().decode("utf-8", "replace")
+        for pattern, hint in KNOWN:
+            if re.search(pattern, text):
+                return Failure(failure.message, failure.values, hint)
+    return failure

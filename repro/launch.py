@@ -1,0 +1,311 @@
+"""Starts one attempt of a case on this machine and watches it until every process of it has ended."""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repro.failures import Failure, explain_logs
+from repro.record import write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
+TRAINER = ROOT / "repro" / "trainers" / "run.py"
+POLL_S = 0.1
+GRACE_S = 5.0
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end."""
+
+    failure: Failure | None
+    trainer_s: float
+    log_tail: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to give up: seconds without a byte from any rank, and seconds in all."""
+
+    silence_s: float = 120.0
+    total_s: float = 3600.0
+
+
+@dataclass
+class Attempt:
+    """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there."""
+
+    config: dict
+    folder: Path
+    limits: Limits
+    port: int | None = None
+    trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
+    metrics: dict[int, "Tail"] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        layout = self.config["layout"]
+        return layout["data"] * layout["tensor"] * layout["pipeline"]
+
+    def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
+        """Start the trainer, hand each metrics event of rank 0 to `on_event`, and wait for the end.
+
+        Whatever happens, also an interrupt, no process of the attempt is left when this returns.
+        """
+        self._prepare()
+        command = self._command()
+        write_json(self.folder / "command.json", command)
+        started = time.monotonic()
+        process = self._start(command)
+        try:
+            failure = self._watch(process, on_event, started)
+        finally:
+            _end_group(process)
+        self._read_metrics(on_event)
+        if failure is None:
+            failure = self._unfinished(process.returncode)
+        tail = self._log_tail(failure) if failure else ""
+        if failure:
+            failure = explain_logs(failure, self.log_files())
+        return Outcome(failure, time.monotonic() - started, tail)
+
+    def log_files(self) -> list[Path]:
+        """Everything the ranks and the launcher printed, rank 0's standard output first."""
+        ranks = [self._rank_folder(rank) / name for rank in range(self.world_size) for name in ("stdout", "stderr")]
+        return [path for path in [*ranks, self.folder / "launcher.log"] if path.exists()]
+
+    def _prepare(self) -> None:
+        for rank in range(self.world_size):
+            self._rank_folder(rank).mkdir(parents=True)
+            self.metrics[rank] = Tail(self.folder / f"metrics-rank{rank}.jsonl")
+        write_json(self.folder / "config.json", {**self.config, "output": str(self.folder)})
+
+    def _rank_folder(self, rank: int) -> Path:
+        return self.folder / "logs" / f"local_rank_{rank}"
+
+    def _command(self) -> list[str]:
+        """The trainer itself for one rank; oneflow.distributed.launch around it for several.
+
+        The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
+        """
+        script = [*self.trainer[1:], "--config", str(self.folder / "config.json")]
+        if self.world_size == 1:
+            return [self.trainer[0], "-u", *script]
+        return [
+            self.trainer[0], str(_launcher(Path(self.trainer[0]))),
+            "--nproc_per_node", str(self.world_size),
+            "--master_port", str(self.port or free_port()),
+            "--redirect_stdout_and_stderr", "--logdir", str(self.folder / "logs"),
+            *script,
+        ]  # fmt: skip
+
+    def _start(self, command: list[str]) -> subprocess.Popen:
+        environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+        for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            environment.pop(name, None)
+        single = self.world_size == 1
+        out = self._rank_folder(0) / "stdout" if single else self.folder / "launcher.log"
+        err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
+        if single:
+            environment["GLOG_log_dir"] = str(self._rank_folder(0))
+        libc = ctypes.CDLL(None)
+        with open(out, "ab") as stdout, open(err, "ab") as stderr:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                start_new_session=True, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+            )  # fmt: skip
+
+    def _watch(self, process: subprocess.Popen, on_event, started: float) -> Failure | None:
+        """Until the process ends: pass events on, and say which rank failed if one does."""
+        poller = select.poll()
+        handle = os.pidfd_open(process.pid)
+        try:
+            poller.register(handle, select.POLLIN)
+            silence = Silence(started)
+            while not poller.poll(POLL_S * 1000):
+                self._read_metrics(on_event)
+                failure = self._dead_rank(process.pid) or silence.check(self._bytes_written(), self.limits)
+                if failure is None and time.monotonic() - started > self.limits.total_s:
+                    failure = Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self.limits.total_s})
+                if failure:
+                    return failure
+        finally:
+            os.close(handle)
+        return None
+
+    def _read_metrics(self, on_event) -> None:
+        for rank, tail in self.metrics.items():
+            for event in tail.read():
+                if rank == 0:
+                    on_event(event)
+
+    def _finished(self, rank: int) -> bool:
+        return self.metrics[rank].last.get("event") == "end"
+
+    def _dead_rank(self, launcher: int) -> Failure | None:
+        """The first rank that has ended without finishing its work, seen before the launcher sees it."""
+        if self.world_size == 1:
+            return None
+        for pid in _children(launcher):
+            status = _exit_status(pid)
+            rank = _rank_of.setdefault(pid, _read_rank(pid)) if status is None else _rank_of.get(pid)
+            if status is not None and rank is not None and not self._finished(rank):
+                return _rank_failure(rank, status)
+        return None
+
+    def _bytes_written(self) -> int:
+        return sum(path.stat().st_size for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
+                   if path.exists())
+
+    def _unfinished(self, returncode: int) -> Failure | None:
+        missing = [rank for rank in self.metrics if not self._finished(rank)]
+        if returncode == 0 and not missing:
+            return None
+        if self.world_size == 1:
+            return _rank_failure(0, returncode)
+        if missing:
+            return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
+        return Failure("the launcher exited with status {status}", {"status": returncode})
+
+    def _log_tail(self, failure: Failure, lines: int = 15) -> str:
+        rank = failure.values.get("rank", 0)
+        chosen = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
+        text = next((text for path in chosen if path.exists() and (text := read_end(path).strip())), "")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class Tail:
+    """Reads the whole lines that were added to a JSON Lines file since the last look."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.last: dict = {}
+        self._offset = 0
+
+    def read(self) -> list[dict]:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = [json.loads(line) for line in whole.splitlines()]
+        if events:
+            self.last = events[-1]
+        return events
+
+
+class Silence:
+    """Notices that no rank has written anything for too long: the sign of a rank that hangs."""
+
+    def __init__(self, started: float):
+        self._written = -1
+        self._since = started
+
+    def check(self, written: int, limits: Limits) -> Failure | None:
+        now = time.monotonic()
+        if written != self._written:
+            self._written, self._since = written, now
+        if now - self._since > limits.silence_s:
+            return Failure("no rank has printed anything for {seconds:.0f} s: at least one hangs", {"seconds": limits.silence_s})
+        return None
+
+
+_rank_of: dict[int, int | None] = {}
+
+
+def free_port() -> int:
+    """A TCP port that is free on the loopback address now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def port_is_free(port: int) -> bool:
+    """Whether the rendezvous can listen on this port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+        return True
+
+
+def read_end(path: Path, size: int = 20_000) -> str:
+    """The last bytes of a log as text."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read().decode("utf-8", "replace")
+
+
+def _launcher(python: Path) -> Path:
+    found = next(python.parent.parent.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
+    if found is None:
+        raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it anew")
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _exit_status(pid: int) -> int | None:
+    """The status of an ended child that nobody has waited for yet (negative: a signal), None while it runs."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] != "Z":
+        return None
+    return os.waitstatus_to_exitcode(int(fields[-1]))
+
+
+def _read_rank(pid: int) -> int | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")), None)
+
+
+def _rank_failure(rank: int, status: int) -> Failure:
+    if status < 0:
+        return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal.Signals(-status).name})
+    if status == 0:
+        return Failure("rank {rank} ended before its work was done", {"rank": rank})
+    return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
+
+
+def _end_group(process: subprocess.Popen) -> None:
+    """End every process of the attempt: first politely, then for good."""
+    for kind, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        deadline = time.monotonic() + patience
+        while _signal_group(process.pid, kind) and time.monotonic() < deadline:
+            process.poll()
+            time.sleep(0.02)
+            kind = 0
+    process.wait()
+
+
+def _signal_group(group: int, kind: int) -> bool:
+    """Signal a process group; False once it has no member left."""
+    try:
+        os.killpg(group, kind)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""Message catalogues: English is the language of the messages themselves, Chinese comes from `locale/zh`."""
+
+import contextlib
+import gettext
+import io
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent / "locale"
+LANGUAGES = ("zh", "en")
+
+
+def N_(message: str) -> str:  # noqa: N802
+    """Mark a message for translation where it is written; it is looked up where it is shown."""
+    return message
+
+
+def catalogue(language: str) -> gettext.NullTranslations:
+    """The translations of one language, compiled anew if the .po file is newer than what was compiled."""
+    if language == "en":
+        return gettext.NullTranslations()
+    source = FOLDER / language / "LC_MESSAGES" / "repro.po"
+    compiled = source.with_suffix(".mo")
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        return _compile(source, compiled)
+    with open(compiled, "rb") as file:
+        return gettext.GNUTranslations(file)
+
+
+def _compile(source: Path, compiled: Path) -> gettext.GNUTranslations:
+    from babel.messages import mofile, pofile
+
+    with open(source, "rb") as file:
+        messages = pofile.read_po(file)
+    binary = io.BytesIO()
+    mofile.write_mo(binary, messages)
+    with contextlib.suppress(OSError):  # a read-only checkout compiles each time
+        compiled.write_bytes(binary.getvalue())
+    binary.seek(0)
+    return gettext.GNUTranslations(binary)

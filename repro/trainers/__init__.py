@@ -1,0 +1,1 @@
+"""OneFlow programs that train the published models; they need oneflow and numpy alone."""

@@ -1,0 +1,298 @@
+"""What a trainer is told: the JSON configuration, its checks, and the sizes that follow from it."""
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+MODELS = ("gpt", "bert", "resnet50")
+GENERATIONS = {"gpt": ("D", "E"), "bert": ("C",), "resnet50": ("A", "B")}
+DATA_KINDS = {
+    "gpt": ("synthetic", "megatron"),
+    "bert": ("synthetic", "ofrecord"),
+    "resnet50": ("synthetic", "ofrecord"),
+}
+OPTIMIZERS = {"gpt": "adamw", "bert": "adamw", "resnet50": "sgd"}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message is one line that names the key."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of parallel parts along the data, tensor and pipeline axes."""
+
+    data: int
+    tensor: int
+    pipeline: int
+
+    @property
+    def world_size(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the model and of a sample; those that a model does not have are 0."""
+
+    seq_length: int = 0
+    max_predictions: int = 0
+    vocab_size: int = 0
+    layers: int = 0
+    hidden_size: int = 0
+    attention_heads: int = 0
+    image_size: int = 0
+    classes: int = 0
+    width: int = 64
+
+
+SHAPE_KEYS = {
+    "gpt": ("seq_length", "vocab_size", "layers", "hidden_size", "attention_heads"),
+    "bert": ("seq_length", "max_predictions", "vocab_size", "layers", "hidden_size", "attention_heads"),
+    "resnet50": ("image_size", "classes"),
+}
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    name: str
+    lr: float
+    weight_decay: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    momentum: float = 0.0
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rate over iterations: a linear rise from 0, then the decay named by `kind`."""
+
+    kind: str
+    warmup_iterations: int = 0
+    decay_iterations: int = 0
+    min_lr: float = 0.0
+    power: float = 1.0
+
+
+@dataclass(frozen=True)
+class Data:
+    kind: str
+    path: str = ""
+    parts: int = 1
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Config:
+    case: str
+    model: str
+    device: str
+    seed: int
+    layout: Sizes
+    micro_batch: int
+    accumulation_steps: int
+    precision: str
+    activation_checkpointing: bool
+    optimizer_sharding: int
+    dropout: float
+    iterations: int
+    log_interval: int
+    log_generation: str
+    shape: Shape
+    optimizer: Optimizer
+    schedule: Schedule
+    data: Data
+    output: str
+    label_smoothing: float = 0.0
+
+    @property
+    def global_batch(self) -> int:
+        """Samples an iteration, over all ranks and micro-steps."""
+        return self.micro_batch * self.accumulation_steps * self.layout.data
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the token embedding: whole rows for each tensor rank, for GPT in blocks of 128 as published."""
+        block = self.layout.tensor * (128 if self.model == "gpt" else 1)
+        return -(-self.shape.vocab_size // block) * block
+
+
+def load(path: str) -> Config:
+    """Read and check a configuration file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or a key is unknown, missing or has a value that cannot be run.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from error
+    try:
+        return parse(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse(values: dict) -> Config:
+    """Build a Config from the decoded JSON; ConfigError names the first key that is wrong."""
+    require_table("", values, Config)
+    model = one_of("model", values["model"], MODELS)
+    config = Config(
+        case=text("case", values["case"]),
+        model=model,
+        device=one_of("device", values["device"], ("cpu", "cuda")),
+        seed=whole("seed", values["seed"], 0),
+        layout=parse_layout(values["layout"]),
+        micro_batch=whole("micro_batch", values["micro_batch"], 1),
+        accumulation_steps=whole("accumulation_steps", values["accumulation_steps"], 1),
+        precision=one_of("precision", values["precision"], ("fp32", "amp")),
+        activation_checkpointing=flag("activation_checkpointing", values["activation_checkpointing"]),
+        optimizer_sharding=one_of("optimizer_sharding", values["optimizer_sharding"], (0, 1, 2)),
+        dropout=number("dropout", values["dropout"], 0.0, 0.999),
+        iterations=whole("iterations", values["iterations"], 1),
+        log_interval=whole("log_interval", values["log_interval"], 1),
+        log_generation=one_of("log_generation", values["log_generation"], GENERATIONS[model]),
+        shape=parse_shape(model, values["shape"]),
+        optimizer=parse_optimizer(model, values["optimizer"]),
+        schedule=parse_schedule(values["schedule"]),
+        data=parse_data(model, values["data"]),
+        output=text("output", values["output"]),
+        label_smoothing=number("label_smoothing", values.get("label_smoothing", 0.0), 0.0, 0.999),
+    )
+    check_together(config)
+    return config
+
+
+def parse_layout(values: object) -> Sizes:
+    require_table("layout", values, Sizes)
+    return Sizes(**{key: whole(f"layout.{key}", value, 1) for key, value in values.items()})
+
+
+def parse_shape(model: str, values: object) -> Shape:
+    allowed = SHAPE_KEYS[model] + (("width",) if model == "resnet50" else ())
+    require_keys("shape", values, SHAPE_KEYS[model], allowed)
+    return Shape(**{key: whole(f"shape.{key}", value, 1) for key, value in values.items()})
+
+
+def parse_optimizer(model: str, values: object) -> Optimizer:
+    require_table("optimizer", values, Optimizer)
+    betas = values.get("betas", [0.9, 0.999])
+    if not isinstance(betas, list) or len(betas) != 2:
+        raise ConfigError(f"optimizer.betas: {betas!r} is not a list of two numbers")
+    clip_norm = values.get("clip_norm")
+    return Optimizer(
+        name=one_of("optimizer.name", values["name"], (OPTIMIZERS[model],)),
+        lr=number("optimizer.lr", values["lr"], 0.0, 1e6),
+        weight_decay=number("optimizer.weight_decay", values["weight_decay"], 0.0, 1e6),
+        betas=(number("optimizer.betas", betas[0], 0.0, 0.999999), number("optimizer.betas", betas[1], 0.0, 0.999999)),
+        eps=number("optimizer.eps", values.get("eps", 1e-8), 0.0, 1.0),
+        momentum=number("optimizer.momentum", values.get("momentum", 0.0), 0.0, 0.999999),
+        clip_norm=None if clip_norm is None else number("optimizer.clip_norm", clip_norm, 1e-12, 1e12),
+    )
+
+
+def parse_schedule(values: object) -> Schedule:
+    require_table("schedule", values, Schedule)
+    kind = one_of("schedule.kind", values["kind"], ("constant", "cosine", "polynomial"))
+    return Schedule(
+        kind=kind,
+        warmup_iterations=whole("schedule.warmup_iterations", values.get("warmup_iterations", 0), 0),
+        decay_iterations=whole("schedule.decay_iterations", values.get("decay_iterations", 0), int(kind != "constant")),
+        min_lr=number("schedule.min_lr", values.get("min_lr", 0.0), 0.0, 1e6),
+        power=number("schedule.power", values.get("power", 1.0), 0.0, 100.0),
+    )
+
+
+def parse_data(model: str, values: object) -> Data:
+    required = {"synthetic": ("kind",), "ofrecord": ("kind", "path", "parts"), "megatron": ("kind", "prefix")}
+    if not isinstance(values, dict) or "kind" not in values:
+        raise ConfigError("data.kind: missing")
+    kind = one_of("data.kind", values["kind"], DATA_KINDS[model])
+    require_keys("data", values, required[kind], required[kind])
+    if kind == "ofrecord":
+        return Data(kind, path=text("data.path", values["path"]), parts=whole("data.parts", values["parts"], 1))
+    if kind == "megatron":
+        return Data(kind, prefix=text("data.prefix", values["prefix"]))
+    return Data(kind)
+
+
+def check_together(config: Config) -> None:
+    """Reject values that are right alone but not together."""
+    sizes, shape = config.layout, config.shape
+    if config.model != "gpt" and sizes.pipeline > 1:
+        raise ConfigError(f"layout.pipeline: {config.model} runs with 1 stage only, not {sizes.pipeline}")
+    if config.model == "resnet50":
+        check_resnet(config)
+        return
+    if shape.hidden_size % shape.attention_heads:
+        raise ConfigError(f"shape.attention_heads: {shape.attention_heads} heads do not divide hidden_size")
+    if shape.attention_heads % sizes.tensor:
+        raise ConfigError(f"layout.tensor: {sizes.tensor} does not divide {shape.attention_heads} attention heads")
+    if sizes.pipeline > shape.layers:
+        raise ConfigError(f"layout.pipeline: {sizes.pipeline} stages for {shape.layers} layers")
+    if config.model == "bert" and shape.max_predictions >= shape.seq_length:
+        raise ConfigError(f"shape.max_predictions: {shape.max_predictions} do not fit seq_length {shape.seq_length}")
+
+
+def check_resnet(config: Config) -> None:
+    if config.layout.tensor > 1:
+        raise ConfigError(f"layout.tensor: resnet50 runs with 1 part only, not {config.layout.tensor}")
+    for key in ("activation_checkpointing", "optimizer_sharding", "dropout"):
+        if getattr(config, key):
+            raise ConfigError(f"{key}: resnet50 does not have it, give 0 or false")
+    if config.optimizer.clip_norm is not None:
+        raise ConfigError("optimizer.clip_norm: resnet50 trains without clipping, give null")
+
+
+def require_table(name: str, values: object, kind: type) -> None:
+    """Check a table's keys against the fields of a dataclass; fields with a default may be left out."""
+    required = tuple(field.name for field in fields(kind) if field.default is MISSING)
+    require_keys(name, values, required, tuple(field.name for field in fields(kind)))
+
+
+def require_keys(name: str, values: object, required: tuple, allowed: tuple) -> None:
+    prefix = f"{name}." if name else ""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{name or 'configuration'}: {values!r} is not a table")
+    for key in values:
+        if key not in allowed:
+            raise ConfigError(f"{prefix}{key}: unknown key; known are {', '.join(allowed)}")
+    for key in required:
+        if key not in values:
+            raise ConfigError(f"{prefix}{key}: missing")
+
+
+def text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{key}: {value!r} is not a non-empty string")
+    return value
+
+
+def flag(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}: {value!r} is neither true nor false")
+    return value
+
+
+def whole(key: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{key}: {value!r} is not a whole number of at least {least}")
+    return value
+
+
+def number(key: str, value: object, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ConfigError(f"{key}: {value!r} is not a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def one_of(key: str, value: object, allowed: tuple) -> object:
+    if isinstance(value, bool) or value not in allowed:
+        raise ConfigError(f"{key}: {value!r} is not one of {', '.join(map(repr, allowed))}")
+    return value

@@ -1,0 +1,110 @@
+"""The GPT model of the published runs: pre-normalised decoder, learned positions, output tied to the token table."""
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import oneflow as flow
+from oneflow import nn
+
+from repro.trainers import ops
+from repro.trainers.config import Config
+from repro.trainers.layers import (
+    INITIAL_STD,
+    Attention,
+    LayerNorm,
+    Perceptron,
+    TokenEmbedding,
+    VocabularyHead,
+)
+from repro.trainers.parameters import Parameters, whole
+
+EPSILON = 1e-5
+
+
+class Embedding(nn.Module):
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        shape, amp = config.shape, config.precision == "amp"
+        self.tokens = TokenEmbedding(make, shape.vocab_size, config.padded_vocab_size, shape.hidden_size, amp)
+        self.positions = make.normal("positions.weight", (shape.seq_length, shape.hidden_size), INITIAL_STD)
+        self.layout = make.layout
+        self.dropout = config.dropout
+        self.amp = amp
+
+    def forward(self, ids):
+        positions = whole(self.positions, self.layout)
+        if self.amp:
+            positions = flow._C.amp_white_identity(positions)
+        return ops.dropout(self.tokens(ids) + positions, self.dropout)
+
+
+class Layer(nn.Module):
+    """Attention and perceptron, each on the normalised input and added to it."""
+
+    def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
+        super().__init__()
+        size, name = config.shape.hidden_size, f"layer{index}"
+        std = INITIAL_STD / math.sqrt(2.0 * config.shape.layers)
+        self.norm1 = LayerNorm(make, size, EPSILON, stage)
+        self.attention = Attention(make, f"{name}.attention", size, config.shape.attention_heads, std, stage)
+        self.norm2 = LayerNorm(make, size, EPSILON, stage)
+        self.perceptron = Perceptron(make, f"{name}.perceptron", size, std, stage)
+        self.number = index + 1
+        self.dropout = config.dropout
+
+    def forward(self, x, mask):
+        weigh = partial(ops.causal_weights, layer=self.number, mask=mask, p=self.dropout)
+        x = x + ops.bias_dropout(*self.attention(self.norm1(x), weigh), self.dropout)
+        return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
+
+
+class Head(nn.Module):
+    def __init__(self, config: Config, make: Parameters, stage: int) -> None:
+        super().__init__()
+        self.norm = LayerNorm(make, config.shape.hidden_size, EPSILON, stage)
+        self.vocabulary = VocabularyHead(make, config.shape.vocab_size, config.padded_vocab_size, stage)
+
+    def forward(self, x, table, labels):
+        return self.vocabulary(self.norm(x), table, labels).mean()
+
+
+class GPT(nn.Module):
+    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length)."""
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        layout, count = make.layout, config.shape.layers
+        stages = [layout.stage_of(index, count) for index in range(count)]
+        self.embedding = Embedding(config, make)
+        self.layers = nn.ModuleList([Layer(config, make, index, stage) for index, stage in enumerate(stages)])
+        self.head = Head(config, make, layout.last_stage)
+        self.layout = layout
+        self.add_masks(config.shape.seq_length)
+
+    def add_masks(self, length: int) -> None:
+        """Give each stage a causal mask of its own; on CUDA the attention kernel needs none."""
+        future = np.triu(np.full((1, 1, length, length), ops.MASKED, np.float32), 1)
+        for stage in range(self.layout.pipeline):
+            mask = None
+            if self.layout.device == "cpu":
+                mask = flow.tensor(future).to_global(self.layout.placement(stage), self.layout.spread())
+            self.register_buffer(f"mask{stage}", mask)
+
+    def forward(self, ids, labels):
+        x = self.embedding(ids)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, getattr(self, f"mask{self.layout.stage_of(index, len(self.layers))}"))
+        return {"loss": self.head(x, self.table(), labels)}
+
+    def table(self):
+        """Token vectors for the head; where that is another stage they need a copy that can be sent."""
+        weight = self.embedding.tokens.weight
+        return flow._C.identity(whole(weight, self.layout)) if self.layout.pipeline > 1 else whole(weight, self.layout)
+
+    def stages(self) -> list:
+        """Each part that runs as one unit, with the stage that holds it."""
+        count = len(self.layers)
+        layers = [(layer, self.layout.stage_of(index, count)) for index, layer in enumerate(self.layers)]
+        return [(self.embedding, 0), *layers, (self.head, self.layout.last_stage)]

@@ -1,0 +1,69 @@
+"""The training graph: forward, backward and update of one iteration, and the settings that make it fast."""
+from __future__ import annotations
+
+import os
+
+import oneflow as flow
+from oneflow import nn
+
+from repro.trainers.config import Config
+from repro.trainers.optimizer import build_optimizer, build_scheduler
+
+INITIAL_LOSS_SCALE = 2.0**20
+LOSS_SCALE_WINDOW = 1000
+
+
+class TrainGraph(nn.Graph):
+    """One training iteration, compiled; called with the batch (none where the source reads within the graph).
+
+    Gives the model's outputs by name. Under gradient accumulation each is stacked over the micro-steps.
+    """
+
+    def __init__(self, model: nn.Module, source: nn.Module | None, config: Config) -> None:
+        super().__init__()
+        self.model = model
+        self.source = source
+        optimizer = build_optimizer(model, config.optimizer)
+        self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, config.optimizer.lr, config.schedule))
+        if config.accumulation_steps > 1:
+            self.config.set_gradient_accumulation_steps(config.accumulation_steps)
+        if config.precision == "amp":
+            self.config.enable_amp(True)
+            self.set_grad_scaler(flow.amp.GradScaler(INITIAL_LOSS_SCALE, growth_interval=LOSS_SCALE_WINDOW))
+        if config.layout.pipeline > 1:
+            self.place_stages()
+        if config.activation_checkpointing:
+            self.checkpoint_layers()
+        self.config.allow_fuse_add_to_output(True)
+        self.config.allow_fuse_model_update_ops(True)
+        self.config.allow_fuse_cast_scale(True)
+        self.config.enable_cudnn_conv_heuristic_search_algo(True)
+
+    def build(self, *batch):
+        outputs = self.model(*(batch or self.source()))
+        outputs["loss"].backward()
+        return outputs
+
+    def place_stages(self) -> None:
+        for part, stage in self.model.stages():
+            part.config.set_stage(stage, self.model.layout.placement(stage))
+
+    def checkpoint_layers(self) -> None:
+        for layer in self.model.layers:
+            layer.config.activation_checkpointing = True
+
+
+def set_up_device(config: Config) -> None:
+    """Choose what OneFlow reads before the graph is built.
+
+    On CUDA small gradients travel together, and collectives share the compute stream where tensor or pipeline
+    parallelism waits for them anyway (as published), or where ZeRO-2 wants gradients freed at once: that is what
+    distinguishes stage 2 from 1 in OneFlow.
+    """
+    if config.device == "cpu":
+        return
+    sizes = config.layout
+    flow.boxing.nccl.set_fusion_threshold_mbytes(16)
+    flow.boxing.nccl.set_fusion_max_ops_num(24)
+    if sizes.tensor * sizes.pipeline > 1 or config.optimizer_sharding == 2:
+        flow.boxing.nccl.enable_use_compute_stream(True)

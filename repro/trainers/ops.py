@@ -1,0 +1,94 @@
+"""Operators that differ between devices: fused kernels on CUDA, plain ones on the CPU.
+
+A kernel that a device lacks ends the process (OneFlow 0.8.0), so nothing here is tried: the tensor's device decides.
+"""
+from __future__ import annotations
+
+import math
+
+import oneflow as flow
+
+from repro.trainers.layout import BROADCAST
+
+MASKED = -10000.0
+"""What is added to a score that must not count; it fits half precision and its exponential is 0."""
+
+
+def layer_norm(x, weight, bias, epsilon: float):
+    """Normalise the last dimension, then scale and shift it.
+
+    On the CPU there is no gradient for OneFlow's own layer norm in a graph, and broadcasting a column over a row is
+    slow: a matrix product with a row of ones does the same two hundred times faster.
+    """
+    if x.is_cuda:
+        last = x.ndim - 1
+        return flow._C.layer_norm_affine(
+            x, weight, bias, begin_norm_axis=last, begin_params_axis=last, epsilon=epsilon
+        )
+    shared = [BROADCAST] * len(x.sbp)
+    row = flow.ones((1, x.shape[-1]), dtype=x.dtype, placement=x.placement, sbp=shared)
+    centred = x - flow.matmul(x.mean(dim=-1, keepdim=True), row)
+    scale = flow.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + epsilon)
+    return centred * flow.matmul(scale, row) * weight + bias
+
+
+def bias_gelu(x, bias):
+    """Add a bias to the last dimension and apply the GELU (by the error function on both devices)."""
+    if x.is_cuda:
+        return flow._C.fused_bias_add_gelu(x, bias, axis=x.ndim - 1)
+    return flow.nn.functional.gelu(x + bias)
+
+
+def bias_dropout(x, bias, p: float):
+    """Add a bias to the last dimension and drop elements with probability p."""
+    if x.is_cuda and p > 0.0:
+        return flow._C.fused_bias_add_dropout(x, bias, p=p, axis=x.ndim - 1)
+    return dropout(x + bias, p)
+
+
+def dropout(x, p: float):
+    return flow.nn.functional.dropout(x, p=p) if p > 0.0 else x
+
+
+def causal_weights(query, key, layer: int, mask, p: float):
+    """Attention weights (b, n, s, s) of each position over those up to its own, after dropout.
+
+    On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
+    computes in fp32: half-precision scores of deep layers stay in range, as in the published program. The kernel
+    makes the mask itself; on the CPU `mask` (1, 1, s, s) is added.
+    """
+    damping = float(layer) if query.is_cuda else 1.0
+    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
+    if not scores.is_cuda:
+        return dropout(flow.softmax(scores + mask, dim=-1), p)
+    fused = flow._C.fused_scale_tril_softmax_mask_scale
+    return fused(scores, p=p, diagonal=0, tril_scale_value=damping)[0]
+
+
+def padding_mask(valid):
+    """Turn (b, s) flags of real tokens into what masked_weights wants: booleans (b, 1, s, s) or addends (b, 1, 1, s)."""
+    if valid.is_cuda:
+        keys = valid.unsqueeze(1).unsqueeze(1)
+        return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0
+    return ((1.0 - valid.to(flow.float32)) * MASKED).unsqueeze(1).unsqueeze(1)
+
+
+def masked_weights(query, key, mask, p: float):
+    """Attention weights (b, n, s, s) over the positions that `mask` lets through, after dropout."""
+    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / math.sqrt(query.shape[-1]))
+    if not scores.is_cuda:
+        return dropout(flow.softmax(scores + mask, dim=-1), p)
+    if p > 0.0:
+        fused = flow._C.fused_scale_mask_softmax_dropout
+        return fused(scores, mask, fill_value=MASKED, scale=1.0, p=p)[0]
+    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=1.0)
+
+
+def cross_entropy(logits, labels, rows: list):
+    """Losses (n,) of logits (n, classes), whose classes may be split over ranks.
+
+    CUDA has a kernel for split classes; on the CPU they are gathered first, to the signature `rows`.
+    """
+    if not logits.is_cuda:
+        logits = logits.to_global(sbp=rows)
+    return flow._C.sparse_softmax_cross_entropy(logits, labels)

@@ -1,0 +1,73 @@
+"""How parameters begin: values that depend on the seed and the name alone, spread as the layout wants them."""
+from __future__ import annotations
+
+import math
+import zlib
+
+import numpy as np
+import oneflow as flow
+
+from repro.trainers.layout import BROADCAST, Layout, split
+
+SMALLEST_SHARD = 1024
+"""Elements below which sharding a parameter costs more than it saves; OneFlow's own ZeRO takes the same."""
+
+
+class Parameters:
+    """Makes the parameters of a model.
+
+    With optimizer sharding a parameter is stored split along the data axis, so that its gradient and both moments
+    are split too: ZeRO by signature. `whole` gathers it where it is used.
+    """
+
+    def __init__(self, layout: Layout, seed: int, sharded: bool) -> None:
+        self.layout = layout
+        self.seed = seed
+        self.sharded = sharded and layout.data > 1
+
+    def normal(self, name: str, shape: tuple, std: float, stage: int = 0, axis: int | None = None, rows: int = 0):
+        """Make a normally distributed parameter.
+
+        Parameters
+        ----------
+        axis : dimension split over the tensor parallel ranks; None shares the parameter between them.
+        rows : leading rows that are drawn; those after them are padding and 0. 0 draws all.
+        """
+        generator = np.random.Generator(np.random.PCG64([self.seed, zlib.crc32(name.encode())]))
+        drawn = (rows or shape[0], *shape[1:])
+        values = np.zeros(shape, np.float32)
+        values[: drawn[0]] = generator.standard_normal(drawn, dtype=np.float32) * np.float32(std)
+        return self.spread(values, stage, axis)
+
+    def constant(self, shape: tuple, value: float, stage: int = 0, axis: int | None = None):
+        return self.spread(np.full(shape, value, np.float32), stage, axis)
+
+    def spread(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
+        placement, shared = self.layout.placement(stage), self.layout.spread()
+        tensor = flow.tensor(values).to_global(placement=placement, sbp=shared)
+        return flow.nn.Parameter(tensor.to_global(placement=placement, sbp=self.signature(values.shape, axis)))
+
+    def signature(self, shape: tuple, axis: int | None) -> list:
+        tensor = BROADCAST if axis is None else split(axis)
+        shard = self.shard_axis(shape, axis) if self.sharded else None
+        return self.layout.spread(BROADCAST if shard is None else split(shard), tensor)
+
+    def shard_axis(self, shape: tuple, axis: int | None) -> int | None:
+        """First dimension that the data axis can split evenly and the tensor axis does not split; None if none."""
+        if math.prod(shape) < SMALLEST_SHARD * self.layout.data:
+            return None
+        taken = axis if self.layout.tensor > 1 else None
+        free = (at for at, size in enumerate(shape) if at != taken and size % self.layout.data == 0)
+        return next(free, None)
+
+
+def whole(weight: flow.Tensor, layout: Layout) -> flow.Tensor:
+    """Gather a parameter that optimizer sharding has split along the data axis; leave any other as it is.
+
+    The gradient goes back split, reduced and scattered in one step. The identity is there because OneFlow 0.8.0
+    aborts (register.cpp:75) where a parameter itself is the source of a transfer between ranks.
+    """
+    if layout.data == 1 or weight.sbp[0] == BROADCAST:
+        return weight
+    gathered = [BROADCAST, *weight.sbp[1:]]
+    return flow._C.identity(weight).to_global(sbp=gathered, grad_sbp=weight.sbp)

@@ -1,0 +1,76 @@
+"""Stands in for the trainer: no OneFlow, the log lines and metrics of a training that takes no time.
+
+Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
+"quiet@1" (rank 1 exits with status 0 before its end), "hang@0", "kill@0", "full@0", "garbage@0", "nan@0".
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+
+def rows(generation, count, batch, stamp):
+    """The log lines of `count` iterations that took 10 ms each."""
+    rate = batch / 0.01
+    if generation == "E":
+        yield "| step     | micro_batches   | samples         | throughput | latency    | loss       |"
+    for i in range(1, count + 1):
+        at, loss = stamp + 0.01 * i, 10 / i
+        if generation in "AB":
+            line = f"train: epoch 0, iter {i}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, samples/s: {rate:.3f}"
+            yield line + (f" {at}" if generation == "B" else "")
+        elif generation == "C":
+            yield (f"step: {i - 1}, total_loss: {loss:.3f}, mlm_loss: {loss:.3f}, nsp_loss: 0.000, "
+                   f"throughput: {rate:.3f} {at}")
+        elif generation == "D":
+            yield f"step: {i}, loss: {loss:.6f}, throughput: {rate:.3f} {at}"
+        else:
+            yield f"| {i:<8} | {i:<15} | {i * batch:<15} | {rate:<10.5f} | {0.01:<10.5f} | {loss:<10.5f} |"
+
+
+def misbehave(rank, launched):
+    """Do what STANDIN asks of this rank."""
+    for fault in os.environ.get("STANDIN", "").split():
+        kind, _, where = fault.partition("@")
+        if int(where or 0) != rank:
+            continue
+        if kind.startswith("exit="):
+            print("this rank gives up", file=sys.stderr, flush=True)
+            sys.exit(int(kind[5:]))
+        if kind == "quiet":
+            sys.exit(0)
+        if kind == "hang":
+            time.sleep(3600)
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "full":
+            sys.exit("OSError: [Errno 28] No space left on device")
+        if kind == "garbage":
+            print("nothing that any generation printed", flush=True)
+            launched["iterations"] = 0
+    if os.environ.get("STANDIN") and rank:
+        time.sleep(float(os.environ.get("STANDIN_WAIT", "0")))
+
+
+def main():
+    with open(sys.argv[sys.argv.index("--config") + 1]) as file:
+        config = json.load(file)
+    rank, layout = int(os.environ.get("RANK", 0)), config["layout"]
+    batch = config["micro_batch"] * config["accumulation_steps"] * layout["data"]
+    with open(os.path.join(config["output"], f"metrics-rank{rank}.jsonl"), "w", buffering=1) as metrics:
+        now = time.time()
+        metrics.write(json.dumps({"event": "start", "rank": rank, "time": now, "versions": {"oneflow": "stand-in"}}) + "\n")
+        misbehave(rank, config)
+        for i in range(1, config["iterations"] + 1):
+            metrics.write(json.dumps({"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": 10 / i,
+                                      "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}) + "\n")
+        if rank == 0:
+            for line in rows(config["log_generation"], config["iterations"], batch, now):
+                print(line, flush=True)
+        metrics.write(json.dumps({"event": "end", "time": now, "iterations": config["iterations"]}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
