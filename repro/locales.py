@@ -15,10 +15,16 @@ def N_(message: str) -> str:  # noqa: N802
 
 
 def catalogue(language: str) -> gettext.NullTranslations:
-    """The translations of one language, compiled anew if the .po file is newer than what was compiled."""
-    if language == "en":
-        return gettext.NullTranslations()
-    source = FOLDER / language / "LC_MESSAGES" / "repro.po"
+    """The translations of one language, compiled anew where a .po file is newer than what was compiled."""
+    translations = gettext.NullTranslations()
+    for source in sorted((FOLDER / language / "LC_MESSAGES").glob("*.po")):
+        found = _load(source)
+        found.add_fallback(translations)
+        translations = found
+    return translations
+
+
+def _load(source: Path) -> gettext.GNUTranslations:
     compiled = source.with_suffix(".mo")
     if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
         return _compile(source, compiled)

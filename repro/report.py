@@ -1,17 +1,16 @@
-"""Renders a run's report in Chinese and English from one template and the run's own files."""
+"""Builds a run's report in Chinese and English from the run's own files."""
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule, load_catalogue
+from repro.document import Cell, Code, Column, Document, Section, Table, Text, figure, markdown, percent, scientific, words
 from repro.failures import Failure
 from repro.locales import LANGUAGES, catalogue
-from repro.plan import PARITY_ITERATIONS, Plan
+from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
 from repro.record import Run, write_text
 from repro.results import parities, results_csv, summarise
-
-TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -22,115 +21,207 @@ class Rendered:
     results: Path
 
 
+@dataclass(frozen=True)
+class Story:
+    """What a report tells of, read once for both languages."""
+
+    description: dict
+    plan: Plan
+    attempts: list[dict]
+    results: list
+    parities: list
+
+
 def render(run: Run) -> Rendered:
     """Write `report.zh.md`, `report.en.md` and `results.csv` into the run's folder."""
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
-    results = summarise(plan, attempts)
+    story = Story(description, plan, attempts, summarise(plan, attempts), parities(plan, attempts))
     table = run.folder / "results.csv"
-    write_text(table, results_csv(results))
+    write_text(table, results_csv(story.results))
     written = []
     for language in LANGUAGES:
         target = run.folder / f"report.{language}.md"
-        write_text(target, _render_one(language, description, plan, results, attempts))
+        write_text(target, markdown(build(story, language), run.folder))
         written.append(target)
     return Rendered(tuple(written), table)
 
 
-def _render_one(language: str, description: dict, plan: Plan, results: list, attempts: list[dict]) -> str:
+def build(story: Story, language: str) -> Document:
+    """The report in one language."""
     _ = catalogue(language).gettext
-    failed = [attempt for attempt in attempts if attempt["status"] != "ok"]
-    context = {
-        "run": {
-            "id": description["id"],
-            "command": description["command"],
-            "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"])),
-        },
-        "plan": plan,
-        "results": results,
-        "case_count": sum(len(unit.stands_for) for unit in plan.units),
-        "environment": description["environment"],
-        "environment_rows": environment_rows(_, description["environment"], attempts),
-        "parities": parities(plan, attempts) if plan.scale == "smoke" else [],
-        "parity_iterations": PARITY_ITERATIONS,
-        "published": _published(plan) if plan.scale == "published" else {},
-        "failures": [{**attempt, "reason": _reason(_, attempt)} for attempt in failed],
-        "skipped": [{"case": s["case"], "reason": Failure.from_json(s).text(_)} for s in plan.skipped],
-        "rules": _rules(_, plan),
-    }
-    return _template(_).render(_=_, **context)
+    sections = [
+        _outcome(_, story),
+        _no_claim(_) if story.plan.scale == "smoke" else _beside_published(_, story),
+        _results(_, story),
+        *([_parity(_, story)] if story.parities else []),
+        *_failures(_, story),
+        *([_skipped(_, story)] if story.plan.skipped else []),
+        _environment(_, story),
+        _method(_, story),
+    ]
+    description = story.description
+    created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
+    lead = _("Made on {date} by `{command}`, from commit {commit}.").format(
+        date=created, command=description["command"], commit=_commit(_, description["environment"]))
+    return Document(language, _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]), lead,
+                    tuple(sections))
 
 
-def _template(translate):
-    import jinja2
-
-    cache = TEMPLATES.parent.parent / ".cache" / "jinja2"
-    cache.mkdir(parents=True, exist_ok=True)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        bytecode_cache=jinja2.FileSystemBytecodeCache(str(cache)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(figure=figure, percent=percent, scientific=scientific)
-    return environment.get_template("report.md.j2")
+def _commit(_, environment: dict) -> str:
+    commit = (environment["git_commit"] or "?")[:12]
+    changed = environment["git_changed_files"]
+    return _("{commit} with {n} changed files").format(commit=commit, n=changed) if changed else commit
 
 
-def figure(value: float | None, decimals: int) -> str:
-    """A number with a fixed count of decimals, a dash where there is none."""
-    return "–" if value is None or value == "" else f"{float(value):.{decimals}f}"
+def _outcome(_, story: Story) -> Section:
+    plan, results = story.plan, story.results
+    failed = sum(attempt["status"] == "failed" for attempt in story.attempts)
+    what = _("configurations: {units}; repeats of each: {repeats}; published cases they stand for: {cases}").format(
+        units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units))
+    scale = {"smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
+             "published": _("published: the published shapes, on this machine's GPUs")}[plan.scale]  # fmt: skip
+    rows = [
+        words(_("What ran"), what),
+        words(_("Scale"), scale),
+        (Cell(_("Succeeded in every repeat")), _share(sum(r.complete for r in results), len(results))),
+        (Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")),
+        (Cell(_("Cases left out")), Cell(str(len(plan.skipped)))),
+    ]
+    if story.parities:
+        share = _share(sum(p.holds for p in story.parities), len(story.parities))
+        rows.insert(3, (Cell(_("Layouts that print the losses of one process")), share))
+    return Section("outcome", _("Outcome"), (Table("outcome", _columns(_("Question"), _("Answer")), tuple(rows)),))
 
 
-def percent(value: float | None) -> str:
-    """A share as a percentage with two decimals."""
-    return "–" if value is None else f"{value * 100:.2f}%"
+def _share(good: int, of: int) -> Cell:
+    return Cell(f"{good} / {of}", tone="good" if good == of else "bad")
 
 
-def scientific(value: float | None) -> str:
-    """A small number in scientific notation."""
-    return "–" if value is None else f"{value:.1e}"
+def _columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
 
 
-def environment_rows(_, environment: dict, attempts: list[dict]) -> list[tuple[str, str]]:
-    """The environment as rows of a table; the trainer's versions are those that the processes reported."""
-    versions = next((a["versions"] for a in attempts if a.get("versions")), {})
+def _no_claim(_) -> Section:
+    return Section("no-claim", _("Why this run makes no claim on speed"), (Text(_(
+        "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
+        "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
+        "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
+        "about the published ones. They stand below only so that a reader can see that figures were measured and how far "
+        "they scatter; they are never compared with published figures, and no verdict is drawn from them.")),))
+
+
+def _beside_published(_, story: Story) -> Section:
+    published = {case.name: case.published for case in load_catalogue().cases}
+    rows = []
+    for result in story.results:
+        printed = published[result.unit.name]
+        rows.append((
+            Cell(result.unit.name), figure(result.throughput, 2), figure(printed.throughput, 2),
+            figure(result.speedup, 2), figure(printed.speedup, 2),
+            figure(result.memory_mib, 0), figure(printed.memory_mib, 0),
+        ))  # fmt: skip
+    columns = _columns(_("Case"), numeric=(
+        _("Measured (samples/s)"), _("Published (samples/s)"), _("Measured speed-up"), _("Published speed-up"),
+        _("Measured memory (MiB)"), _("Published memory (MiB)")))  # fmt: skip
+    note = Text(_("On other hardware than the published V100s, what may be compared is the scaling, not the samples/s."))
+    return Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))
+
+
+def _results(_, story: Story) -> Section:
+    memory = _("the resident memory of rank 0's process")
+    if story.plan.device != "cpu":
+        memory = _("the GPU's memory in use")
+    text = Text(_("Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
+                  "median over the repeats. CV is the standard deviation of the repeats over their mean. Memory is "
+                  "{kind}.").format(kind=memory))  # fmt: skip
+    columns = _columns(_("Configuration"), numeric=(
+        _("Ranks"), _("Global batch"), _("Repeats"), _("Throughput (samples/s)"), "CV", _("Latency (ms)"),
+        _("Memory (MiB)"), _("Speed-up"), _("First row after (s)")))  # fmt: skip
+    rows = tuple((
+        Cell(r.unit.name), figure(r.unit.world_size, 0), figure(r.unit.global_batch, 0),
+        Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)), figure(r.throughput, 2), percent(r.cv),
+        figure(r.latency_ms, 2), figure(r.memory_mib, 0), figure(r.speedup, 2), figure(r.first_row_s, 1),
+    ) for r in story.results)  # fmt: skip
+    blocks = [text, Table("results", columns, rows)]
+    if story.plan.scale == "smoke":
+        stands = tuple(words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
+                       for r in story.results)
+        blocks += [Text(_("Every published case runs as the configuration that it shrinks to:")),
+                   Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands)]
+    return Section("results", _("Results"), tuple(blocks))
+
+
+def _parity(_, story: Story) -> Section:
+    text = Text(_(
+        "Initial weights and data depend only on the seed, so every layout must print the losses of one process. "
+        "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
+        "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
+        "shards apart.").format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}"))
+    columns = (*_columns(_("Configuration"), _("Reference"), numeric=(
+        _("Loss at iteration {n}").format(n=PARITY_ITERATIONS), _("Reference's loss"),
+        _("Largest relative difference"))), Column(_("Holds")))  # fmt: skip
+    rows = tuple((
+        *words(p.unit.name, p.reference), figure(p.last_loss, 6), figure(p.last_reference_loss, 6),
+        scientific(p.difference), Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
+    ) for p in story.parities)  # fmt: skip
+    return Section("parity", _("Same losses in every layout"), (text, Table("parity", columns, rows)))
+
+
+def _failures(_, story: Story) -> list[Section]:
+    bad = [attempt for attempt in story.attempts if attempt["status"] != "ok"]
+    if not bad:
+        return []
+    sections = [Section("failures", _("Failed attempts"))]
+    for number, attempt in enumerate(bad, 1):
+        interrupted = attempt["status"] == "interrupted"
+        reason = _("stopped by hand") if interrupted else Failure.from_json(attempt["failure"]).text(_)
+        said = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt["folder"])
+        tail = (Code(attempt["log_tail"]),) if attempt.get("log_tail") else ()
+        title = _("{unit}, repeat {n}").format(unit=attempt["unit"], n=attempt["repeat"])
+        sections.append(Section(f"failure-{number}", title, (Text(said), *tail), level=3))
+    return sections
+
+
+def _skipped(_, story: Story) -> Section:
+    rows = tuple(words(s["case"], Failure.from_json(s).text(_)) for s in story.plan.skipped)
+    return Section("left-out", _("Cases left out"), (Table("left-out", _columns(_("Case"), _("Reason")), rows),))
+
+
+def _environment(_, story: Story) -> Section:
+    """Versions are those that the trainer's processes reported, the rest was read when the run was planned."""
+    environment = story.description["environment"]
+    versions = next((a["versions"] for a in story.attempts if a.get("versions")), {})
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
+    processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
+        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"])
     rows = [
         (_("Host"), environment["host"]),
         (_("System"), f"{environment['system']}, Linux {environment['kernel']}"),
-        (_("Processor"), _("{model}, {count} CPUs, {usable} usable").format(
-            model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"])),
+        (_("Processor"), processor),
         (_("Memory"), f"{environment['memory_mib']} MiB"),
         ("GPU", ", ".join(gpus) or _("none")),
+        *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
         *((name, str(value)) for name, value in sorted(versions.items()) if value is not None),
         (_("Controller's Python"), environment["controller_python"]),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
-    ]  # fmt: skip
-    if environment["gpus"]:
-        rows.insert(5, (_("Driver"), environment["gpus"][0]["driver_version"]))
-    return rows
+    ]
+    table = Table("environment", _columns(_("Item"), _("Value")), tuple(words(*row) for row in rows))
+    return Section("environment", _("Environment"), (table,))
 
 
-def _reason(_, attempt: dict) -> str:
-    if attempt["status"] == "interrupted":
-        return _("stopped by hand")
-    return Failure.from_json(attempt["failure"]).text(_)
-
-
-def _published(plan: Plan) -> dict:
-    cases = {case.name: case.published for case in load_catalogue().cases}
-    return {unit.name: cases[unit.stands_for[0]] for unit in plan.units}
-
-
-def _rules(_, plan: Plan) -> list[dict]:
-    rules = {}
+def _method(_, story: Story) -> Section:
     reports = {case.name: case.report for case in load_catalogue().cases}
-    for unit in plan.units:
+    rules = {}
+    for unit in story.plan.units:
         for name in unit.stands_for:
-            rules.setdefault(reports[name], Rule(**unit.rule))
-    return [{"report": report, "text": rule_text(_, rule), "source": rule.source} for report, rule in rules.items()]
+            rules.setdefault(reports.get(name, name), Rule(**unit.rule))
+    rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
+    text = Text(_(
+        "Every attempt keeps its configuration, command, logs and metrics in its own folder under `units/`; "
+        "`results.csv` holds the table of results, `attempts.jsonl` one line for each attempt."))
+    table = Table("method", _columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
+    return Section("method", _("How it was measured"), (table, text))
 
 
 def rule_text(_, rule: Rule) -> str:

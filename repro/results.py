@@ -52,6 +52,16 @@ class Parity:
         return max(abs(a - b) / abs(b) for a, b in pairs)
 
     @property
+    def last_loss(self) -> float | None:
+        """The loss at the last iteration that is compared."""
+        return self.losses[PARITY_ITERATIONS - 1] if len(self.losses) >= PARITY_ITERATIONS else None
+
+    @property
+    def last_reference_loss(self) -> float | None:
+        """The reference's loss at that iteration."""
+        return self.reference_losses[PARITY_ITERATIONS - 1] if len(self.reference_losses) >= PARITY_ITERATIONS else None
+
+    @property
     def holds(self) -> bool:
         return self.difference is not None and self.difference <= self.tolerance
 
