@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from repro.published import DATA, Figure, Published
-from repro.schema import RULES, SHAPES, check_file, merged, rows_needed, whole
+from repro.schema import RULES, SHAPES, check_file, merged, whole
 
 CASES = DATA / "cases"
+LISTED = 20  # names an error message lists at most
 
 
 class CaseError(Exception):
@@ -66,11 +67,6 @@ class Rule:
     def parameters(self) -> dict[str, int]:
         """The parameters its kind has."""
         return {name: getattr(self, name) for name in RULES[self.kind]}
-
-    @property
-    def rows_needed(self) -> int:
-        """The fewest printed rows it can be applied to."""
-        return rows_needed({"kind": self.kind, **self.parameters})
 
 
 @dataclass(frozen=True)
@@ -162,13 +158,14 @@ class Catalogue:
         A pattern is a name, or a shell pattern such as "DP_*", or several with commas or spaces between them.
         CaseError for an unknown model, and for a pattern that matches nothing.
         """
-        if model and model not in SHAPES:
-            raise CaseError(_unknown(model, SHAPES, "model"))
+        if model:
+            _find(model, SHAPES, "model")
         cases = tuple(case for case in self.cases if not model or case.model == model)
         if not pattern:
             return cases
         patterns, names = re.split(r"[\s,]+", pattern.strip(" ,")), [case.name for case in cases]
-        problems = [_unknown(each, names, "case") for each in patterns if not _matching(names, each)]
+        what = f"{model} case" if model else "case"
+        problems = [_unknown(each, names, what) for each in patterns if not _matching(names, each)]
         if problems:
             raise CaseError(*problems)
         return tuple(case for case in cases if any(fnmatchcase(case.name, each) for each in patterns))
@@ -185,10 +182,11 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
             parsed[file.name] = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Figure)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             problems.append(f"{file.name}: not TOML: {error}")
-    for name, data in parsed.items():
-        problems += check_file(name, data)
+    faults = {name: check_file(name, data) for name, data in parsed.items()}
+    sound = {name: data for name, data in parsed.items() if not faults[name]}
+    problems += [fault for each in faults.values() for fault in each] + list(_taken_twice(sound))
     if not problems:
-        problems = list(_problems_between(parsed))
+        problems = list(_unknown_cases(parsed))
     if problems:
         raise CaseError(*problems)
     by_date = sorted(parsed.items(), key=lambda item: (item[1]["report"]["date"], item[0]))
@@ -214,32 +212,34 @@ def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
 
 def _row(case: Case) -> list[str]:
     published = case.published
-    figures = (published.throughput, published.latency_ms, published.memory_mib, published.speedup)
     batches = (case.micro_batch, case.accumulation_steps, case.global_batch)
-    return [
-        case.name,
-        case.report,
-        f"{case.nodes}x{case.gpus_per_node}",
-        str(case.layout),
-        *map(str, batches),
-        case.precision,
-        *("" if figure is None else str(figure) for figure in figures),
-    ]
+    figures = (published.throughput, published.latency_ms, published.memory_mib, published.speedup)
+    texts = ["" if figure is None else str(figure) for figure in figures]
+    place = [f"{case.nodes}x{case.gpus_per_node}", str(case.layout)]
+    return [case.name, case.report, *place, *map(str, batches), case.precision, *texts]
 
 
-def _problems_between(parsed: dict[str, dict]) -> Iterable[str]:
-    names, ids = {}, {}
-    for file, data in parsed.items():
-        if (first := ids.setdefault(data["report"]["id"], file)) != file:
-            yield f"{file}: report: id: {data['report']['id']!r} is also the id of {first}; ids must differ"
+def _taken_twice(files: dict[str, dict]) -> Iterator[str]:
+    ids, names = {}, {}
+    for file, data in files.items():
+        identity, first = data["report"]["id"], ids.setdefault(data["report"]["id"], file)
+        if first != file:
+            yield f"{file}: report: id: {identity!r} is the id of {first} too; ids must differ"
         for position, case in enumerate(data["case"], 1):
-            if (first := names.setdefault(case["name"], (file, position))) != (file, position):
-                yield f"{file}: case {case['name']}: name: case number {first[1]} of {first[0]} has it; names must differ"
-    for file, data in parsed.items():
-        for table in data.get("also_printed", []):
-            for name in [dict(zip(table["columns"], row, strict=True)).get("case") for row in table["rows"]]:
-                if name is not None and name not in names:
-                    yield f"{file}: also_printed {table['what']}: case: {_unknown(name, names, 'case')}"
+            first = names.setdefault(case["name"], (file, position))
+            if first != (file, position):
+                other = f"case number {first[1]} of {first[0]}"
+                yield f"{file}: case {case['name']}: name: is the name of {other} too; names must differ"
+
+
+def _unknown_cases(files: dict[str, dict]) -> Iterator[str]:
+    names = {case["name"] for data in files.values() for case in data["case"]}
+    for file, data in files.items():
+        for table in data.get("also_printed", ()):
+            column = table["columns"].index("case") if "case" in table["columns"] else None
+            for row in table["rows"] if column is not None else ():
+                if row[column] not in names:
+                    yield f"{file}: also_printed {table['what']}: case: {_unknown(row[column], names, 'case')}"
 
 
 def _report(file: str, data: dict) -> Report:
@@ -249,7 +249,7 @@ def _report(file: str, data: dict) -> Report:
     return Report(file=file, rule=Rule(**data["rule"]), **report, **tables)
 
 
-def _cases(data: dict) -> Iterable[Case]:
+def _cases(data: dict) -> Iterator[Case]:
     rule = Rule(**data["rule"])
     common = {key: data["report"][key] for key in ("model", "precision", "log_generation")}
     for case in data["case"]:
@@ -287,6 +287,8 @@ def _unknown(name: str, known: Iterable[str], what: str) -> str:
     import difflib
 
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"no {what} {name!r}{hint} There are: {', '.join(known)}"
+    core = str(name).strip("*?").lower()
+    close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
+    hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
+    there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"
+    return f"no {what} {name!r}{hint} There are: {there_are}"

@@ -132,13 +132,15 @@ SCHEDULE_KEYS = {"decay_iterations": whole(1), "min_lr": LEAST_0, "power": ABOVE
 
 
 class Findings:
-    """The faults found in one file, a line each: file, place, key, reason."""
+    """The faults found in one file, each once, a line each: file, place, key, reason."""
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.said = 0
         self.lines: dict[str, None] = {}
 
     def say(self, place: str, key: str, reason: str) -> None:
+        self.said += 1
         self.lines[f"{self.file}: {place}: {key}: {reason}"] = None
 
     def keys(self, where, values, required: dict, optional: dict | None = None, prefix: str = "") -> None:
@@ -164,13 +166,13 @@ def check_file(file: str, data: dict) -> list[str]:
         return list(found.lines)
     _check_report(found, data)
     _check_rule(found, data["rule"])
-    file_holds = not found.lines
+    head_holds = not found.said
     for position, case in enumerate(data["case"], 1):
-        place = f"case {case.get('name', f'number {position}')}"
-        before = len(found.lines)
+        place, before = f"case {case.get('name', f'number {position}')}", found.said
         _check_case(found, place, case, data["defaults"], data["report"].get("model"))
-        if file_holds and len(found.lines) == before:
-            for key, reason in _contradictions(merged(case, data["defaults"]), data["report"]["model"], data["rule"]):
+        if head_holds and found.said == before:
+            full = merged(case, data["defaults"])
+            for key, reason in _contradictions(full, data["report"]["model"], data["rule"]):
                 found.say(place, key, reason)
     return list(found.lines)
 
@@ -192,39 +194,38 @@ def _check_report(found: Findings, data: dict) -> None:
     for name, keys in (("unstated", UNSTATED), ("stray", STRAY), ("also_printed", ALSO_PRINTED)):
         for position, entry in enumerate(data.get(name, []), 1):
             found.keys(f"{name} number {position}", entry, keys)
-    for position, entry in enumerate(data.get("also_printed", []), 1):
-        columns, rows = entry.get("columns"), entry.get("rows")
-        if isinstance(columns, list) and isinstance(rows, list) and {len(columns)} != {len(row) for row in rows}:
-            found.say(f"also_printed number {position}", "rows", f"each must have {len(columns)} values, as columns has")
+            if name == "also_printed" and not found.said and {len(entry["columns"])} != set(map(len, entry["rows"])):
+                found.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
 
 
 def _check_rule(found: Findings, rule: dict) -> None:
-    names = RULES.get(rule.get("kind"), ())
-    found.keys("rule", rule, {**RULE, **{name: RULE_KEYS[name] for name in names}})
-    if rule.get("kind") == "stamps" and not found.lines and rule["last_row"] <= rule["first_row"]:
+    found.keys("rule", rule, {**RULE, **_keys_of(RULES, rule.get("kind"), RULE_KEYS)})
+    if rule.get("kind") == "stamps" and not found.said and rule["last_row"] <= rule["first_row"]:
         found.say("rule", "last_row", f"is {rule['last_row']}; must be above first_row, {rule['first_row']}")
 
 
 def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: object) -> None:
-    def origin(*path: str) -> Callable[[str], str]:
-        own, common = case, defaults
-        for step in path:
-            own, common = _below(own, step), _below(common, step)
+    def origin(name: str = "") -> Callable[[str], str]:
+        own, common = (_below(case, name), _below(defaults, name)) if name else (case, defaults)
         return lambda key: "defaults" if key in common and key not in own else place
 
     full = merged(case, defaults)
     found.keys(origin(), full, CASE, CASE_OPTIONAL)
     found.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
-    if model in SHAPES:
+    if isinstance(model, str) and model in SHAPES:
         found.keys(origin("shape"), full.get("shape"), dict.fromkeys(SHAPES[model], whole(1)), prefix="shape.")
-        training = {REGULARISATION[model]: SHARE, "optimizer": table, "schedule": table}
-        found.keys(origin("training"), full.get("training"), training, prefix="training.")
-    optimizer, schedule = (_below(_below(full, "training"), part) for part in ("optimizer", "schedule"))
-    keys = {key: OPTIMIZER_KEYS[key] for key in OPTIMIZERS.get(optimizer.get("name"), ())}
-    where = origin("training")("optimizer")
-    found.keys(where, optimizer, {**OPTIMIZER, **keys}, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
-    keys = {key: SCHEDULE_KEYS[key] for key in SCHEDULES.get(schedule.get("kind"), ())}
-    found.keys(origin("training")("schedule"), schedule, {**SCHEDULE, **keys}, prefix="training.schedule.")
+        parts = {REGULARISATION[model]: SHARE, "optimizer": table, "schedule": table}
+        found.keys(origin("training"), full.get("training"), parts, prefix="training.")
+    part_origin, training = origin("training"), _below(full, "training")
+    optimizer, schedule = _below(training, "optimizer"), _below(training, "schedule")
+    keys = {**OPTIMIZER, **_keys_of(OPTIMIZERS, optimizer.get("name"), OPTIMIZER_KEYS)}
+    found.keys(part_origin("optimizer"), optimizer, keys, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
+    keys = {**SCHEDULE, **_keys_of(SCHEDULES, schedule.get("kind"), SCHEDULE_KEYS)}
+    found.keys(part_origin("schedule"), schedule, keys, prefix="training.schedule.")
+
+
+def _keys_of(kinds: dict[str, tuple], kind: object, checks: dict[str, Check]) -> dict[str, Check]:
+    return {key: checks[key] for key in kinds.get(kind, ())} if isinstance(kind, str) else {}
 
 
 def _below(values: dict, key: str) -> dict:
@@ -252,7 +253,8 @@ def _contradictions(case: dict, model: str, rule: dict) -> Iterator[tuple[str, s
     repeats = case["published"].get("repeats")
     if repeats and len(repeats) != rule["repeats"]:
         yield "published.repeats", f"has {len(repeats)} values; must have {rule['repeats']}, as rule.repeats says"
-    printed, needed = case["iterations"] // case["log_interval"], rows_needed(rule)
+    printed = case["iterations"] // case["log_interval"]
+    needed = rule.get("last_row") or rule.get("rows") or rule["skip_first"] + 1
     if printed < needed:
         yield "iterations", f"give {printed} printed rows; the rule {rule['kind']} needs at least {needed}"
 
@@ -265,10 +267,3 @@ def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str,
         yield "shape.attention_heads", f"is {heads}; must be a multiple of the tensor parallel size, {tensor}"
     if hidden % heads:
         yield "shape.hidden_size", f"is {hidden}; must be a multiple of attention_heads, {heads}"
-
-
-def rows_needed(rule: dict) -> int:
-    """The fewest printed rows a measuring rule can be applied to."""
-    return {"mean_rows": rule.get("skip_first", 0) + 1, "stamps": rule.get("last_row"), "last_rows": rule.get("rows")}[
-        rule["kind"]
-    ]
