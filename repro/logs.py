@@ -1,5 +1,6 @@
 """Knows the five generations (A to E) of training log that OneFlow's benchmarks printed, and reads them in one pass."""
 
+import json
 import math
 import os
 import re
@@ -202,8 +203,9 @@ def _published_rules(log: Log) -> Iterator:
 
     if log.generation in "BC":
         yield Rule("stamps", first_row=1, last_row=6)
-        if log.rows[0].stamp and log.rows[0].step and log.rows[-1].step:
-            yield Rule("stamps", first_row=1, last_row=log.rows[-1].step // log.rows[0].step)
+        rows = statistics.first_epoch(log)
+        if rows and rows[0].stamp:
+            yield Rule("stamps", first_row=1, last_row=rows[-1].step // max(1, rows[0].step))
     if log.generation == "E":
         yield Rule("last_rows", rows=5)
     yield Rule("mean_rows", skip_first=1)
@@ -385,7 +387,7 @@ class _Reader:
                    "in the same file): passed over")
         if self.row_count > 2 * ROWS_KEPT:
             yield f"of {self.row_count} rows the first and the last {ROWS_KEPT} are kept"
-        if self.epoch_ends and per_epoch is None:
+        if self.last[0] > 0 and per_epoch is None:
             yield "the iterations an epoch cannot be told: rows of later epochs have no continuous step"
         elif self.epoch_ends and stated is None:
             yield f"an epoch is taken to be {per_epoch} iterations, the last it prints: the log does not state it"
@@ -407,11 +409,9 @@ def _typed(text: str) -> object:
 
 
 def _list(text: str) -> list | str:
-    import ast
-
     try:
-        items = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        items = json.loads(text.replace("'", '"'))
+    except (ValueError, RecursionError):
         return text
     plain = all(isinstance(item, str | int) or (isinstance(item, float) and math.isfinite(item)) for item in items)
     return items if plain else text

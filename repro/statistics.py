@@ -100,32 +100,38 @@ def latency_ms(log, rule, global_batch: int | None = None) -> float:
     return 1000 * global_batch / throughput(log, rule, global_batch)
 
 
+def first_epoch(log) -> list:
+    """Rows before the iteration count restarts: between epochs lie validation and saving."""
+    return [row for row in log.rows if row.other.get("epoch", 0) == 0]
+
+
 def print_interval(log) -> int:
     """Iterations between printed rows: as the log states them, else the step of its first row.
 
     Raises
     ------
     RuleError
-        Rows of the first epoch are not printed at its multiples, for instance because the first row is missing.
+        Rows of the first epoch are missing or not printed at its multiples, for instance as the first row is lost.
     """
+    rows = first_epoch(log)
+    if not rows:
+        raise RuleError("it needs rows of the first epoch, the log holds none")
     stated = log.configuration.get("loss_print_every_n_iter", log.configuration.get("log_interval"))
-    interval = stated if isinstance(stated, int) and stated > 0 else log.rows[0].step
-    if not interval:
-        raise RuleError("its first row is at no known iteration")
-    for row in log.rows:
-        if row.other.get("epoch", 0) == 0 and row.step % interval:
+    interval = stated if isinstance(stated, int) and stated > 0 else max(1, rows[0].step)
+    for row in rows:
+        if row.step % interval:
             raise RuleError(f"its rows are not printed every {interval} iterations: one is at step {row.step}")
     return interval
 
 
 def _between_stamps(log, rule) -> tuple[int, float]:
     interval = print_interval(log)
-    stamps = {row.step: row.stamp for row in log.rows}
+    stamps = {row.step: row.stamp for row in first_epoch(log)}
     first, last = rule.first_row * interval, rule.last_row * interval
     for number, step in ((rule.first_row, first), (rule.last_row, last)):
         if step not in stamps:
-            raise RuleError(f"row {number} (step {step}) is missing: the rows go from step {log.rows[0].step} to "
-                            f"{log.rows[-1].step}")
+            raise RuleError(f"row {number} (step {step}) is missing: the rows of the first epoch go from step "
+                            f"{min(stamps)} to {max(stamps)}")
         if stamps[step] is None:
             raise RuleError(f"the row at step {step} has no Unix stamp")
     seconds = stamps[last] - stamps[first]
