@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from repro.checks import whole
 from repro.published import DATA, Figure, Published
-from repro.schema import RULES, SHAPES, check_file, merged, whole
+from repro.schema import RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
 
 CASES = DATA / "cases"
-LISTED = 20  # names an error message lists at most
 
 
 class CaseError(Exception):
@@ -165,7 +165,7 @@ class Catalogue:
             return cases
         patterns, names = re.split(r"[\s,]+", pattern.strip(" ,")), [case.name for case in cases]
         what = f"{model} case" if model else "case"
-        problems = [_unknown(each, names, what) for each in patterns if not _matching(names, each)]
+        problems = [unknown(each, names, what) for each in patterns if not _matching(names, each)]
         if problems:
             raise CaseError(*problems)
         return tuple(case for case in cases if any(fnmatchcase(case.name, each) for each in patterns))
@@ -184,9 +184,9 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
             problems.append(f"{file.name}: not TOML: {error}")
     faults = {name: check_file(name, data) for name, data in parsed.items()}
     sound = {name: data for name, data in parsed.items() if not faults[name]}
-    problems += [fault for each in faults.values() for fault in each] + list(_taken_twice(sound))
+    problems += [fault for each in faults.values() for fault in each] + list(taken_twice(sound))
     if not problems:
-        problems = list(_unknown_cases(parsed))
+        problems = list(unknown_cases(parsed))
     if problems:
         raise CaseError(*problems)
     by_date = sorted(parsed.items(), key=lambda item: (item[1]["report"]["date"], item[0]))
@@ -217,29 +217,6 @@ def _row(case: Case) -> list[str]:
     texts = ["" if figure is None else str(figure) for figure in figures]
     place = [f"{case.nodes}x{case.gpus_per_node}", str(case.layout)]
     return [case.name, case.report, *place, *map(str, batches), case.precision, *texts]
-
-
-def _taken_twice(files: dict[str, dict]) -> Iterator[str]:
-    ids, names = {}, {}
-    for file, data in files.items():
-        identity, first = data["report"]["id"], ids.setdefault(data["report"]["id"], file)
-        if first != file:
-            yield f"{file}: report: id: {identity!r} is the id of {first} too; ids must differ"
-        for position, case in enumerate(data["case"], 1):
-            first = names.setdefault(case["name"], (file, position))
-            if first != (file, position):
-                other = f"case number {first[1]} of {first[0]}"
-                yield f"{file}: case {case['name']}: name: is the name of {other} too; names must differ"
-
-
-def _unknown_cases(files: dict[str, dict]) -> Iterator[str]:
-    names = {case["name"] for data in files.values() for case in data["case"]}
-    for file, data in files.items():
-        for table in data.get("also_printed", ()):
-            column = table["columns"].index("case") if "case" in table["columns"] else None
-            for row in table["rows"] if column is not None else ():
-                if row[column] not in names:
-                    yield f"{file}: also_printed {table['what']}: case: {_unknown(row[column], names, 'case')}"
 
 
 def _report(file: str, data: dict) -> Report:
@@ -279,16 +256,5 @@ def _matching(names: Iterable[str], pattern: str) -> bool:
 
 def _find(name: str, known: dict, what: str):
     if name not in known:
-        raise CaseError(_unknown(name, known, what))
+        raise CaseError(unknown(name, known, what))
     return known[name]
-
-
-def _unknown(name: str, known: Iterable[str], what: str) -> str:
-    import difflib
-
-    known = list(known)
-    core = str(name).strip("*?").lower()
-    close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
-    hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
-    there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"
-    return f"no {what} {name!r}{hint} There are: {there_are}"

@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
@@ -114,6 +115,7 @@ class Noise:
         return max([*(each.cv for each in self.repeats.values()), *self.duplicates.values()], default=0.0)
 
 
+@cache
 def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
     """All peers' figures, in the order of the file."""
     with open(file, "rb") as stream:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-Check = Callable[[object], "str | None"]  # the reason a value is refused, or None
+from repro.checks import Check, Findings, cell, listed, number, one_of, table, text, whole
 
+LISTED = 20  # names a message lists at most
 TRANSFORMER = ("seq_length", "vocab_size", "layers", "hidden_size", "attention_heads")
 SHAPES = {"gpt": TRANSFORMER, "bert": (*TRANSFORMER, "max_predictions"), "resnet50": ("image_size", "classes")}
 RULES = {"mean_rows": ("skip_first",), "stamps": ("first_row", "last_row"), "last_rows": ("rows",)}
@@ -18,63 +17,6 @@ SCHEDULES = {
     "polynomial": ("decay_iterations", "min_lr", "power"),
 }
 REGULARISATION = {"gpt": "dropout", "bert": "dropout", "resnet50": "label_smoothing"}
-
-
-def whole(least: int) -> Check:
-    """A whole number of at least `least`."""
-
-    def check(value: object) -> str | None:
-        fits = type(value) is int and value >= least
-        return None if fits else f"is {value!r}; must be a whole number of at least {least}"
-
-    return check
-
-
-def number(meaning: str, fits: Callable[[float], bool]) -> Check:
-    """A finite number that `fits`; `meaning` says in words what that is."""
-
-    def check(value: object) -> str | None:
-        finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return None if finite and fits(value) else f"is {value!r}; must be a number {meaning}"
-
-    return check
-
-
-def text(pattern: str = r"(?s)\S.*", meaning: str = "a text") -> Check:
-    """A text that matches `pattern` as a whole; `meaning` says in words what that is."""
-    matches = re.compile(pattern).fullmatch
-
-    def check(value: object) -> str | None:
-        return None if isinstance(value, str) and matches(value) else f"is {value!r}; must be {meaning}"
-
-    return check
-
-
-def one_of(*allowed: object) -> Check:
-    """One of a few values of the same type."""
-
-    def check(value: object) -> str | None:
-        fits = type(value) is type(allowed[0]) and value in allowed
-        return None if fits else f"is {value!r}; allowed: {', '.join(map(str, allowed))}"
-
-    return check
-
-
-def listed(item: Check, length: int | None = None) -> Check:
-    """A list of at least one value, or of exactly `length`, each of which passes `item`."""
-
-    def check(value: object) -> str | None:
-        if not isinstance(value, list) or not value or (length and len(value) != length):
-            return f"is {value!r}; must be a list of {length or 'one or more'} values"
-        return next((f"value {place} {reason}" for place, each in enumerate(value, 1) if (reason := item(each))), None)
-
-    return check
-
-
-def table(value: object) -> str | None:
-    """Any table."""
-    return None if isinstance(value, dict) else f"is {value!r}; must be a table"
-
 
 FLAG, NAME = one_of(True, False), text(r"[A-Za-z0-9_.-]+", "letters, digits, '_', '.' and '-'")
 ABOVE_0, LEAST_0 = number("above 0", lambda value: value > 0), number("of at least 0", lambda value: value >= 0)
@@ -105,7 +47,7 @@ TITLE = dict.fromkeys(("en", "zh"), text())
 TRAINER = dict.fromkeys(("repository", "path", "commit", "printed"), text())
 UNSTATED = dict.fromkeys(("key", "reason"), text())
 STRAY = {**dict.fromkeys(("nodes", "gpus_per_node", "micro_batch"), whole(1)), "throughput": ABOVE_0, "source": text()}
-ALSO_PRINTED = {"what": text(), "source": text(), "columns": listed(text()), "rows": listed(listed(lambda _: None))}
+ALSO_PRINTED = {"what": text(), "source": text(), "columns": listed(text()), "rows": listed(listed(cell))}
 RULE = {"kind": one_of(*RULES), "repeats": whole(1), "stated": FLAG, "source": text()}
 RULE_KEYS = {"skip_first": whole(0), "first_row": whole(1), "last_row": whole(2), "rows": whole(1)}
 CASE = {
@@ -131,49 +73,20 @@ SCHEDULE = {"kind": one_of(*SCHEDULES), "warmup_iterations": whole(0)}
 SCHEDULE_KEYS = {"decay_iterations": whole(1), "min_lr": LEAST_0, "power": ABOVE_0}
 
 
-class Findings:
-    """The faults found in one file, each once, a line each: file, place, key, reason."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.said = 0
-        self.lines: dict[str, None] = {}
-
-    def say(self, place: str, key: str, reason: str) -> None:
-        self.said += 1
-        self.lines[f"{self.file}: {place}: {key}: {reason}"] = None
-
-    def keys(self, where, values, required: dict, optional: dict | None = None, prefix: str = "") -> None:
-        """Check a table's keys and values; `where` is its place, or a function from a key to its place."""
-        if not isinstance(values, dict):
-            return
-        place = where if callable(where) else lambda _: where
-        known = {**required, **(optional or {})}
-        for key, value in values.items():
-            reason = known[key](value) if key in known else f"unknown key; allowed: {', '.join(known)}"
-            if reason:
-                self.say(place(key), prefix + key, reason)
-        for key in required:
-            if key not in values:
-                self.say(place(key), prefix + key, "missing")
-
-
 def check_file(file: str, data: dict) -> list[str]:
     """Every fault of one parsed case file; none if it may be used."""
     found = Findings(file)
     found.keys("file", data, FILE, FILE_OPTIONAL)
     if found.lines:
         return list(found.lines)
+    rule_holds = _check_rule(found, data["rule"])
     _check_report(found, data)
-    _check_rule(found, data["rule"])
-    head_holds = not found.said
+    model, rule = data["report"].get("model"), data["rule"] if rule_holds else None
     for position, case in enumerate(data["case"], 1):
-        place, before = f"case {case.get('name', f'number {position}')}", found.said
-        _check_case(found, place, case, data["defaults"], data["report"].get("model"))
-        if head_holds and found.said == before:
-            full = merged(case, data["defaults"])
-            for key, reason in _contradictions(full, data["report"]["model"], data["rule"]):
-                found.say(place, key, reason)
+        place = f"case {case.get('name', f'number {position}')}"
+        _check_case(found, place, case, data["defaults"], model)
+        for key, reason in _contradictions(merged(case, data["defaults"]), model, rule):
+            found.say(place, key, reason)
     return list(found.lines)
 
 
@@ -193,15 +106,16 @@ def _check_report(found: Findings, data: dict) -> None:
     found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
     for name, keys in (("unstated", UNSTATED), ("stray", STRAY), ("also_printed", ALSO_PRINTED)):
         for position, entry in enumerate(data.get(name, []), 1):
-            found.keys(f"{name} number {position}", entry, keys)
-            if name == "also_printed" and not found.said and {len(entry["columns"])} != set(map(len, entry["rows"])):
+            holds = found.keys(f"{name} number {position}", entry, keys)
+            if holds and name == "also_printed" and {len(entry["columns"])} != set(map(len, entry["rows"])):
                 found.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
 
 
-def _check_rule(found: Findings, rule: dict) -> None:
-    found.keys("rule", rule, {**RULE, **_keys_of(RULES, rule.get("kind"), RULE_KEYS)})
-    if rule.get("kind") == "stamps" and not found.said and rule["last_row"] <= rule["first_row"]:
+def _check_rule(found: Findings, rule: dict) -> bool:
+    holds = found.keys("rule", rule, {**RULE, **_keys_of(RULES, rule.get("kind"), RULE_KEYS)})
+    if holds and rule["kind"] == "stamps" and rule["last_row"] <= rule["first_row"]:
         found.say("rule", "last_row", f"is {rule['last_row']}; must be above first_row, {rule['first_row']}")
+    return holds
 
 
 def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: object) -> None:
@@ -233,37 +147,83 @@ def _below(values: dict, key: str) -> dict:
     return below if isinstance(below, dict) else {}
 
 
-def _contradictions(case: dict, model: str, rule: dict) -> Iterator[tuple[str, str]]:
-    data, tensor, pipeline = case["layout"]
-    ranks, gpus = data * tensor * pipeline, case["nodes"] * case["gpus_per_node"]
-    if ranks != gpus:
-        yield "layout", (
-            f"{data}x{tensor}x{pipeline} is {ranks} ranks, but nodes x gpus_per_node is {gpus}; both must be equal"
-        )
-    batch = case["micro_batch"] * data * case["accumulation_steps"]
-    if case["global_batch"] != batch:
-        yield "global_batch", (
-            f"is {case['global_batch']}; must be micro_batch x data parallel size x accumulation_steps, {batch}"
-        )
-    if model == "resnet50":
-        if tensor * pipeline > 1:
-            yield "layout", f"{data}x{tensor}x{pipeline}: resnet50 is data parallel only, allowed: {gpus}x1x1"
-    else:
-        yield from _indivisible(case["shape"], tensor, pipeline)
-    repeats = case["published"].get("repeats")
-    if repeats and len(repeats) != rule["repeats"]:
+def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tuple[str, str]]:
+    """What is right alone but not together; looks only at keys which are right alone."""
+
+    def hold(*keys: str) -> bool:
+        return all(key in case and CASE[key](case[key]) is None for key in keys)
+
+    if hold("layout", "nodes", "gpus_per_node"):
+        yield from _wrong_ranks(case, model)
+    if hold("layout", "micro_batch", "accumulation_steps", "global_batch"):
+        batch = case["micro_batch"] * case["layout"][0] * case["accumulation_steps"]
+        if case["global_batch"] != batch:
+            formula = "micro_batch x data parallel size x accumulation_steps"
+            yield "global_batch", f"is {case['global_batch']}; must be {formula}, {batch}"
+    if hold("layout", "shape") and "attention_heads" in SHAPES.get(str(model), ()):
+        yield from _indivisible(case["shape"], *case["layout"][1:])
+    if rule and hold("iterations", "log_interval"):
+        printed = case["iterations"] // case["log_interval"]
+        needed = rule.get("last_row") or rule.get("rows") or rule["skip_first"] + 1
+        if printed < needed:
+            yield "iterations", f"give {printed} printed rows; the rule {rule['kind']} needs at least {needed}"
+    repeats = _below(case, "published").get("repeats")
+    if rule and repeats and isinstance(repeats, list) and len(repeats) != rule["repeats"]:
         yield "published.repeats", f"has {len(repeats)} values; must have {rule['repeats']}, as rule.repeats says"
-    printed = case["iterations"] // case["log_interval"]
-    needed = rule.get("last_row") or rule.get("rows") or rule["skip_first"] + 1
-    if printed < needed:
-        yield "iterations", f"give {printed} printed rows; the rule {rule['kind']} needs at least {needed}"
+
+
+def _wrong_ranks(case: dict, model: object) -> Iterator[tuple[str, str]]:
+    data, tensor, pipeline = case["layout"]
+    layout, ranks, gpus = f"{data}x{tensor}x{pipeline}", data * tensor * pipeline, case["nodes"] * case["gpus_per_node"]
+    if ranks != gpus:
+        yield "layout", f"{layout} is {ranks} ranks, but nodes x gpus_per_node is {gpus}; both must be equal"
+    if model == "resnet50" and tensor * pipeline > 1:
+        yield "layout", f"{layout}: resnet50 is data parallel only, allowed: {gpus}x1x1"
 
 
 def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str, str]]:
-    layers, heads, hidden = shape["layers"], shape["attention_heads"], shape["hidden_size"]
-    if layers % pipeline:
-        yield "shape.layers", f"is {layers}; must be a multiple of the pipeline parallel size, {pipeline}"
-    if heads % tensor:
-        yield "shape.attention_heads", f"is {heads}; must be a multiple of the tensor parallel size, {tensor}"
-    if hidden % heads:
-        yield "shape.hidden_size", f"is {hidden}; must be a multiple of attention_heads, {heads}"
+    for key, divisor, meaning in (
+        ("layers", pipeline, "the pipeline parallel size"),
+        ("attention_heads", tensor, "the tensor parallel size"),
+        ("hidden_size", shape.get("attention_heads"), "attention_heads"),
+    ):
+        value = shape.get(key)
+        if whole(1)(value) is None and whole(1)(divisor) is None and value % divisor:
+            yield f"shape.{key}", f"is {value}; must be a multiple of {meaning}, {divisor}"
+
+
+def taken_twice(files: dict[str, dict]) -> Iterator[str]:
+    """A fault for every report id and case name that several sound files, or one, give twice."""
+    ids, names = {}, {}
+    for file, data in files.items():
+        identity, first = data["report"]["id"], ids.setdefault(data["report"]["id"], file)
+        if first != file:
+            yield f"{file}: report: id: {identity!r} is the id of {first} too; ids must differ"
+        for position, case in enumerate(data["case"], 1):
+            first = names.setdefault(case["name"], (file, position))
+            if first != (file, position):
+                other = f"case number {first[1]} of {first[0]}"
+                yield f"{file}: case {case['name']}: name: is the name of {other} too; names must differ"
+
+
+def unknown_cases(files: dict[str, dict]) -> Iterator[str]:
+    """A fault for every case which a table of sound files names and no file has."""
+    names = [case["name"] for data in files.values() for case in data["case"]]
+    for file, data in files.items():
+        for entry in data.get("also_printed", ()):
+            column = entry["columns"].index("case") if "case" in entry["columns"] else None
+            for row in entry["rows"] if column is not None else ():
+                if row[column] not in names:
+                    yield f"{file}: also_printed {entry['what']}: case: {unknown(row[column], names, 'case')}"
+
+
+def unknown(name: object, known: Iterable[str], what: str) -> str:
+    """Say that there is no such thing, what may have been meant, and what there is."""
+    import difflib
+
+    known = list(known)
+    core = str(name).strip("*?").lower()
+    close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
+    hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
+    there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"
+    return f"no {what} {name!r}{hint} There are: {there_are}"
