@@ -8,10 +8,9 @@ from pathlib import Path
 from repro.cases import Rule
 from repro.failures import Failure
 from repro.launch import Attempt, Limits
-from repro.logs import LogError, parse
+from repro.logs import LogError, latency_ms, parse, throughput
 from repro.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.record import Run, disk_error
-from repro.statistics import latency_ms, throughput
 
 MIN_FREE_MIB = 200
 LOSSES_KEPT = 2 * PARITY_ITERATIONS

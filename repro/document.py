@@ -136,7 +136,10 @@ def words(*texts: str) -> tuple[Cell, ...]:
 
 def markdown(document: Document, folder: Path) -> str:
     """The document as Markdown; files are linked relative to `folder`, where it will stand."""
-    return _template("document.md.j2").render(document=document, relative=lambda path: Path(os.path.relpath(path, folder)).as_posix())
+    def relative(path: Path) -> str:
+        return Path(os.path.relpath(path, folder)).as_posix()
+
+    return _template("document.md.j2").render(document=document, relative=relative)
 
 
 def _template(name: str):

@@ -6,6 +6,7 @@ Fabric tasks, which are Invoke's; Fabric with its SSH stack is imported only whe
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -47,9 +48,9 @@ def check_settings() -> None:
 
 
 def _make_variables() -> list[str]:
-    flags = os.environ.get("MAKEFLAGS", "").replace("$$", "$")
-    head, found, variables = flags.partition("-- ")
-    return [word for word in shlex.split(variables.replace("\\ ", "\\ ")) if "=" in word] if found else []
+    """The NAME=value words of make's command line, as make hands them down in MAKEFLAGS."""
+    words = re.split(r"(?<!\\) ", os.environ.get("MAKEFLAGS", "").partition("-- ")[2])
+    return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words if "=" in word]
 
 
 @task
@@ -157,7 +158,7 @@ def _problems(run, plan) -> str:
     return "; ".join(said)
 
 
-class bad_input:  # noqa: N801
+class bad_input:
     """Turns what is wrong with the input or the disk into a message and an exit status."""
 
     def __init__(self, status: int = BAD_INPUT):

@@ -50,6 +50,7 @@ class Attempt:
     port: int | None = None
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
     metrics: dict[int, "Tail"] = field(default_factory=dict)
+    processes: list[int] = field(default_factory=list)
 
     @property
     def world_size(self) -> int:
@@ -132,10 +133,13 @@ class Attempt:
             poller.register(handle, select.POLLIN)
             silence = Silence(started)
             while not poller.poll(POLL_S * 1000):
+                ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
-                failure = self._dead_rank(process.pid) or silence.check(self._bytes_written(), self.limits)
+                failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
+                failure = failure or silence.check(self._bytes_written(), self.limits)
                 if failure is None and time.monotonic() - started > self.limits.total_s:
-                    failure = Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self.limits.total_s})
+                    failure = Failure("no end after {seconds:.0f} s, the limit for one run",
+                                      {"seconds": self.limits.total_s})  # fmt: skip
                 if failure:
                     return failure
         finally:
@@ -151,16 +155,18 @@ class Attempt:
     def _finished(self, rank: int) -> bool:
         return self.metrics[rank].last.get("event") == "end"
 
-    def _dead_rank(self, launcher: int) -> Failure | None:
-        """The first rank that has ended without finishing its work, seen before the launcher sees it."""
+    def _ended_ranks(self, launcher: int) -> list[tuple[int, int]]:
+        """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
+
+        The launcher starts the ranks in their order. One that it has waited for already ended with status 0: any
+        other status makes it end them all.
+        """
         if self.world_size == 1:
-            return None
-        for pid in _children(launcher):
-            status = _exit_status(pid)
-            rank = _rank_of.setdefault(pid, _read_rank(pid)) if status is None else _rank_of.get(pid)
-            if status is not None and rank is not None and not self._finished(rank):
-                return _rank_failure(rank, status)
-        return None
+            return []
+        present = _children(launcher)
+        self.processes += [pid for pid in present if pid not in self.processes]
+        found = [(rank, _exit_status(pid) if pid in present else 0) for rank, pid in enumerate(self.processes)]
+        return [(rank, status) for rank, status in found if status is not None]
 
     def _bytes_written(self) -> int:
         return sum(path.stat().st_size for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
@@ -218,11 +224,9 @@ class Silence:
         if written != self._written:
             self._written, self._since = written, now
         if now - self._since > limits.silence_s:
-            return Failure("no rank has printed anything for {seconds:.0f} s: at least one hangs", {"seconds": limits.silence_s})
+            return Failure("no rank has printed anything for {seconds:.0f} s: at least one hangs",
+                           {"seconds": limits.silence_s})  # fmt: skip
         return None
-
-
-_rank_of: dict[int, int | None] = {}
 
 
 def free_port() -> int:
@@ -273,14 +277,6 @@ def _exit_status(pid: int) -> int | None:
     if fields[0] != "Z":
         return None
     return os.waitstatus_to_exitcode(int(fields[-1]))
-
-
-def _read_rank(pid: int) -> int | None:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    return next((int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")), None)
 
 
 def _rank_failure(rank: int, status: int) -> Failure:

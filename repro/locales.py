@@ -9,7 +9,7 @@ FOLDER = Path(__file__).resolve().parent / "locale"
 LANGUAGES = ("zh", "en")
 
 
-def N_(message: str) -> str:  # noqa: N802
+def N_(message: str) -> str:
     """Mark a message for translation where it is written; it is looked up where it is shown."""
     return message
 

@@ -5,7 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule, load_catalogue
-from repro.document import Cell, Code, Column, Document, Section, Table, Text, figure, markdown, percent, scientific, words
+from repro.document import (
+    Cell,
+    Code,
+    Column,
+    Document,
+    Section,
+    Table,
+    Text,
+    figure,
+    markdown,
+    percent,
+    scientific,
+    words,
+)
 from repro.failures import Failure
 from repro.locales import LANGUAGES, catalogue
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
@@ -107,8 +120,8 @@ def _no_claim(_) -> Section:
         "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
         "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
         "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
-        "about the published ones. They stand below only so that a reader can see that figures were measured and how far "
-        "they scatter; they are never compared with published figures, and no verdict is drawn from them.")),))
+        "about the published ones. They stand below only so that a reader can see that figures were measured and how "
+        "far they scatter; they are never compared with published figures, and no verdict is drawn from them.")),))
 
 
 def _beside_published(_, story: Story) -> Section:
@@ -124,7 +137,8 @@ def _beside_published(_, story: Story) -> Section:
     columns = _columns(_("Case"), numeric=(
         _("Measured (samples/s)"), _("Published (samples/s)"), _("Measured speed-up"), _("Published speed-up"),
         _("Measured memory (MiB)"), _("Published memory (MiB)")))  # fmt: skip
-    note = Text(_("On other hardware than the published V100s, what may be compared is the scaling, not the samples/s."))
+    note = Text(_(
+        "On other hardware than the published V100s, what may be compared is the scaling, not the samples/s."))
     return Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))
 
 
@@ -228,7 +242,8 @@ def rule_text(_, rule: Rule) -> str:
     """A measuring rule in words."""
     text = {
         "mean_rows": _("mean of the printed throughput of all rows after the first {skip_first}"),
-        "stamps": _("samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"),
+        "stamps": _(
+            "samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"),
         "last_rows": _("mean of the last {rows} printed rows, for throughput and latency"),
     }[rule.kind].format(**rule.parameters)
     if rule.repeats > 1:

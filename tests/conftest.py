@@ -1,0 +1,38 @@
+"""What several tests share: the repository, a run folder, and a whole `bench` with the stand-in trainer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro.fabfile import SETTINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+STANDIN = ROOT / "tests" / "standin" / "trainer.py"
+TRAINER_PYTHON = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))
+
+
+@pytest.fixture
+def standin():
+    """The stand-in trainer's command. The launcher comes from the trainer environment."""
+    if not TRAINER_PYTHON.exists():
+        pytest.fail(f"{TRAINER_PYTHON} is missing: `make setup` builds the trainer environment")
+    return str(TRAINER_PYTHON), str(STANDIN)
+
+
+@pytest.fixture
+def task(tmp_path):
+    """Runs a task as `make` does, with runs in a temporary folder; returns the completed process."""
+
+    def run(name, timeout=120, **settings):
+        names = (*SETTINGS, "MAKEFLAGS", "STANDIN")
+        environment = {key: value for key, value in os.environ.items() if key not in names}
+        environment["RUNS"] = str(tmp_path / "runs")
+        environment["TRAINER_COMMAND"] = f"{TRAINER_PYTHON} {STANDIN}"
+        environment.update({key: str(value) for key, value in settings.items()})
+        return subprocess.run([sys.executable, "-m", "repro", name], cwd=ROOT, env=environment, capture_output=True,
+                              text=True, timeout=timeout)  # fmt: skip
+
+    return run
