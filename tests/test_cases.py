@@ -29,13 +29,14 @@ RESNET50_0808 = """
 2 8 16 160 15817 5877.289 15.37
 4 8 32 160 15879 11623.889 30.40
 """
-# nodes, GPUs a node, batch size, throughput, speed-up
+# nodes, GPUs a node, batch size, throughput, speed-up, and the seven runs of the detailed report
 RESNET50_0821 = """
-1 1 128 384.9 1.00
-1 8 128 2969.5 7.71
-2 8 128 5906.6 15.35
-4 8 128 11711.2 30.43
+1 1 128 384.9 1.00 383.8 384.9 385.1 384.9 383.7 384.9 382.3
+1 8 128 2969.5 7.71 2961.6 2961.6 2969.5 2990.0 3006.3 2985.9 2967.2
+2 8 128 5906.6 15.35 5915.6 5921.0 5862.3 5974.3 5906.6 5826.5 5859.8
+4 8 128 11711.2 30.43 11651.9 11797.7 11613.3 11746.5 11749.2 11682.2 11711.2
 """
+DETAILED_0821 = "384.85 1.00 2969.45 7.72 5906.55 15.35 11711.18 30.43"
 SUMMARY_OF_BERT = """
 1 1 96 149.8 1.00
 1 8 96 1158.5 7.73
@@ -149,8 +150,11 @@ def test_resnet50_of_8_august():
 def test_resnet50_of_21_august():
     for case, row in zip(of("resnet50-2020-08-21"), rows(RESNET50_0821), strict=True):
         published = case.published
-        assert [*size(case), *texts(case.micro_batch, published.throughput, published.speedup)] == row
-        assert sorted(published.repeats)[3] == published.throughput and len(published.repeats) == 7
+        figures = texts(case.micro_batch, published.throughput, published.speedup, *published.repeats)
+        assert [*size(case), *figures] == row
+        assert sorted(published.repeats)[3] == published.throughput
+    detailed = CATALOGUE.report("resnet50-2020-08-21").also("detailed report")
+    assert texts(*(row[name] for row in detailed for name in ("throughput", "speedup"))) == DETAILED_0821.split()
 
 
 def test_the_summary_repeats_bert():
@@ -177,6 +181,23 @@ def test_bert_keeps_the_stray_row_apart():
     assert (stray["nodes"], stray["gpus_per_node"], stray["micro_batch"]) == (4, 8, 48)
     assert str(stray["throughput"]) == "4103.6"
     assert not [case for case in of("bert-2020-08-22") if case.micro_batch == 48]
+
+
+def test_bert_has_the_figures_of_a_later_run():
+    later = CATALOGUE.report("bert-2020-08-22").also("later run")
+    found = {(row["micro_batch"], row["nodes"] * row["gpus_per_node"]): str(row["throughput"]) for row in later}
+    assert found == {
+        (24, 1): "139.98", (24, 8): "985.10", (24, 16): "1700.05", (24, 32): "3312.17",
+        (48, 1): "148.01", (48, 8): "1103.01", (48, 16): "2078.66", (48, 32): "4090.99",
+    }  # fmt: skip
+
+
+def test_resnet50_has_the_figures_of_another_version():
+    other = CATALOGUE.report("resnet50-2020-08-08").also("figures of another version")
+    assert [row["case"] for row in other] == [case.name for case in of("resnet50-2020-08-08")]
+    for row in other:
+        single = next(each for each in other if each["case"].endswith("1n1g_" + row["case"].split("_")[-1]))
+        assert row["speedup"].agrees(row["throughput"] / single["throughput"])
 
 
 def test_gpt2_small():
@@ -229,6 +250,21 @@ def test_gpt_3d_latency_and_throughput_agree():
     off = [case.name for case in cases
            if not case.published.throughput.agrees(1000 * case.global_batch / case.published.latency_ms)]  # fmt: skip
     assert off == []
+
+
+def test_gpt_3d_efficiency_follows_from_the_latency():
+    """The FLOPs of Narayanan et al. 2021 (arXiv 2104.04473) with recompute and a vocabulary of 51,200."""
+    efficiency = CATALOGUE.report("gpt-3d-2021-05").also("efficiency")
+    for row, case in zip(efficiency, of("gpt-3d-2021-05"), strict=True):
+        length, layers, hidden = (case.shape[key] for key in ("seq_length", "layers", "hidden_size"))
+        parts = 1 + length / (6 * hidden) + 51200 / (16 * layers * hidden)
+        flops = 96 * case.global_batch * length * layers * hidden**2 * parts
+        petaflops = flops / (case.published.latency_ms / 1e3) / 1e15
+        tflops = 1e3 * petaflops / case.layout.world_size
+        assert row["case"] == case.name and abs(row["latency_ms"] - case.published.latency_ms) < 0.01
+        assert row["tflops_per_gpu"] == pytest.approx(tflops, abs=0.02)
+        assert row["percent_of_peak"] == round(tflops / 125 * 100)
+        assert row["petaflops"] == pytest.approx(petaflops, abs=0.0051)
 
 
 def test_published_settings():

@@ -45,6 +45,8 @@ BERT_LARGEST = """
 """
 BERT_FRAMEWORKS = ["OneFlow", "NGC TensorFlow", "NGC PyTorch", "PaddlePaddle", "OneFlow", "MXNet"]
 MEGATRON = "4.31 33.27 48.16 93.63 13.09 23.11 2.85 1.23 33.32 24.07 27.75 26.95 12.18 21.21 104.63 23.10 33.40 31.45"
+MEGATRON_MEMORY = """14362 14938 14508 14508 9810 12684 12150 8834 14938 12684 9104 9642 14928 15004 7130 14204 10018
+10554"""
 # GPUs, throughput and memory at ZeRO-0, throughput and memory at ZeRO-1
 DEEPSPEED = """
 8 198.6 15387 195.8 14199
@@ -108,10 +110,11 @@ def test_peers_megatron_ran_the_same_cases():
     found = peers("gpt", framework="Megatron-LM")
     cases = [case for case in CATALOGUE.cases if case.report == "gpt-3d-2021-05"]
     assert [str(peer.throughput) for peer in found] == MEGATRON.split()
+    assert [str(peer.memory_mib) for peer in found] == MEGATRON_MEMORY.split()
     for peer, case in zip(found, cases, strict=True):
         sizes = (case.name, case.layout.world_size, case.micro_batch)
         assert (peer.case, peer.gpus, peer.micro_batch) == sizes
-        assert abs(1000 * case.global_batch / peer.latency_ms / peer.throughput - 1) < 0.005
+        assert peer.throughput.agrees(1000 * case.global_batch / peer.latency_ms)
 
 
 def test_every_peer_has_its_source():

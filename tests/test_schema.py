@@ -215,7 +215,10 @@ def replaced(data, path, value):
     return changed
 
 
-@pytest.mark.parametrize("odd", ["", "x", 0, -1, 10**400, 0.5, float("nan"), True, [], ["x"], {}, {"x": 1}], ids=lambda odd: repr(odd)[:9])
+ODD = ["", "x", 0, -1, 10**400, 0.5, float("nan"), True, [], ["x"], {}, {"x": 1}]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:9])
 def test_odd_values_never_break_the_check(odd):
     data = tomllib.loads(GOOD)
     for path in leaves(data):
