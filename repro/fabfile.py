@@ -180,7 +180,7 @@ class bad_input:
 @task
 def parse(c):
     """Print one JSON object for a log of any generation, LOG=FILE."""
-    from repro.logs import summary
+    from repro.log_summary import summary
 
     check_settings()
     if not setting("LOG"):

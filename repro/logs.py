@@ -1,15 +1,27 @@
 """Knows the five generations (A to E) of training log that OneFlow's benchmarks printed, and reads them in one pass."""
 
-import json
-import math
 import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from repro import statistics
+from repro.log_formats import (
+    ESCAPE,
+    EXPECTED,
+    FORMATS,
+    MEMORY,
+    OTHER_STARTS,
+    ROW_STARTS,
+    SETTING,
+    TABLE_HEADER,
+    Format,
+    generation_of,
+    stated_global_batch,
+    stated_iterations_per_epoch,
+    typed,
+)
 
 BLOCK_BYTES = 1 << 20
 ROWS_KEPT = 50_000
@@ -68,58 +80,11 @@ class Log:
     @property
     def global_batch(self) -> int | None:
         """Samples an iteration as the log states them, or None."""
-        stated = _stated_global_batch(self.configuration)
+        stated = stated_global_batch(self.configuration)
         first = self.rows[0]
         if stated is None and self.generation == "E" and first.step and first.other["samples"] % first.step == 0:
             return int(first.other["samples"]) // first.step
         return stated
-
-
-@dataclass(frozen=True)
-class _Format:
-    generations: str
-    start: bytes
-    pattern: re.Pattern
-    names: tuple[str, ...]
-    example: str
-    steps_before: int = 0
-
-
-_INT, _NUMBER = rb"(\d{1,18})", rb"([-+]?(?:\d{1,300}(?:\.\d*)?(?:[eE][-+]?\d{1,4})?|inf|nan))"
-_STAMP = rb"(?: +(\d{1,18}(?:\.\d*)?))?\s*"
-
-
-def _format(generations: str, start: bytes, pattern: bytes, names: str, example: str, **more) -> _Format:
-    pattern = pattern.replace(b"INT", _INT).replace(b"NUMBER", _NUMBER).replace(b"STAMP", _STAMP)
-    return _Format(generations, start, re.compile(pattern), tuple(names.split()), example, **more)
-
-
-_FORMATS = (
-    _format("AB", b"train: epoch ",
-            rb"train: epoch INT, iter INT, loss: NUMBER, top_1: NUMBER, top_k: NUMBER, samples/s: NUMBERSTAMP",
-            "epoch step loss top_1 top_k samples_per_s stamp",
-            "train: epoch 0, iter 20, loss: …, top_1: …, top_k: …, samples/s: … [Unix stamp]"),
-    _format("C", b"step: ",
-            rb"step: INT, total_loss: NUMBER, mlm_loss: NUMBER, nsp_loss: NUMBER, throughput: NUMBERSTAMP",
-            "step loss mlm_loss nsp_loss samples_per_s stamp",
-            "step: 19, total_loss: …, mlm_loss: …, nsp_loss: …, throughput: … [Unix stamp]", steps_before=1),
-    _format("D", b"step: ", rb"step: INT, loss: NUMBER, throughput: NUMBERSTAMP", "step loss samples_per_s stamp",
-            "step: 10, loss: …, throughput: … [Unix stamp]"),
-    _format("E", b"| ",
-            rb"\| +INT +\| +INT +\| +INT +\| +NUMBER +\| +NUMBER +\| +NUMBER +\|\s*",
-            "step micro_batches samples samples_per_s latency_s loss",
-            "| batches or step | micro_batches | samples | throughput | latency | loss |"),
-)
-_ROW_STARTS = tuple({form.start for form in _FORMATS})
-_OTHER_STARTS = (b"validation:", b"[N/A],", *(b"%d" % digit for digit in range(10)))
-_TABLE_HEADER = re.compile(
-    rb"\| (?:batches|step) +\| micro_batches +\| samples +\| throughput +\| latency +\| loss +\|\s*")
-_MEMORY = re.compile(rb"(?:\d+ %|\[N/A\]), (\d{1,9}) MiB\s*")
-_SETTING = re.compile(rb"([A-Za-z_]\w*) = (.+)|  (\w+) \.{2,} (.+)| (\d{1,18}) (iter per epoch)\.\.\.\s*")
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
-_WORDS = {"True": True, "False": False, "None": None}
-_EXPECTED = "expected rows of one generation: " + "; ".join(
-    f"{'/'.join(form.generations)} '{form.example}'" for form in _FORMATS)
 
 
 def parse(lines_or_path, configuration: Mapping[str, object] | None = None) -> Log:
@@ -171,51 +136,11 @@ def _measured(measure, log: Log, rule, global_batch: int | None) -> float:
         raise LogError(f"the rule '{rule.kind}' cannot be applied: {error}", log.path) from error
 
 
-def summary(path) -> dict:
-    """Everything one log says, JSON-able: what `make parse` prints.
-
-    Figures follow the published rule of the log's generation. Where that cannot be applied, the nearest one that
-    can is used and named in ``rule``, and ``warnings`` says why; without any, throughput is None.
-    """
-    log = parse(path)
-    warnings = list(log.notes)
-    rule, figures = None, {"throughput": None, "latency_ms": None}
-    for candidate in _published_rules(log):
-        try:
-            figures["throughput"] = round(throughput(log, candidate, log.global_batch), 6)
-        except LogError as error:
-            warnings.append(error.reason)
-            continue
-        rule = {"kind": candidate.kind, **candidate.parameters}
-        try:
-            figures["latency_ms"] = round(latency_ms(log, candidate, log.global_batch), 6)
-        except LogError as error:
-            warnings.append(error.reason)
-        break
-    return {"file": log.path, "generation": log.generation, "rows": log.row_count,
-            "configuration": dict(log.configuration), "global_batch": log.global_batch, "rule": rule, **figures,
-            "memory_mib": log.memory_mib, "warnings": warnings}
-
-
-def _published_rules(log: Log) -> Iterator:
-    """Yield the published rule of the log's generation, then what may stand in for it."""
-    from repro.cases import Rule
-
-    if log.generation in "BC":
-        yield Rule("stamps", first_row=1, last_row=6)
-        rows = statistics.first_epoch(log)
-        if rows and rows[0].stamp:
-            yield Rule("stamps", first_row=1, last_row=rows[-1].step // max(1, rows[0].step))
-    if log.generation == "E":
-        yield Rule("last_rows", rows=5)
-    yield Rule("mean_rows", skip_first=1)
-
-
 def _file_blocks(stream, path: str) -> Iterator[bytes]:
     """Yield blocks that end at a line's end, but for the last; a line longer than a block loses its text."""
     first = stream.read(BLOCK_BYTES)
     if not first:
-        raise LogError(f"is empty; {_EXPECTED}", path)
+        raise LogError(f"is empty; {EXPECTED}", path)
     if b"\0" in first[:4096] or first.startswith(b"\x1f\x8b"):
         raise LogError("is a binary or compressed file, or UTF-16 text; expected a plain text log", path, 1)
     rest = b""
@@ -235,7 +160,7 @@ class _Reader:
 
     def __init__(self, path: str | None):
         self.path = path
-        self.form: _Format | None = None
+        self.form: Format | None = None
         self.stamped = self.in_table = self.cut = self.half_written = False
         self.first_line = self.row_count = self.not_finite = 0
         self.noise = self.validation = self.broken = self.repeated = 0
@@ -250,14 +175,14 @@ class _Reader:
     def read(self, blocks: Iterable[bytes], configuration: Mapping[str, object] | None) -> Log:
         number = 0
         for number, line in self._lines(blocks):
-            if line.startswith(_ROW_STARTS):
+            if line.startswith(ROW_STARTS):
                 self._take_candidate(number, line)
-            elif line.startswith(_OTHER_STARTS):
+            elif line.startswith(OTHER_STARTS):
                 self._take_reading(line)
             elif self.form or not self._take_setting(line):
                 self.noise += 1
         if not self.row_count:
-            raise LogError(f"holds no whole row in {number} lines; {_EXPECTED}", self.path)
+            raise LogError(f"holds no whole row in {number} lines; {EXPECTED}", self.path)
         return self._log({**self.settings, **(configuration or {})})
 
     def _lines(self, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -266,7 +191,7 @@ class _Reader:
         for block in blocks:
             self.cut = not block.endswith((b"\n", b"\r"))
             if b"\x1b" in block:
-                block = _ESCAPE.sub(b"", block)
+                block = ESCAPE.sub(b"", block)
             lines = block.split(b"\n")
             returns = b"\r" in block
             for index, line in enumerate(lines, number):
@@ -287,7 +212,7 @@ class _Reader:
 
     def _take_unusual(self, number: int, line: bytes) -> None:
         """Take the first row, or what begins like a row and is none of this log's generation."""
-        for form in _FORMATS:
+        for form in FORMATS:
             match = form.pattern.fullmatch(line)
             if match and (self.in_table or form.generations != "E"):
                 if self.form:
@@ -295,7 +220,7 @@ class _Reader:
                 self.form, self.first_line, self.stamped = form, number, match.groups()[-1] is not None
                 self.step_at, self.rate_at, self.loss_at = map(form.names.index, ("step", "samples_per_s", "loss"))
                 return self._take_candidate(number, line)
-        if _TABLE_HEADER.fullmatch(line):
+        if TABLE_HEADER.fullmatch(line):
             self.in_table = True
         elif line.startswith(b"| ") and not (self.in_table and line[2:3].isdigit()):
             self.noise += bool(line.strip(b"| -\t"))
@@ -333,13 +258,13 @@ class _Reader:
         self.not_finite += b"n" in values[self.loss_at]
         (self.head if self.row_count <= ROWS_KEPT else self.tail).append(values)
 
-    def _mixed(self, number: int, form: _Format, values: tuple) -> LogError:
-        found, known = _generation(form, values[-1] is not None), _generation(self.form, self.stamped)
+    def _mixed(self, number: int, form: Format, values: tuple) -> LogError:
+        found, known = generation_of(form, values[-1] is not None), generation_of(self.form, self.stamped)
         return LogError(f"found a row of generation {found} after rows of generation {known} (from line "
                         f"{self.first_line}); expected rows of one generation: split the file", self.path, number)
 
     def _take_reading(self, line: bytes) -> None:
-        match = _MEMORY.fullmatch(line)
+        match = MEMORY.fullmatch(line)
         if match:
             self.memory_mib = max(self.memory_mib or 0, int(match[1]))
         elif line.startswith(b"validation:"):
@@ -350,18 +275,18 @@ class _Reader:
     def _take_setting(self, line: bytes) -> bool:
         if not (b" = " in line or b" .." in line or b" iter per epoch" in line):
             return False
-        match = _SETTING.fullmatch(line)
+        match = SETTING.fullmatch(line)
         if match:
             name, value, dotted, dotted_value, iterations, _ = (part and part.decode("utf-8", "replace")
                                                                 for part in match.groups())
-            self.settings[name or dotted or "iterations_per_epoch"] = _typed(value or dotted_value or iterations)
+            self.settings[name or dotted or "iterations_per_epoch"] = typed(value or dotted_value or iterations)
         return bool(match)
 
     def _log(self, configuration: dict[str, object]) -> Log:
-        stated = _stated_iterations_per_epoch(configuration)
+        stated = stated_iterations_per_epoch(configuration)
         per_epoch = stated or (min(self.epoch_ends) if len(self.epoch_ends) == 1 else None)
         rows = tuple(self._row(values, per_epoch) for values in chain(self.head, self.tail))
-        return Log(self.path, _generation(self.form, self.stamped), rows, self.row_count, self.total, configuration,
+        return Log(self.path, generation_of(self.form, self.stamped), rows, self.row_count, self.total, configuration,
                    self.memory_mib, self.validation, self.noise, self.broken, self.repeated,
                    tuple(self._notes(stated, per_epoch)))
 
@@ -391,45 +316,3 @@ class _Reader:
             yield "the iterations an epoch cannot be told: rows of later epochs have no continuous step"
         elif self.epoch_ends and stated is None:
             yield f"an epoch is taken to be {per_epoch} iterations, the last it prints: the log does not state it"
-
-
-def _generation(form: _Format, stamped: bool) -> str:
-    return form.generations[-1] if stamped else form.generations[0]
-
-
-def _typed(text: str) -> object:
-    text = text.strip()
-    if text in _WORDS:
-        return _WORDS[text]
-    if re.fullmatch(r"[-+]?\d{1,18}", text):
-        return int(text)
-    if re.fullmatch(_NUMBER.decode(), text) and math.isfinite(float(text)):
-        return float(text)
-    return _list(text) if text.startswith("[") and text.endswith("]") else text
-
-
-def _list(text: str) -> list | str:
-    try:
-        items = json.loads(text.replace("'", '"'))
-    except (ValueError, RecursionError):
-        return text
-    plain = all(isinstance(item, str | int) or (isinstance(item, float) and math.isfinite(item)) for item in items)
-    return items if plain else text
-
-
-def _stated_iterations_per_epoch(configuration: Mapping[str, object]) -> int | None:
-    """Return what the log prints, else the samples an epoch over the global batch, rounded up."""
-    printed, samples = configuration.get("iterations_per_epoch"), configuration.get("num_examples")
-    batch = _stated_global_batch(configuration)
-    if isinstance(printed, int) and printed > 0:
-        return printed
-    return -(-samples // batch) if isinstance(samples, int) and samples > 0 and batch else None
-
-
-def _stated_global_batch(configuration: Mapping[str, object]) -> int | None:
-    for names in (("global_batch_size",), ("micro_batch_size", "data_parallel_size", "num_accumulation_steps"),
-                  ("batch_size_per_device", "gpu_num_per_node", "num_nodes")):
-        factors = [configuration.get(name) for name in names]
-        if all(isinstance(factor, int) and factor > 0 for factor in factors):
-            return math.prod(factors)
-    return None

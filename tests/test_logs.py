@@ -12,7 +12,8 @@ import pytest
 
 from repro import logs
 from repro.cases import Rule
-from repro.logs import LogError, latency_ms, parse, summary, throughput
+from repro.log_summary import summary
+from repro.logs import LogError, latency_ms, parse, throughput
 
 DATA = Path(__file__).parent / "data" / "logs"
 A, B = DATA / "resnet50_1n1g_bs128_A.log", DATA / "resnet50_2n8g_bs128_B.log"
