@@ -205,9 +205,8 @@ def padded_vocab_size(vocab_size: int, tensor: int) -> int:
 
 def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
     """Column titles, and a row of texts for each case with what it is and what was published."""
-    columns = ["case", "report", "GPUs", "layout", "micro-batch", "accumulation", "global batch", "precision"]
-    columns += ["samples/s", "ms", "MiB", "speed-up"]
-    return columns, [_row(case) for case in cases]
+    columns = ["case", "GPUs", "layout", "micro-batch", "steps", "global batch", "precision"]
+    return [*columns, "samples/s", "ms", "MiB", "speed-up"], [_row(case) for case in cases]
 
 
 def _row(case: Case) -> list[str]:
@@ -216,7 +215,7 @@ def _row(case: Case) -> list[str]:
     figures = (published.throughput, published.latency_ms, published.memory_mib, published.speedup)
     texts = ["" if figure is None else str(figure) for figure in figures]
     place = [f"{case.nodes}x{case.gpus_per_node}", str(case.layout)]
-    return [case.name, case.report, *place, *map(str, batches), case.precision, *texts]
+    return [case.name, *place, *map(str, batches), case.precision, *texts]
 
 
 def _report(file: str, data: dict) -> Report:

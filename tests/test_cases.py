@@ -291,6 +291,16 @@ def test_published_settings():
     }
 
 
+def test_what_all_cases_of_a_report_share():
+    assert [case.optimizer_sharding for case in CATALOGUE.cases if case.report != "gpt2-small-2020-12"] == [0] * 49
+    assert all(case.accumulation_steps == 1 for case in CATALOGUE.cases if case.layout.pipeline == 1)
+    assert all(case.shape == {"image_size": 224, "classes": 1000} for case in CATALOGUE.select("resnet50"))
+    assert {case.training["optimizer"]["weight_decay"] for case in CATALOGUE.select("resnet50")} == {1 / 32768}
+    vocabularies = {case.report: (case.shape["seq_length"], case.shape["vocab_size"]) for case in CATALOGUE.select("gpt")}
+    assert vocabularies == {"gpt2-small-2020-12": (1024, 50304), "gpt-3d-2021-05": (2048, 50257)}
+    assert {case.shape["hidden_size"] for case in of("gpt2-small-2020-12")} == {768}
+
+
 def test_bert_trains_as_published():
     case = CATALOGUE.case("bert_4n8g_bs96")
     assert case.shape == {
