@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from repro.checks import Check, Findings, cell, listed, number, one_of, table, text, whole
@@ -24,6 +25,7 @@ SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
 
 FILE = {"report": table, "rule": table, "defaults": table, "case": listed(table)}
 FILE_OPTIONAL = {"unstated": listed(table), "stray": listed(table), "also_printed": listed(table)}
+FILE_OPTIONAL |= {"heading": listed(table), "quoted": listed(table)}
 REPORT = {
     "id": NAME,
     "model": one_of(*SHAPES),
@@ -222,7 +224,7 @@ def unknown(name: object, known: Iterable[str], what: str) -> str:
     import difflib
 
     known = list(known)
-    core = str(name).strip("*?").lower()
+    core = max(re.split(r"[*?\[\]]", str(name).lower()), key=len)
     close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
     hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
     there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"

@@ -296,8 +296,8 @@ def test_what_all_cases_of_a_report_share():
     assert all(case.accumulation_steps == 1 for case in CATALOGUE.cases if case.layout.pipeline == 1)
     assert all(case.shape == {"image_size": 224, "classes": 1000} for case in CATALOGUE.select("resnet50"))
     assert {case.training["optimizer"]["weight_decay"] for case in CATALOGUE.select("resnet50")} == {1 / 32768}
-    vocabularies = {case.report: (case.shape["seq_length"], case.shape["vocab_size"]) for case in CATALOGUE.select("gpt")}
-    assert vocabularies == {"gpt2-small-2020-12": (1024, 50304), "gpt-3d-2021-05": (2048, 50257)}
+    gpt = CATALOGUE.select("gpt")
+    assert {case.report: (case.shape["seq_length"], case.shape["vocab_size"]) for case in gpt} == {"gpt2-small-2020-12": (1024, 50304), "gpt-3d-2021-05": (2048, 50257)}
     assert {case.shape["hidden_size"] for case in of("gpt2-small-2020-12")} == {768}
 
 
@@ -402,6 +402,7 @@ def test_select():
         ("nope", None, "no model 'nope'. There are: gpt, bert, resnet50"),
         ("gpt2", None, "no model 'gpt2'; did you mean gpt?"),
         (None, "DP_8", "no case 'DP_8'; did you mean DP_8x1x1_16_1536x16? There are: 57"),
+        ("gpt", "2D*x", "no gpt case '2D*x'; did you mean 2D_8x1x1_16_1536x16 or "),
         ("bert", "DP_*", "no bert case 'DP_*'. There are: bert_1n1g_bs96, "),
         (None, "bert_*,bret_1n8g_bs96", "no case 'bret_1n8g_bs96'; did you mean bert_1n8g_bs96"),
     ],
