@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.checks import whole
 from repro.published import DATA, Figure, Published
-from repro.schema import RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
+from repro.schema import ENTRIES, RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
 
 CASES = DATA / "cases"
 
@@ -105,7 +105,8 @@ class Report:
 
     `settings` are those of the original that no trainer's configuration carries; `unstated` says what the report
     does not, with the reason for the value used; `stray` are rows that belong to no table; `also_printed` are
-    tables that repeat or complete the cases.
+    tables that repeat or complete the cases, `same_run` where they print the very runs of the cases; `heading` are
+    the columns of its tables and `quoted` some of its wording, both as printed.
     """
 
     id: str
@@ -130,6 +131,8 @@ class Report:
     unstated: tuple[dict, ...] = ()
     stray: tuple[dict, ...] = ()
     also_printed: tuple[dict, ...] = ()
+    heading: tuple[dict, ...] = ()
+    quoted: tuple[dict, ...] = ()
 
     def also(self, what: str) -> tuple[dict, ...]:
         """The rows of the table in `also_printed` called `what`, each a dict by column; () if it is not there."""
@@ -219,7 +222,7 @@ def _row(case: Case) -> list[str]:
 
 
 def _report(file: str, data: dict) -> Report:
-    tables = {name: tuple(data.get(name, ())) for name in ("unstated", "stray", "also_printed")}
+    tables = {name: tuple(data.get(name, ())) for name in ENTRIES}
     report = data["report"] | {"settings_source": tuple(data["report"]["settings_source"])}
     report["settings"] = _plain(report["settings"])
     return Report(file=file, rule=Rule(**data["rule"]), **report, **tables)

@@ -166,9 +166,9 @@ def peers_of(case, same_batch: bool = True) -> tuple[Peer, ...]:
     )
 
 
-def load_cluster(name: str = "v100x32") -> dict:
+def load_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
     """The description of a published cluster: hardware, software, topology."""
-    with open(CLUSTERS / f"{name}.toml", "rb") as stream:
+    with open(folder / f"{name}.toml", "rb") as stream:
         return tomllib.load(stream)
 
 

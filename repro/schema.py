@@ -24,8 +24,6 @@ ABOVE_0, LEAST_0 = number("above 0", lambda value: value > 0), number("of at lea
 SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
 
 FILE = {"report": table, "rule": table, "defaults": table, "case": listed(table)}
-FILE_OPTIONAL = {"unstated": listed(table), "stray": listed(table), "also_printed": listed(table)}
-FILE_OPTIONAL |= {"heading": listed(table), "quoted": listed(table)}
 REPORT = {
     "id": NAME,
     "model": one_of(*SHAPES),
@@ -50,6 +48,14 @@ TRAINER = dict.fromkeys(("repository", "path", "commit", "printed"), text())
 UNSTATED = dict.fromkeys(("key", "reason"), text())
 STRAY = {**dict.fromkeys(("nodes", "gpus_per_node", "micro_batch"), whole(1)), "throughput": ABOVE_0, "source": text()}
 ALSO_PRINTED = {"what": text(), "source": text(), "columns": listed(text()), "rows": listed(listed(cell))}
+ENTRIES = {
+    "unstated": (UNSTATED, {}),
+    "stray": (STRAY, {}),
+    "also_printed": (ALSO_PRINTED, {"same_run": FLAG}),
+    "heading": ({"table": text(), "columns": listed(text())}, {}),
+    "quoted": (dict.fromkeys(("place", "text"), text()), {}),
+}
+FILE_OPTIONAL = dict.fromkeys(ENTRIES, listed(table))
 RULE = {"kind": one_of(*RULES), "repeats": whole(1), "stated": FLAG, "source": text()}
 RULE_KEYS = {"skip_first": whole(0), "first_row": whole(1), "last_row": whole(2), "rows": whole(1)}
 CASE = {
@@ -106,9 +112,9 @@ def _check_report(found: Findings, data: dict) -> None:
     found.keys("report", report, REPORT, REPORT_OPTIONAL)
     found.keys("report", report.get("title"), TITLE, prefix="title.")
     found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
-    for name, keys in (("unstated", UNSTATED), ("stray", STRAY), ("also_printed", ALSO_PRINTED)):
+    for name, (keys, optional) in ENTRIES.items():
         for position, entry in enumerate(data.get(name, []), 1):
-            holds = found.keys(f"{name} number {position}", entry, keys)
+            holds = found.keys(f"{name} number {position}", entry, keys, optional)
             if holds and name == "also_printed" and {len(entry["columns"])} != set(map(len, entry["rows"])):
                 found.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
 
