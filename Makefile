@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench parse test lint lock clean
+.PHONY: help setup cases bench parse test lock clean
 MAKEFLAGS += --no-builtin-rules
 export
 
