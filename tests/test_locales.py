@@ -1,0 +1,56 @@
+"""The message catalogues: nothing untranslated, nothing left over, and the same values in each sentence."""
+
+import re
+import string
+
+import pytest
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
+from babel.messages.pofile import read_po
+
+from repro.locales import FOLDER, catalogue
+from tests.conftest import ROOT
+
+KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "Failure": None}
+
+
+def messages_of_the_code() -> set[str]:
+    found = extract_from_dir(ROOT / "repro", [("**.py", "python")], keywords=KEYWORDS)
+    return {message for _, _, message, _, _ in found if isinstance(message, str)}
+
+
+def translations() -> dict[str, str]:
+    found = {}
+    for file in sorted(FOLDER.glob("zh/LC_MESSAGES/*.po")):
+        with open(file, "rb") as source:
+            found |= {message.id: message.string for message in read_po(source) if message.id}
+    return found
+
+
+def fields(text: str) -> list[str]:
+    return sorted(name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
+
+
+def test_every_message_is_translated():
+    assert sorted(messages_of_the_code() - {key for key, value in translations().items() if value}) == []
+
+
+def test_no_translation_is_left_over():
+    assert sorted(set(translations()) - messages_of_the_code()) == []
+
+
+@pytest.mark.parametrize("message", sorted(messages_of_the_code()))
+def test_both_sentences_hold_the_same_values(message):
+    assert fields(message) == fields(translations().get(message, message))
+
+
+@pytest.mark.parametrize("message", sorted(translations()))
+def test_chinese_typography(message):
+    """A space between Chinese and Latin letters or digits, none before full-width punctuation."""
+    text = re.sub(r"`[^`]*`|\{[^}]*\}", "_", translations()[message])
+    assert not re.search(r"[一-鿿][A-Za-z0-9]|[A-Za-z0-9][一-鿿]", text), text
+    assert not re.search(r"[一-鿿][,;:?!]|[一-鿿] [，。；：？！]", text), text
+
+
+def test_english_is_the_language_of_the_messages():
+    assert catalogue("en").gettext("Results") == "Results"
+    assert catalogue("zh").gettext("Results") == "结果"
