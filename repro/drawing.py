@@ -1,0 +1,236 @@
+"""Draws charts with matplotlib and writes them as SVG and PNG that are the same bytes wherever they are drawn.
+
+Text in an SVG stays text, in the reader's own fonts, and nothing is placed by measuring it: the bytes depend neither
+on the fonts of the machine nor on the date. A PNG needs its glyphs here, so that one with Chinese labels is drawn
+only where `CJK_FONT` is installed, and with English labels elsewhere.
+"""
+
+import re
+import sys
+import unicodedata
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+CJK_FONT = "Noto Sans CJK SC"
+SVG_FONTS = (
+    "'Helvetica Neue', Arial, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Source Han Sans SC', sans-serif"
+)
+SVG = "{http://www.w3.org/2000/svg}"
+XLINK = "{http://www.w3.org/1999/xlink}"
+WIDTH = 520
+MARGIN = 6
+SIZE = 9.0
+LEGEND_ROW = 17
+PNG_DPI = 200
+
+
+@dataclass(frozen=True)
+class Ink:
+    """A colour on white paper and the one that stands for it on dark paper, both as #rrggbb."""
+
+    light: str
+    dark: str
+
+
+PAPER, TEXT = Ink("#ffffff", "#14181d"), Ink("#1d2329", "#e4e8ec")
+MUTED, GRID = Ink("#5c6670", "#9aa5b1"), Ink("#e2e6ea", "#2d343c")
+SERIES = (Ink("#0b4f9e", "#74b3ff"), Ink("#c75b12", "#ffa763"), Ink("#12766b", "#5ccfbf"), Ink("#7a3e9d", "#cfa3f0"))
+INKS = (PAPER, TEXT, MUTED, GRID, *SERIES)
+
+
+@dataclass(frozen=True)
+class Style:
+    """What tells one series from another: colour, and for grey prints line, marker and hatch too."""
+
+    ink: Ink
+    line: str
+    marker: str
+    hatch: str
+
+
+STYLES = (
+    Style(SERIES[0], "-", "o", ""),
+    Style(SERIES[1], "--", "s", "////"),
+    Style(SERIES[2], "-.", "^", "----"),
+    Style(SERIES[3], ":", "D", "xxxx"),
+)
+
+
+class Canvas:
+    """A figure laid out in points from its top left corner, with a title and a line that says what is drawn."""
+
+    def __init__(self, height: float, title: str, subtitle: str):
+        from matplotlib.figure import Figure
+
+        self.height = height
+        self.figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=PAPER.light)
+        self.text(0, 15, title, size=SIZE + 2.5, weight="bold")
+        self.text(0, 31, subtitle, color=MUTED.light)
+
+    def axes(self, left: float, top: float, width: float, height: float):
+        """Axes without a frame, ticks outside, grid behind."""
+        box = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
+        axes = self.figure.add_axes(box, facecolor="none")
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(MUTED.light)
+        axes.tick_params(length=0, colors=MUTED.light, labelsize=SIZE)
+        axes.set_axisbelow(True)
+        return axes
+
+    def text(self, x: float, y: float, text: str, **style) -> None:
+        """Text whose baseline starts, or with `ha` ends or is centred, at a point of the figure."""
+        style = {"size": SIZE, "color": TEXT.light, "va": "baseline", **style}
+        self.figure.text(x / WIDTH, 1 - y / self.height, text, **style)
+
+    def legend(self, top: float, labels, handle) -> None:
+        """Rows of labels, each behind the artist that `handle(index, x, y)` makes."""
+        for index, (left, row, label) in enumerate(legend_places(labels)):
+            y = top + 8 + row * LEGEND_ROW
+            self.figure.add_artist(handle(index, left / WIDTH, 1 - (y - 3.5) / self.height))
+            self.text(left + 23, y, label)
+
+    def box(self, index: int, x: float, y: float):
+        """A legend's handle for bars."""
+        from matplotlib.patches import Rectangle
+
+        height = 8 / self.height
+        return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(STYLES[index]))
+
+
+def legend_places(labels) -> list[tuple[float, int, str]]:
+    """For each label of a legend its left end in points, its row and itself."""
+    places, left, row = [], 0.0, 0
+    for label in labels:
+        width = 23 + text_width(label) + 14
+        if left and left + width > WIDTH:
+            left, row = 0.0, row + 1
+        places.append((left, row, label))
+        left += width
+    return places
+
+
+def legend_height(labels) -> float:
+    """The height of a legend in points, 0 without labels."""
+    return LEGEND_ROW * (legend_places(labels)[-1][1] + 1) if labels else 0
+
+
+def fill(style: Style) -> dict:
+    """How a bar of this style is filled: the first one solid, the others hatched on paper."""
+    face = PAPER.light if style.hatch else style.ink.light
+    return {"facecolor": face, "edgecolor": style.ink.light, "hatch": style.hatch, "linewidth": 0.8}
+
+
+def text_width(text: str, size: float = SIZE) -> float:
+    """About how wide text is in points: an em for a Chinese character, somewhat more than half of one for others."""
+    return sum(size if unicodedata.east_asian_width(character) in "WF" else 0.57 * size for character in text)
+
+
+def write_svg(chart, file: Path) -> None:
+    """Draw a chart, which has `draw() -> matplotlib.figure.Figure`, into an SVG file."""
+    import io
+
+    import matplotlib
+
+    out = io.StringIO()
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "repro", "font.family": "DejaVu Sans", "hatch.linewidth": 0.7}
+    with matplotlib.rc_context({**settings, "path.simplify": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
+        figure = chart.draw()
+        figure.savefig(out, format="svg", bbox_inches=_frame(figure), metadata={"Date": None, "Creator": None})
+    _write(file, _tidy(out.getvalue()).encode())
+
+
+def write_png(chart, english, file: Path) -> None:
+    """Draw a chart into a PNG file; its `english` twin if it needs a font that is not here, which a warning says."""
+    import io
+
+    import matplotlib
+
+    family = "DejaVu Sans"
+    if chart is not english:
+        family = CJK_FONT if has_cjk_font() else family
+        chart = chart if has_cjk_font() else _warned(english)
+    out = io.BytesIO()
+    with matplotlib.rc_context({"font.family": family, "hatch.linewidth": 0.7}):
+        figure = chart.draw()
+        figure.savefig(out, format="png", bbox_inches=_frame(figure), dpi=PNG_DPI, metadata={"Software": None})
+    _write(file, out.getvalue())
+
+
+def _frame(figure):
+    from matplotlib.transforms import Bbox
+
+    margin = MARGIN / 72
+    return Bbox.from_extents(-margin, -margin, figure.get_figwidth() + margin, figure.get_figheight() + margin)
+
+
+def has_cjk_font() -> bool:
+    """Whether matplotlib finds the Chinese font, which Debian has in fonts-noto-cjk."""
+    from matplotlib.font_manager import fontManager
+
+    return CJK_FONT in fontManager.get_font_names()
+
+
+_already_warned = []
+
+
+def _warned(chart):
+    if not _already_warned:
+        print(
+            f"PNG figures have English labels in both languages: the font {CJK_FONT} is not installed (in Debian and "
+            "Ubuntu: apt-get install fonts-noto-cjk). SVG figures are not affected.",
+            file=sys.stderr,
+        )
+        _already_warned.append(True)
+    return chart
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+def _tidy(svg: str) -> str:
+    """The SVG with attributes in place of inline styles, short numbers, the readers' fonts, and no idle elements."""
+    ElementTree.register_namespace("", SVG[1:-1])
+    root = ElementTree.fromstring(svg)
+    referred = set(re.findall(r"#([\w.-]+)", re.sub(r"#[0-9a-f]{6}\b", "", svg)))
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{SVG}metadata", f"{SVG}style"):
+                parent.remove(child)
+        for name, value in _styles(parent.attrib.pop("style", "")):
+            parent.set(name, value)
+        if parent.get("id") not in referred:
+            parent.attrib.pop("id", None)
+        if f"{XLINK}href" in parent.attrib:
+            parent.set("href", parent.attrib.pop(f"{XLINK}href"))
+        for name in parent.attrib.keys() & {"d", "x", "y", "points", "transform", "width", "height", "viewBox"}:
+            parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.get(name)))
+        if "d" in parent.attrib:
+            parent.set("d", " ".join(parent.get("d").split()))
+    root.attrib.pop("version", None)
+    for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
+        root.set(name, value)
+    ElementTree.indent(root, "")
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _styles(style: str):
+    for declaration in filter(None, (each.strip() for each in style.split(";"))):
+        name, value = (part.strip() for part in declaration.split(":", 1))
+        if name == "font":
+            weight, size = re.fullmatch(r"(?:(bold|\d+) )?([\d.]+px) .*", value).groups()
+            yield "font-size", size
+            if weight:
+                yield "font-weight", weight
+        else:
+            yield name, value
+
+
+def _short(number: str) -> str:
+    text = f"{float(number):.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
