@@ -25,11 +25,11 @@ def layer_norm(x, weight, bias, epsilon: float):
         return flow._C.layer_norm_affine(
             x, weight, bias, begin_norm_axis=last, begin_params_axis=last, epsilon=epsilon
         )
-    shared = [BROADCAST] * len(x.sbp)
-    row = flow.ones((1, x.shape[-1]), dtype=x.dtype, placement=x.placement, sbp=shared)
-    centred = x - flow.matmul(x.mean(dim=-1, keepdim=True), row)
-    scale = flow.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + epsilon)
-    return centred * flow.matmul(scale, row) * weight + bias
+    size, shared = x.shape[-1], [BROADCAST] * len(x.sbp)
+    average = flow.full((size, size), 1.0 / size, dtype=x.dtype, placement=x.placement, sbp=shared)
+    centred = x - flow.matmul(x, average)
+    scale = flow.rsqrt(flow.matmul(centred * centred, average) + epsilon)
+    return centred * scale * weight + bias
 
 
 def bias_gelu(x, bias):
@@ -87,8 +87,9 @@ def masked_weights(query, key, mask, p: float):
 def cross_entropy(logits, labels, rows: list):
     """Losses (n,) of logits (n, classes), whose classes may be split over ranks.
 
-    CUDA has a kernel for split classes; on the CPU they are gathered first, to the signature `rows`.
+    CUDA has a kernel for split classes; on the CPU they are gathered first, to the signature `rows`, and the gradient
+    is split again.
     """
-    if not logits.is_cuda:
-        logits = logits.to_global(sbp=rows)
+    if not logits.is_cuda and list(logits.sbp) != rows:
+        logits = logits.to_global(sbp=rows, grad_sbp=logits.sbp)
     return flow._C.sparse_softmax_cross_entropy(logits, labels)

@@ -1,0 +1,136 @@
+"""BERT pretraining as published: post-normalised encoder, masked-token loss plus next-sentence loss."""
+from __future__ import annotations
+
+from functools import partial
+
+import oneflow as flow
+from oneflow import nn
+
+from repro.trainers import ops
+from repro.trainers.config import Config
+from repro.trainers.layers import (
+    INITIAL_STD,
+    Attention,
+    LayerNorm,
+    Perceptron,
+    TokenEmbedding,
+    VocabularyHead,
+)
+from repro.trainers.parameters import Parameters, whole
+
+EPSILON = 1e-12
+POSITIONS = 512
+"""Rows of BERT's position table, whatever the length of the samples."""
+SEGMENTS = 2
+FEWEST_WEIGHTS = 1e-5
+"""Added to the number of masked tokens, so that a batch with none has a loss (TensorFlow's BERT)."""
+
+
+class Dense(nn.Module):
+    """Linear layer that every tensor parallel rank holds whole; the bias is returned, not added."""
+
+    def __init__(self, make: Parameters, name: str, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = make.normal(f"{name}.weight", (inputs, outputs), INITIAL_STD)
+        self.bias = make.constant((outputs,), 0.0)
+        self.layout = make.layout
+
+    def forward(self, x):
+        return flow.matmul(x, whole(self.weight, self.layout)), whole(self.bias, self.layout)
+
+
+class Embedding(nn.Module):
+    """Sum of token, position and segment vectors, normalised."""
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        shape, amp = config.shape, config.precision == "amp"
+        positions = max(POSITIONS, shape.seq_length)
+        self.tokens = TokenEmbedding(make, shape.vocab_size, config.padded_vocab_size, shape.hidden_size, amp)
+        self.positions = make.normal("positions.weight", (positions, shape.hidden_size), INITIAL_STD)
+        self.segments = make.normal("segments.weight", (SEGMENTS, shape.hidden_size), INITIAL_STD)
+        self.norm = LayerNorm(make, shape.hidden_size, EPSILON)
+        self.layout = make.layout
+        self.dropout = config.dropout
+
+    def forward(self, ids, segments):
+        positions = whole(self.positions, self.layout)[: ids.shape[1]]
+        kinds = flow._C.gather(whole(self.segments, self.layout), segments, axis=0)
+        return ops.dropout(self.norm(self.tokens(ids) + positions + kinds), self.dropout)
+
+
+class Layer(nn.Module):
+    """Attention and perceptron, each added to its input, the sum being normalised."""
+
+    def __init__(self, config: Config, make: Parameters, index: int) -> None:
+        super().__init__()
+        size, heads, name = config.shape.hidden_size, config.shape.attention_heads, f"layer{index}"
+        self.attention = Attention(make, f"{name}.attention", size, heads, INITIAL_STD)
+        self.norm1 = LayerNorm(make, size, EPSILON)
+        self.perceptron = Perceptron(make, f"{name}.perceptron", size, INITIAL_STD)
+        self.norm2 = LayerNorm(make, size, EPSILON)
+        self.dropout = config.dropout
+
+    def forward(self, x, mask):
+        weigh = partial(ops.masked_weights, mask=mask, p=self.dropout)
+        x = self.norm1(x + ops.bias_dropout(*self.attention(x, weigh), self.dropout))
+        return self.norm2(x + ops.bias_dropout(*self.perceptron(x), self.dropout))
+
+
+class MaskedTokens(nn.Module):
+    """Mean loss of the tokens that were masked: x (b, s, h) at `positions` (b, m) against `labels`, by `weights`."""
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        shape = config.shape
+        self.transform = Dense(make, "masked.transform", shape.hidden_size, shape.hidden_size)
+        self.norm = LayerNorm(make, shape.hidden_size, EPSILON)
+        self.vocabulary = VocabularyHead(make, shape.vocab_size, config.padded_vocab_size)
+        self.bias = make.constant((config.padded_vocab_size,), 0.0, axis=0)
+        self.layout = make.layout
+
+    def forward(self, x, table, positions, labels, weights):
+        index = positions.unsqueeze(-1).expand(positions.shape[0], positions.shape[1], x.shape[-1])
+        x = self.norm(ops.bias_gelu(*self.transform(flow.gather(x, 1, index))))
+        losses = self.vocabulary(x, table, labels, whole(self.bias, self.layout))
+        weights = weights.reshape(-1)
+        return (losses * weights).sum() / (weights.sum() + FEWEST_WEIGHTS)
+
+
+class NextSentence(nn.Module):
+    """Mean loss of telling from the first token whether the second segment follows the first."""
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        self.pooler = Dense(make, "next.pooler", config.shape.hidden_size, config.shape.hidden_size)
+        self.classifier = Dense(make, "next.classifier", config.shape.hidden_size, 2)
+
+    def forward(self, x, labels):
+        y, bias = self.pooler(x[:, 0])
+        y, bias = self.classifier(flow.tanh(y + bias))
+        return flow._C.sparse_softmax_cross_entropy(y + bias, labels).mean()
+
+
+class BERT(nn.Module):
+    """Losses of a batch.
+
+    Inputs, b samples each: ids, valid and segments (b, seq_length); positions, labels and weights of the masked
+    tokens (b, max_predictions); next_sentence (b,).
+    """
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, make)
+        self.layers = nn.ModuleList([Layer(config, make, index) for index in range(config.shape.layers)])
+        self.masked = MaskedTokens(config, make)
+        self.next = NextSentence(config, make)
+        self.layout = make.layout
+
+    def forward(self, ids, valid, segments, positions, labels, weights, next_sentence):
+        x, mask = self.embedding(ids, segments), ops.padding_mask(valid)
+        for layer in self.layers:
+            x = layer(x, mask)
+        table = whole(self.embedding.tokens.weight, self.layout)
+        masked = self.masked(x, table, positions, labels, weights)
+        following = self.next(x, next_sentence)
+        return {"loss": masked + following, "mlm_loss": masked, "nsp_loss": following}
