@@ -1,0 +1,46 @@
+"""Floating-point work of a GPT iteration, and the share of the GPUs' peak that a published latency amounts to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VOCABULARY = 51200
+"""The vocabulary the team counted with in all 18 cases, whatever each one was padded to."""
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What one GPT case achieved; `share_of_peak` is from 0 to 1."""
+
+    case: str
+    gpus: int
+    teraflop: float
+    tflops_per_gpu: float
+    share_of_peak: float
+
+    @property
+    def petaflops(self) -> float:
+        """All GPUs together, in PFLOP/s."""
+        return self.tflops_per_gpu * self.gpus / 1000
+
+
+def gpt_flop(batch: int, seq_length: int, layers: int, hidden_size: int, vocab_size: int = VOCABULARY,
+             recompute: bool = True) -> float:
+    """Floating-point operations of one iteration.
+
+    F = 96 B s l h^2 (1 + s/(6h) + V/(16 l h)), with 72 in place of 96 where activations are kept: Narayanan et al.,
+    Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM (arXiv 2104.04473), equation 3.
+    """
+    work = 96 if recompute else 72
+    share = 1 + seq_length / (6 * hidden_size) + vocab_size / (16 * layers * hidden_size)
+    return work * batch * seq_length * layers * hidden_size**2 * share
+
+
+def efficiency(case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
+    """The efficiency of a GPT case with a published latency; `peak_tflops` is that of one GPU."""
+    shape = case.shape
+    flop = gpt_flop(case.global_batch, shape["seq_length"], shape["layers"], shape["hidden_size"], vocab_size,
+                    case.activation_checkpointing)
+    gpus = case.layout.world_size
+    rate = flop / (case.published.latency_ms / 1000) / gpus / 1e12
+    return Efficiency(case.name, gpus, flop / 1e12, rate, rate / peak_tflops)
