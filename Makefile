@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench parse test lock clean
+.PHONY: help setup cases bench report verify bundle-run compare parse test lock clean
 MAKEFLAGS += --no-builtin-rules
 export
 
@@ -24,6 +24,18 @@ cases: .venv/ready  ## the catalogue of published cases      [MODEL= CASES=]
 
 bench: .venv/ready .venv-trainer/ready  ## run cases and report on them          [MODEL= CASES= SCALE= REPEATS= RUN=]
 	@$(RUN_TASK) bench
+
+report: .venv/ready  ## a run's report and verdicts anew         [RUN= CHECK=1 TOLERANCE=%]
+	@$(RUN_TASK) report
+
+verify: .venv/ready  ## whether a run's files are as recorded  [RUN=]
+	@$(RUN_TASK) verify
+
+bundle-run: .venv/ready  ## a run as one archive to hand over      [RUN=]
+	@$(RUN_TASK) bundle-run
+
+compare: .venv/ready  ## two runs beside each other              RUNS="A B"
+	@$(RUN_TASK) compare
 
 parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
 	@$(RUN_TASK) parse

@@ -16,7 +16,7 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "TOLERANCE", "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -80,6 +80,7 @@ def bench(c):
     from repro.launch import Limits
     from repro.plan import Plan
     from repro.progress import progress_display
+    from repro.provenance import record
     from repro.record import RUNS, Run
     from repro.report import render
 
@@ -105,6 +106,7 @@ def bench(c):
         finally:
             progress.close()
         rendered = render(run)
+        record(run)
     for path in (*rendered.reports, rendered.results):
         print(path)
     if interrupted:
@@ -175,6 +177,111 @@ class bad_input:
 
         if isinstance(error, CaseError | PlanError | RecordError | LogError):
             raise Exit(str(error), self._status) from error
+
+
+@task
+def report(c):
+    """Write a run's report, verdicts and tables anew [RUN= CHECK=1 TOLERANCE=%].
+
+    RUN is a name or a folder, the latest run if left out. CHECK=1 exits by the verdicts: 0 if every comparable case is
+    reproduced or faster in all its repeats, 1 if one is not or none of its repeats succeeded, 3 if nothing can be
+    judged (a smoke run, or other hardware). TOLERANCE, in per cent, replaces every tolerance the verdicts derive.
+    """
+    from repro.export import write_parquet
+    from repro.provenance import alterations, record
+    from repro.report import render
+
+    check_settings()
+    tolerance, check = _tolerance(), _check()
+    with bad_input():
+        run = _chosen_run()
+    with bad_input(FAILED):
+        if altered := alterations(run.folder):
+            raise Exit("\n".join((f"{run.folder} is not as it was recorded; no report was made:", *altered)), FAILED)
+        rendered = render(run, tolerance)
+        table = write_parquet(run)
+        record(run)
+    for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):
+        print(path)
+    if check and rendered.judgement.status:
+        raise Exit(rendered.judgement.summary(), rendered.judgement.status)
+    print(rendered.judgement.summary())
+
+
+@task
+def verify(c):
+    """Name every file of a run that was changed, added or removed since it was recorded; exit 1 if any was [RUN=]."""
+    from repro.provenance import verify as verified
+
+    check_settings()
+    with bad_input():
+        run = _chosen_run()
+    with bad_input(FAILED):
+        found = verified(run.folder)
+    if not found.holds:
+        raise Exit("\n".join((f"{run.folder} is not as it was recorded:", *found.lines())), FAILED)
+    print(f"{run.folder}: {found.files} files are as recorded; SHA-256 of the record: {found.digest}")
+
+
+@task
+def bundle_run(c):
+    """Pack a run's folder into one archive to hand over, if it is as it was recorded [RUN=]."""
+    from repro.bundle import bundle
+
+    check_settings()
+    with bad_input():
+        run = _chosen_run()
+    with bad_input(FAILED):
+        packed = bundle(run)
+    print(f"{packed.path}\nSHA-256 {packed.digest}")
+
+
+@task
+def compare(c):
+    """Compare two runs, by name or folder, and write the comparison beside the first, RUNS="A B" [TOLERANCE=%]."""
+    from repro.compare import compare as compared
+    from repro.compare_report import print_table, write
+    from repro.record import Run
+
+    check_settings()
+    names = (setting("RUNS") or "").split()
+    if len(names) != 2:
+        raise Exit('RUNS="A B": name the two runs to compare', BAD_INPUT)
+    tolerance = _tolerance()
+    with bad_input():
+        first, second = (Run.find(name) for name in names)
+        comparison = compared(first, second, tolerance)
+    with bad_input(FAILED):
+        written = write(comparison, first.folder.parent)
+    print_table(comparison)
+    for path in written:
+        print(path)
+
+
+def _chosen_run():
+    """The run that RUN names or whose folder it is; without RUN the latest."""
+    from repro.record import RUNS, Run
+
+    return Run.find(setting("RUN"), Path(setting("RUNS", RUNS)))
+
+
+def _tolerance() -> float | None:
+    given = setting("TOLERANCE")
+    if given is None:
+        return None
+    try:
+        share = float(given.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise Exit(f"TOLERANCE={given}: it is a number of per cent between 0 and 100, such as 2.5", BAD_INPUT)
+    return share
+
+
+def _check() -> bool:
+    if setting("CHECK", "0") not in ("0", "1"):
+        raise Exit(f"CHECK={setting('CHECK')}: it is 1 to exit by the verdicts, or 0", BAD_INPUT)
+    return setting("CHECK") == "1"
 
 
 @task

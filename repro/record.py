@@ -59,6 +59,14 @@ class Run:
             raise RecordError(f"RUN={run_id}: no such run; {known}")
         return cls(folder)
 
+    @classmethod
+    def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
+        """The run of that name in `runs`, or whose folder it is wherever it lies; without a name the latest."""
+        if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
+            return cls(Path(name).resolve())
+        latest = max((path.parent.name for path in runs.glob("*/run.json")), default="")
+        return cls.open(name or latest, runs)
+
     def description(self) -> dict:
         """What was planned and where, as written when the run was made."""
         return read_json(self.folder / "run.json")

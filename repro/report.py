@@ -22,8 +22,11 @@ from repro.document import (
 from repro.failures import Failure
 from repro.locales import LANGUAGES, catalogue
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
-from repro.record import Run, write_text
+from repro.provenance import discard_derived
+from repro.record import Run, write_json, write_text
 from repro.results import parities, results_csv, summarise
+from repro.verdict import Judgement, judge
+from repro.verdict_section import verdict_sections
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Rendered:
 
     reports: tuple[Path, ...]
     results: Path
+    judgement: Judgement
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,18 @@ class Story:
     attempts: list[dict]
     results: list
     parities: list
+    judgement: Judgement
 
 
-def render(run: Run) -> Rendered:
-    """Write `report.zh.md`, `report.en.md` and `results.csv` into the run's folder."""
+def render(run: Run, tolerance: float | None = None) -> Rendered:
+    """Write the report in both languages, `results.csv` and `verdicts.json` into the run's folder."""
+    discard_derived(run.folder)
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
-    story = Story(description, plan, attempts, summarise(plan, attempts), parities(plan, attempts))
+    results = summarise(plan, attempts)
+    judgement = judge(run, plan, attempts, results, tolerance)
+    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement)
+    write_json(run.folder / "verdicts.json", judgement.as_json())
     table = run.folder / "results.csv"
     write_text(table, results_csv(story.results))
     written = []
@@ -57,7 +66,7 @@ def render(run: Run) -> Rendered:
         target = run.folder / f"report.{language}.md"
         write_text(target, markdown(build(story, language), run.folder))
         written.append(target)
-    return Rendered(tuple(written), table)
+    return Rendered(tuple(written), table, judgement)
 
 
 def build(story: Story, language: str) -> Document:
@@ -65,6 +74,7 @@ def build(story: Story, language: str) -> Document:
     _ = catalogue(language).gettext
     sections = [
         _outcome(_, story),
+        *verdict_sections(_, story.judgement),
         _no_claim(_) if story.plan.scale == "smoke" else _beside_published(_, story),
         _results(_, story),
         *([_parity(_, story)] if story.parities else []),

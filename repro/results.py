@@ -134,11 +134,15 @@ def results_csv(results: list[Result]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(RESULT_COLUMNS)
     for result in results:
-        unit = result.unit
-        writer.writerow([
-            unit.name, unit.model, " ".join(unit.stands_for), unit.world_size, unit.global_batch,
-            len(result.throughputs), result.throughput, result.cv, result.latency_ms, result.memory_mib,
-            result.speedup, result.first_row_s, result.outside_s, result.failed,
-            " ".join(str(value) for value in result.throughputs),
-        ])  # fmt: skip
+        writer.writerow([" ".join(map(str, cell)) if isinstance(cell, tuple) else cell for cell in result_row(result)])
     return out.getvalue()
+
+
+def result_row(result: Result) -> tuple:
+    """A result's cells in the order of RESULT_COLUMNS; tuples where there are several values."""
+    unit = result.unit
+    return (
+        unit.name, unit.model, unit.stands_for, unit.world_size, unit.global_batch, len(result.throughputs),
+        result.throughput, result.cv, result.latency_ms, result.memory_mib, result.speedup, result.first_row_s,
+        result.outside_s, result.failed, result.throughputs,
+    )  # fmt: skip

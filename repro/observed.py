@@ -1,0 +1,77 @@
+"""Reads back from a run's files what its processes were: hosts, versions, device, and the transport NCCL chose."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+TRANSPORT = re.compile(rb"NCCL INFO .*?\bvia (P2P|SHM|direct shared memory|NET/[A-Za-z]+)")
+LOG_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the successful attempts of a unit said of themselves.
+
+    `versions` maps a name to every value that a rank reported; `nodes` and `ranks` are the numbers of hosts and of
+    ranks that an attempt's start events name. A set is empty where nothing tells; several values mean that they
+    differed.
+    """
+
+    attempts: int
+    hosts: frozenset[str]
+    nodes: frozenset[int]
+    ranks: frozenset[int]
+    devices: frozenset[str]
+    gpus: frozenset[str]
+    gpu_memories_mib: frozenset[str]
+    versions: dict[str, frozenset[str]]
+    transports: frozenset[str]
+
+    def version(self, name: str) -> frozenset[str]:
+        """Every value that was reported of a version; empty if no rank reported it."""
+        return self.versions.get(name, frozenset())
+
+
+def observe(run_folder: Path, attempts: list[dict], world_size: int) -> Observed:
+    """Read the start events and the NCCL lines of a unit's successful attempts."""
+    folders = [run_folder / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
+    starts = [[start_event(folder / f"metrics-rank{rank}.jsonl") for rank in range(world_size)] for folder in folders]
+    told = [start for ranks in starts for start in ranks if start]
+    hosts = [{start["host"] for start in ranks if start and start.get("host")} for ranks in starts]
+    names = {name for start in told for name in start.get("versions") or {}}
+    return Observed(
+        attempts=len(folders),
+        hosts=frozenset(host for each in hosts for host in each),
+        nodes=frozenset(len(each) for each in hosts if each),
+        ranks=frozenset(sum(start is not None for start in ranks) for ranks in starts) - {0},
+        devices=_values(told, "device"),
+        gpus=_values(told, "gpu"),
+        gpu_memories_mib=_values(told, "gpu_memory_mib"),
+        versions={name: _values([start.get("versions") or {} for start in told], name) for name in sorted(names)},
+        transports=frozenset(transport for folder in folders for transport in transports(folder)),
+    )
+
+
+def start_event(path: Path) -> dict | None:
+    """The start event of a rank's metrics, None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            event = json.loads(file.readline())
+    except (OSError, ValueError):
+        return None
+    return event if isinstance(event, dict) and event.get("event") == "start" else None
+
+
+def transports(folder: Path) -> set[str]:
+    """How NCCL's channels go ("P2P", "SHM", "NET/IB", "NET/Socket"), from what NCCL_DEBUG=INFO left in any log."""
+    found: set[str] = set()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("metrics-rank"):
+            with open(path, "rb") as file:
+                found |= {match.decode() for match in TRANSPORT.findall(file.read(LOG_BYTES))}
+    return {"SHM" if transport == "direct shared memory" else transport for transport in found}
+
+
+def _values(tables: list[dict], name: str) -> frozenset[str]:
+    return frozenset(str(table[name]) for table in tables if table.get(name) is not None)

@@ -1,0 +1,160 @@
+"""Tells a run's verdicts in a report: outcomes, why cases are not comparable, and what can be compared all the same."""
+
+from repro.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.locales import N_
+from repro.relative import Comparison, agreeing
+from repro.verdict import Judgement, Tolerance, Verdict
+
+OUTCOMES = {
+    "reproduced": (N_("reproduced"), "good"),
+    "faster": (N_("faster"), "good"),
+    "slower": (N_("slower"), "bad"),
+    "inconclusive": (N_("inconclusive"), "bad"),
+    "none": (N_("no verdict"), "muted"),
+}
+KINDS = {
+    "scaling": N_("scaling efficiency"),
+    "memory": N_("memory (MiB)"),
+    "layout": N_("throughput against another layout"),
+    "sharding": N_("throughput against unsharded optimizer state"),
+    "memory_sharding": N_("memory against unsharded optimizer state"),
+}
+BASES = {
+    "report": N_("published noise of the same report"),
+    "model": N_("published noise of the same model"),
+    "all": N_("published noise of all reports"),
+    "given": N_("given by TOLERANCE"),
+}
+
+
+def verdict_sections(_, judgement: Judgement) -> list[Section]:
+    """The verdicts of a run, and what was compared beside them; a smoke run has only the first, which says why."""
+    sections = [Section("verdicts", _("Verdicts"), (*_summary(_, judgement), *_verdicts(_, judgement)))]
+    if judgement.comparisons or judgement.orders:
+        sections.append(_relative(_, judgement))
+    return sections
+
+
+def _summary(_, judgement: Judgement) -> list[Block]:
+    if judgement.scale == "smoke":
+        said = _("No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
+                 "interrupted: {interrupted}.")  # fmt: skip
+        return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+    rule = _(
+        "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
+        "configuration, stack and transport must be the published ones, and what is not known counts against it. "
+        "Then the 95% interval of measured over published decides: wholly within the tolerance around 1 it is "
+        "reproduced, wholly above faster, wholly below slower, otherwise inconclusive. Unless given, the tolerance is "
+        "three times the largest deviation between equal configurations in the published figures, and their rounding.")
+    counts = _("; ").join(f"{_(OUTCOMES[outcome][0])}: {n}" for outcome, n in judgement.counts.items())
+    held = {0: _("Every comparable case holds"), 1: _("At least one case does not hold"),
+            3: _("Nothing here is comparable in speed")}[judgement.status]  # fmt: skip
+    tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
+        held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted)
+    return [Text(tally), Text(rule)]
+
+
+def _verdicts(_, judgement: Judgement) -> list[Block]:
+    if judgement.scale == "smoke":
+        return []
+    columns = (Column(_("Case")), Column(_("Verdict")), *(Column(title, numeric=True) for title in (
+        _("Measured / published"), _("95% interval"), _("Tolerance"), _("Repeats"), _("Failed attempts"))))  # fmt: skip
+    rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
+    blocks: list[Block] = [Table("verdicts", columns, rows)]
+    return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
+
+
+def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
+    name, tone = OUTCOMES[verdict.outcome]
+    repeats = Cell(f"{len(verdict.throughputs)}/{verdict.planned}", len(verdict.throughputs),
+                   tone="" if verdict.complete else "bad")  # fmt: skip
+    failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
+    return (Cell(verdict.case), Cell(_(name), tone=tone), figure(verdict.ratio and verdict.ratio.value, 4),
+            _interval(_, verdict), _tolerance(verdict.tolerance), repeats, failed)  # fmt: skip
+
+
+def _interval(_, verdict: Verdict) -> Cell:
+    if verdict.ratio is None:
+        return figure(None, 4)
+    interval = verdict.ratio.interval
+    if not interval:
+        said = _("too few repeats: {samples}, at least {needed} are needed").format(
+            samples=min(interval.samples), needed=interval.needed)  # fmt: skip
+        return Cell(said, float("-inf"))
+    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
+
+
+def _tolerance(tolerance: Tolerance | None) -> Cell:
+    return percent(tolerance and tolerance.value)
+
+
+def _why(_, judgement: Judgement) -> list[Block]:
+    """Cases that share all their reasons are told together."""
+    return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
+
+
+def _noted(_, judgement: Judgement) -> list[Block]:
+    noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
+    bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
+    if not bases:
+        return noted
+    told = _("; ").join(_(BASES[basis]) for basis in bases)
+    return [Text(_("Basis of the tolerance: {basis}.").format(basis=told)), *noted]
+
+
+def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
+    groups: dict[str, list[str]] = {}
+    for verdict in judgement.verdicts:
+        for reason in getattr(verdict, what):
+            groups.setdefault(reason.text(_), []).append(verdict.case)
+    if not groups:
+        return []
+    rows = tuple(words(text, _join_cases(_, cases, len(judgement.verdicts))) for text, cases in groups.items())
+    return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
+
+
+def _join_cases(_, cases: list[str], of: int) -> str:
+    return _("all {n}").format(n=of) if len(cases) == of and of > 1 else ", ".join(cases)
+
+
+def _relative(_, judgement: Judgement) -> Section:
+    good, of = agreeing((*judgement.comparisons, *judgement.orders))
+    text = Text(_("These figures do not depend on how fast one device is. {good} of {of} agree with the published ones "
+                  "within their tolerance; none of them is a verdict on speed.").format(good=good, of=of))  # fmt: skip
+    return Section("relative", _("What can be compared on any hardware"),
+                   (text, *_comparisons(_, judgement), *_orders(_, judgement)))  # fmt: skip
+
+
+def _comparisons(_, judgement: Judgement) -> list[Block]:
+    if not judgement.comparisons:
+        return []
+    columns = (Column(_("Case")), Column(_("Against")), Column(_("What")), *(Column(title, numeric=True) for title in (
+        _("Published"), _("Measured"), _("Difference"), _("Tolerance"))), Column(_("Agrees")))  # fmt: skip
+    rows = tuple(_comparison(_, each) for each in judgement.comparisons)
+    return [Table("comparisons", columns, rows)]
+
+
+def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
+    decimals = 0 if each.kind == "memory" else 3
+    return (*words(each.case, each.against or "–", _(KINDS[each.kind])),
+            figure(each.published, decimals), figure(each.measured, decimals),
+            percent(each.difference, 1), percent(each.tolerance, 1), _agrees(_, each.agrees))  # fmt: skip
+
+
+def _orders(_, judgement: Judgement) -> list[Block]:
+    if not judgement.orders:
+        return []
+    said = []
+    for order in judgement.orders:
+        head = _("Order by throughput in {report} on {gpus} GPUs").format(report=order.report, gpus=order.gpus)
+        published = _("published: {cases}").format(cases=" > ".join(order.published))
+        measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
+        swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
+        agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
+        said.append(_("{head}: {parts}.").format(head=head, parts=_("; ").join(
+            (published, measured, agrees if order.agrees else swapped))))  # fmt: skip
+    return [Items(tuple(said))]
+
+
+def _agrees(_, agrees: bool) -> Cell:
+    return Cell(_("yes"), tone="good") if agrees else Cell(_("NO"), tone="bad")
