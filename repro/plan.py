@@ -201,17 +201,20 @@ def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
 
 
 def _reference(config: dict) -> dict:
-    """The same training on one process. BatchNorm's statistics are a shard's own, so ResNet50 keeps the shards."""
-    data = config["layout"]["data"]
-    reference = {
+    """The same training on one process.
+
+    BatchNorm's statistics are those of a shard, so a ResNet50 on several ranks is compared with one process that
+    takes each rank's shard as a micro-step of its own and averages their gradients.
+    """
+    shards = config["layout"]["data"] if config["model"] == "resnet50" else 1
+    return {
         **config,
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-        "micro_batch": SMOKE_GLOBAL_BATCH,
-        "accumulation_steps": 1,
+        "micro_batch": SMOKE_GLOBAL_BATCH // shards,
+        "accumulation_steps": shards,
         "optimizer_sharding": 0,
         "activation_checkpointing": False,
     }
-    return {**reference, "batch_shards": data} if config["model"] == "resnet50" and data > 1 else reference
 
 
 def _smoke_name(case: Case, config: dict) -> str:
@@ -224,6 +227,4 @@ def _smoke_name(case: Case, config: dict) -> str:
         parts.append("recompute")
     if config["optimizer_sharding"]:
         parts.append(f"zero{config['optimizer_sharding']}")
-    if config.get("batch_shards"):
-        parts.append(f"shards{config['batch_shards']}")
     return "_".join(parts)
