@@ -141,7 +141,6 @@ class GridChart:
 
     title: str
     subtitle: str
-    x_label: str
     fields: tuple[tuple[str, tuple[Series, ...]], ...]
 
     columns = 3
@@ -153,21 +152,20 @@ class GridChart:
             for title, series in self.fields
             for each in series
         )
-        return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
+        return sentence(f"{self.title} ({self.subtitle})", parts)
 
     def draw(self):
         lines = -(-len(self.fields) // self.columns)
         field, labels = 86, max([series for _, series in self.fields], key=len)
         names = [each.label for each in labels] if len(labels) > 1 else []
         head = TOP + legend_height(names)
-        canvas = Canvas(head + lines * field + 16, self.title, self.subtitle)
+        canvas = Canvas(head + lines * field, self.title, self.subtitle)
         canvas.legend(TOP, names, _line_handle)
         width = WIDTH / self.columns
         for i, (title, series) in enumerate(self.fields):
             left, top = (i % self.columns) * width, head + (i // self.columns) * field
             canvas.text(left, top + 10, title, size=SIZE - 1.5)
             self._draw_field(canvas.axes(left + 34, top + 17, width - 52, field - 38), series)
-        canvas.text(0, head + lines * field + 8, self.x_label, color=MUTED.light)
         return canvas.figure
 
     def _draw_field(self, axes, series: tuple[Series, ...]) -> None:

@@ -139,10 +139,11 @@ def markdown(document: Document, folder: Path) -> str:
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
 
-    return _template("document.md.j2").render(document=document, relative=relative)
+    return template("document.md.j2").render(document=document, relative=relative)
 
 
-def _template(name: str):
+def template(name: str):
+    """A compiled template of this package; those ending in `.html.j2` escape what they are given."""
     import jinja2
 
     cache = TEMPLATES.parent.parent / ".cache" / "jinja2"

@@ -198,7 +198,7 @@ def report(c):
     with bad_input(FAILED):
         if altered := alterations(run.folder):
             raise Exit("\n".join((f"{run.folder} is not as it was recorded; no report was made:", *altered)), FAILED)
-        rendered = render(run, tolerance)
+        rendered = render(run, tolerance, figures=True)
         table = write_parquet(run)
         record(run)
     for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):

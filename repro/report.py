@@ -20,6 +20,8 @@ from repro.document import (
     words,
 )
 from repro.failures import Failure
+from repro.html import html
+from repro.illustrated import drawing_pays, illustrated
 from repro.locales import LANGUAGES, catalogue
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
 from repro.provenance import discard_derived
@@ -50,8 +52,11 @@ class Story:
     judgement: Judgement
 
 
-def render(run: Run, tolerance: float | None = None) -> Rendered:
-    """Write the report in both languages, `results.csv` and `verdicts.json` into the run's folder."""
+def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:
+    """Write the report in both languages, `results.csv` and `verdicts.json` into the run's folder.
+
+    Figures are drawn if asked for, and unasked if the run took so long that their seconds do not count.
+    """
     discard_derived(run.folder)
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
@@ -62,10 +67,14 @@ def render(run: Run, tolerance: float | None = None) -> Rendered:
     table = run.folder / "results.csv"
     write_text(table, results_csv(story.results))
     written = []
-    for language in LANGUAGES:
+    draw = drawing_pays(attempts) if figures is None else figures
+    documents = {each: illustrated(build(story, each), story, run.folder, draw) for each in LANGUAGES}
+    for language, document in documents.items():
         target = run.folder / f"report.{language}.md"
-        write_text(target, markdown(build(story, language), run.folder))
+        write_text(target, markdown(document, run.folder))
         written.append(target)
+    written.append(run.folder / "report.html")
+    write_text(written[-1], html(documents, run.folder))
     return Rendered(tuple(written), table, judgement)
 
 

@@ -44,7 +44,17 @@ class BarChart:
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     def _text(self, value: float | None) -> str:
-        return "–" if value is None else number(value, self.decimals)
+        return "–" if value is None else number(value, self._decimals)
+
+    @property
+    def _decimals(self) -> int:
+        """As told, or so many that the largest value has four digits."""
+        if self.decimals is not None:
+            return self.decimals
+        largest = max(
+            value for panel in self.panels for values in panel.values for value in values if value is not None
+        )
+        return max(0, 4 - len(str(int(largest))))
 
     @property
     def _several(self) -> bool:
@@ -160,7 +170,7 @@ class DotChart:
             hollow = index > 0 or not self.series
             axes.plot(value, row, linestyle="", **_dot(style, hollow), clip_on=False)
         if self.marks:
-            axes.plot((self.marks[row],) * 2, (row - 0.36, row + 0.36), color=TEXT.light, linewidth=1.5)
+            axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
 
     def _scale(self, axes) -> None:
         from matplotlib.ticker import FuncFormatter

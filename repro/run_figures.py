@@ -63,10 +63,12 @@ def _same_model(results: Iterable[Result]) -> list[list[Result]]:
 
 def _throughput_plate(results: list[Result], number: int) -> Plate:
     values = tuple((result.throughput,) for result in results)
+    reports = {report.log_generation: report.id for report in load_catalogue().reports}
+    report = reports[results[0].unit.config["log_generation"]]
 
     def chart(_):
         return BarChart(
-            _("Throughput by configuration"),
+            _("Throughput by configuration: {report}").format(report=report),
             "samples/s",
             tuple(map(_name, results)),
             (Panel("", values),),
@@ -178,8 +180,7 @@ def _times_plate(times: list, first: int) -> Plate:
         )
         return GridChart(
             _("Iteration time over the run"),
-            _("ms an iteration; each field has its own scale"),
-            _("across: iteration"),
+            _("ms an iteration, against iterations; each field has its own scale"),
             fields,
         )
 
