@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench report verify bundle-run compare parse test lock clean
+.PHONY: help setup cases bench report verify bundle-run compare plan explore model parse test lock clean
 MAKEFLAGS += --no-builtin-rules
 export
 
@@ -36,6 +36,15 @@ bundle-run: .venv/ready  ## a run as one archive to hand over      [RUN=]
 
 compare: .venv/ready  ## two runs beside each other              RUNS="A B"
 	@$(RUN_TASK) compare
+
+plan: .venv/ready  ## what to expect of each case, before a run [CLUSTER= MODEL= CASES= REPEATS=]
+	@$(RUN_TASK) plan
+
+explore: .venv/ready  ## the ten quickest layouts for a GPT       [CLUSTER= SHAPE=HIDDENxLAYERS BATCH=]
+	@$(RUN_TASK) explore
+
+model: .venv/ready  ## fit the performance model, report its errors
+	@$(RUN_TASK) model
 
 parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
 	@$(RUN_TASK) parse

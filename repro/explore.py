@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from repro.cases import Layout
 from repro.constants import Calibration
-from repro.hardware import Cluster
+from repro.hardware import Cluster, HardwareError
 from repro.megatron import flops
 from repro.memory import memory
 from repro.model import Prediction, default_calibration, predict
@@ -35,14 +35,14 @@ class Candidate:
 
 
 def shape_of(text: str) -> dict[str, int]:
-    """The shape written as HIDDENxLAYERS or HIDDENxLAYERSxHEADS; ValueError for anything else."""
+    """The shape written as HIDDENxLAYERS or HIDDENxLAYERSxHEADS; HardwareError for anything else."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", text)
     if not found:
-        raise ValueError(f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24")
+        raise HardwareError(f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24")
     hidden, layers = int(found[1]), int(found[2])
     heads = int(found[3]) if found[3] else next((hidden // size for size in HEAD_SIZES if hidden % size == 0), 0)
     if not heads or hidden % heads:
-        raise ValueError(f"SHAPE={text}: the hidden size cannot be divided into {heads or 'heads of 64, 96 or 128'}")
+        raise HardwareError(f"SHAPE={text}: the hidden size cannot be divided into {heads or 'heads of 64, 96 or 128'}")
     return {
         "seq_length": SEQ_LENGTH,
         "vocab_size": VOCAB_SIZE,

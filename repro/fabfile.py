@@ -16,7 +16,7 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "TOLERANCE", "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -171,11 +171,12 @@ class bad_input:
 
     def __exit__(self, kind, error, traceback):
         from repro.cases import CaseError
+        from repro.hardware import HardwareError
         from repro.logs import LogError
         from repro.plan import PlanError
         from repro.record import RecordError
 
-        if isinstance(error, CaseError | PlanError | RecordError | LogError):
+        if isinstance(error, CaseError | HardwareError | PlanError | RecordError | LogError):
             raise Exit(str(error), self._status) from error
 
 
@@ -282,6 +283,61 @@ def _check() -> bool:
     if setting("CHECK", "0") not in ("0", "1"):
         raise Exit(f"CHECK={setting('CHECK')}: it is 1 to exit by the verdicts, or 0", BAD_INPUT)
     return setting("CHECK") == "1"
+
+
+@task
+def model(c):
+    """Fit the performance model and write its report and figures, reports/model/."""
+    from repro.model_report import render
+
+    check_settings()
+    with bad_input(FAILED):
+        for path in render():
+            print(path)
+
+
+@task
+def plan(c):
+    """Print what to expect of each case before anything starts [CLUSTER= MODEL= CASES= REPEATS=]."""
+    from repro.cases import load_catalogue
+    from repro.hardware import describe
+    from repro.plan_table import plan_rows, plan_summary, plan_table
+
+    check_settings()
+    with bad_input():
+        chosen = load_catalogue().select(_model(), setting("CASES"))
+        cluster = describe(setting("CLUSTER", "v100x32"))
+    rows = plan_rows(chosen, cluster, whole_number("REPEATS"))
+    _show(*plan_table(rows), plan_summary(rows, cluster))
+
+
+@task
+def explore(c):
+    """Print the ten quickest layouts for a GPT by the model [CLUSTER= SHAPE=HIDDENxLAYERS BATCH=]."""
+    from repro.explore import SHOWN, candidates_table, search, shape_of
+    from repro.hardware import describe
+
+    check_settings()
+    with bad_input():
+        cluster, shape = describe(setting("CLUSTER", "v100x32")), shape_of(setting("SHAPE", "2304x24"))
+    batch = whole_number("BATCH", 4 * cluster.gpus)
+    found = search(shape, cluster, batch)
+    if not found:
+        raise Exit(f"{cluster.name}: no layout of this shape with global batch {batch} fits into its memory", FAILED)
+    shown = f"the best {min(SHOWN, len(found))} of {len(found)} layouts that fit"
+    _show(*candidates_table(found, cluster), f"{cluster.name}, global batch {batch}: {shown}; all figures modelled")
+
+
+def _show(columns: list[str], rows: list[list[str]], below: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 400)
+    console.print(table)
+    console.print(below, highlight=False)
 
 
 @task

@@ -14,7 +14,7 @@ FOLDER = DATA / "hardware"
 
 
 class HardwareError(Exception):
-    """A cluster that cannot be described: an unknown name, GPU or network."""
+    """A cluster or a model's shape that cannot be described: an unknown name, GPU or network, or no such shape."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,9 @@ def expect(case, cluster: Cluster, calibration: Calibration | None = None) -> Ex
     calibration = calibration or default_calibration()
     predicted = predict(Job.of(case), cluster, calibration.constants)
     calibrated = cluster.gpu.name == "v100-16"
-    kind = kind_of(case.layout, case.optimizer_sharding) if calibrated else "other_hardware"
+    kind = kind_of(case.layout, case.optimizer_sharding)
+    if not calibrated:
+        kind = "other_convolutions" if case.model == "resnet50" else "other_transformers"
     uncertainty = calibration.uncertainty[kind]
     notes = () if calibrated else (_other_hardware(cluster.gpu),)
     return Expectation(

@@ -45,9 +45,7 @@ def stages(job: Job) -> tuple[Stage, ...]:
     counts = _Counts(job, shape)
     last = layout.pipeline - 1
     between = counts.stage(False, False) if last > 1 else None
-    return tuple(
-        between if 0 < index < last else counts.stage(index == 0, index == last) for index in range(last + 1)
-    )
+    return tuple(between if 0 < index < last else counts.stage(index == 0, index == last) for index in range(last + 1))
 
 
 def parameters(shape: dict, vocab: int) -> float:
