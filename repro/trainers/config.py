@@ -225,6 +225,9 @@ def parse_data(model: str, values: object) -> Data:
 def check_together(config: Config) -> None:
     """Reject values that are right alone but not together."""
     sizes, shape = config.layout, config.shape
+    if config.log_interval > config.iterations:
+        raise ConfigError(f"log_interval: {config.log_interval} is more than the {config.iterations} iterations")
+    check_data(config)
     if config.model != "gpt" and sizes.pipeline > 1:
         raise ConfigError(f"layout.pipeline: {config.model} runs with 1 stage only, not {sizes.pipeline}")
     if config.model == "resnet50":
@@ -238,6 +241,24 @@ def check_together(config: Config) -> None:
         raise ConfigError(f"layout.pipeline: {sizes.pipeline} stages for {shape.layers} layers")
     if config.model == "bert" and shape.max_predictions >= shape.seq_length:
         raise ConfigError(f"shape.max_predictions: {shape.max_predictions} do not fit seq_length {shape.seq_length}")
+
+
+def check_data(config: Config) -> None:
+    """Reject files that are not there, and part files that cannot be dealt over the ranks."""
+    data, sizes = config.data, config.layout
+    if data.kind == "megatron":
+        for name in (f"{data.prefix}.idx", f"{data.prefix}.bin"):
+            if not Path(name).is_file():
+                raise ConfigError(f"data.prefix: there is no file {name}")
+    if data.kind != "ofrecord":
+        return
+    for name in (f"part-{part:05d}" for part in range(data.parts)):
+        if not (Path(data.path) / name).is_file():
+            raise ConfigError(f"data.path: there is no file {Path(data.path) / name}")
+    if data.parts < sizes.world_size:
+        raise ConfigError(f"data.parts: {data.parts} cannot be dealt to {sizes.world_size} ranks")
+    if config.micro_batch % sizes.tensor:
+        raise ConfigError(f"micro_batch: {config.micro_batch} records cannot be dealt to {sizes.tensor} tensor ranks")
 
 
 def check_resnet(config: Config) -> None:

@@ -1,8 +1,6 @@
 """The training graph: forward, backward and update of one iteration, and the settings that make it fast."""
 from __future__ import annotations
 
-import os
-
 import oneflow as flow
 from oneflow import nn
 

@@ -1,4 +1,4 @@
-"""The parts that GPT and BERT share: linear layers split over ranks, normalisation, attention, the two-layer perceptron."""
+"""The parts that GPT and BERT share, their linear layers split over the tensor parallel ranks."""
 from __future__ import annotations
 
 import numpy as np

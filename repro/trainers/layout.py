@@ -73,7 +73,7 @@ class Layout:
         return flow.placement(self.device, ranks=list(range(self.world_size)))
 
     def spread(self, data: flow.sbp.sbp = BROADCAST, tensor: flow.sbp.sbp = BROADCAST) -> list:
-        """Signature on a stage, given that along each axis; an axis of size 1 that has no rank of its own is left out."""
+        """Signature on a stage, from that along each axis; a flat mesh has only one of them."""
         if self.nested:
             return [data, tensor]
         return [tensor] if self.tensor > 1 else [data]

@@ -66,7 +66,7 @@ def causal_weights(query, key, layer: int, mask, p: float):
 
 
 def padding_mask(valid):
-    """Turn (b, s) flags of real tokens into what masked_weights wants: booleans (b, 1, s, s) or addends (b, 1, 1, s)."""
+    """Turn (b, s) flags of real tokens into the mask of masked_weights: flags (b, 1, s, s) or addends (b, 1, 1, s)."""
     if valid.is_cuda:
         keys = valid.unsqueeze(1).unsqueeze(1)
         return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0

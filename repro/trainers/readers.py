@@ -1,11 +1,11 @@
-"""OFRecord files read inside the training graph, so that decoding overlaps with training: photographs, BERT features."""
+"""OFRecord files of images and of BERT features, read within the graph so that decoding overlaps with training."""
 from __future__ import annotations
 
 import oneflow as flow
 from oneflow import nn
 
 from repro.trainers.config import Config
-from repro.trainers.layout import Layout
+from repro.trainers.layout import Layout, split
 
 RGB_MEAN = (123.68, 116.779, 103.939)
 RGB_STD = (58.393, 57.12, 57.375)
@@ -14,12 +14,16 @@ SHUFFLE_BUFFER = 1024
 
 
 class Reader(nn.Module):
-    """Records of part files dealt over the data axis, decoded on the CPU, moved to the model's devices."""
+    """Records of part files, decoded on the CPU, moved to the model's devices.
+
+    OneFlow deals the parts over all ranks, whatever the signature says. So tensor parallel ranks read different
+    records too, and `moved` gives each of them what its neighbours have read.
+    """
 
     def __init__(self, config: Config, layout: Layout) -> None:
         super().__init__()
-        self.placement = layout.placement(0)
-        self.place = {"placement": layout.placement(0, "cpu"), "sbp": layout.rows()}
+        self.layout = layout
+        self.place = {"placement": layout.placement(0, "cpu"), "sbp": layout.spread(split(0), split(0))}
         self.batch = config.micro_batch * config.layout.data
         self.records = nn.OFRecordReader(
             config.data.path,
@@ -34,9 +38,11 @@ class Reader(nn.Module):
         )
 
     def moved(self, *tensors) -> tuple:
-        if self.placement.type == "cpu":
-            return tensors
-        return tuple(tensor.to_global(placement=self.placement) for tensor in tensors)
+        if self.layout.device == "cuda":
+            tensors = [tensor.to_global(placement=self.layout.placement(0)) for tensor in tensors]
+        if self.layout.tensor > 1:
+            tensors = [tensor.to_global(sbp=self.layout.rows()) for tensor in tensors]
+        return tuple(tensors)
 
 
 class ImageReader(Reader):

@@ -1,0 +1,65 @@
+"""What a rank writes down: one JSON object a line in its metrics file, and the memory it uses."""
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from pathlib import Path
+
+import oneflow as flow
+
+MEBIBYTE = 2**20
+
+
+class Metrics:
+    """Appends events to `metrics-rank<k>.jsonl` in a folder; each line is on disk's way when `write` returns."""
+
+    def __init__(self, folder: str, rank: int) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.file = open(Path(folder) / f"metrics-rank{rank}.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(self, event: str, **values) -> None:
+        self.file.write(json.dumps({"event": event, **values, "time": values.get("time", time.time())}) + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+
+class Memory:
+    """Memory in use, and the most seen so far, in MiB."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        self.peak_mib = 0.0
+
+    def used_mib(self) -> float:
+        used = self.read_mib()
+        self.peak_mib = max(self.peak_mib, used)
+        return used
+
+    def read_mib(self) -> float:
+        raise NotImplementedError
+
+
+class DeviceMemory(Memory):
+    """Memory of this rank's GPU as the driver counts it, that of all processes together."""
+
+    kind = "device memory in use, from the driver"
+
+    def read_mib(self) -> float:
+        return float(flow._oneflow_internal.GetCUDAMemoryUsed())
+
+
+class ProcessMemory(Memory):
+    """Resident memory of this process; the peak is the system's, so nothing between two readings is missed."""
+
+    kind = "resident set of the process"
+
+    def read_mib(self) -> float:
+        self.peak_mib = max(self.peak_mib, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / MEBIBYTE

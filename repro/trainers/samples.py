@@ -1,0 +1,202 @@
+"""Writes small samples of real data in the formats that the trainers read.
+
+    samples.py gpt PREFIX           PREFIX.idx and PREFIX.bin: Megatron tokens, the bytes of a text
+    samples.py bert FOLDER          FOLDER/part-00000 ...: OFRecord features made from a text, and its vocab.txt
+    samples.py resnet50 FOLDER      FOLDER/part-00000 ...: OFRecord JPEG images with labels
+
+The text is real: the descriptions and licences of the packages installed beside the trainers, or the files given by
+--text. Images are photographs if --photographs names a folder with one sub-folder of JPEG files a class. The trainers'
+packages ship none, so without it images are drawn: coloured noise with the spectrum of natural scenes, whose hue and
+direction follow the label. They test decoding and reading, and mean nothing else.
+"""
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import struct
+import sys
+from collections import Counter
+from importlib.metadata import distributions
+from pathlib import Path
+
+import numpy as np
+from oneflow.core.record.record_pb2 import OFRecord
+from PIL import Image
+
+END_OF_TEXT = 256
+"""Token after each document; those before it are bytes."""
+UINT16 = 8
+"""Megatron's code for the element type."""
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PAD, UNKNOWN, CLASSIFY, SEPARATE, MASK = range(len(SPECIAL))
+MASKED_SHARE = 0.15
+JPEG_QUALITY = 90
+
+
+def main() -> None:
+    options = read_options()
+    if options.model == "gpt":
+        print(f"{write_tokens(options.out, texts(options.text))} tokens")
+        return
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(options.seed)
+    if options.model == "bert":
+        records = masked_records(texts(options.text), options, generator)
+    else:
+        records = image_records(options, generator)
+    print(f"{write_parts(options.out, records, options.parts)} records")
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Write a small sample of real data.")
+    parser.add_argument("model", choices=("gpt", "bert", "resnet50"))
+    parser.add_argument("out", help="folder of the parts, or prefix of the token files")
+    parser.add_argument("--text", nargs="+", default=[], metavar="FILE", help="texts to take instead")
+    parser.add_argument("--photographs", metavar="FOLDER", help="JPEG files, one sub-folder a class")
+    parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--samples", type=int, default=64, help="records to write, for bert and for drawn images")
+    parser.add_argument("--seq-length", type=int, default=128)
+    parser.add_argument("--max-predictions", type=int, default=20)
+    parser.add_argument("--vocab-size", type=int, default=2048)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--image-size", type=int, default=256)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def texts(files: list) -> list:
+    """Texts of the files, or of the installed packages' descriptions and licences, in a fixed order."""
+    if files:
+        return [Path(name).read_text(encoding="utf-8", errors="replace") for name in files]
+    packages = sorted(distributions(), key=lambda package: package.metadata["Name"].lower())
+    files = [file for package in packages for file in package.files or ()]
+    licences = [Path(file.locate()) for file in files if "license" in file.name.lower() and file.suffix != ".py"]
+    found = [package.read_text("METADATA") for package in packages]
+    found += [path.read_text(encoding="utf-8", errors="replace") for path in licences if path.is_file()]
+    return [text for text in found if text]
+
+
+def write_tokens(prefix: str, documents: list) -> int:
+    """Write texts as a Megatron token file of bytes; gives the number of tokens."""
+    encoded = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
+    encoded = [np.append(document, np.uint16(END_OF_TEXT)) for document in encoded]
+    sizes = np.array([len(document) for document in encoded], np.int32)
+    pointers = np.concatenate([[0], np.cumsum(sizes[:-1], dtype=np.int64)]) * np.dtype(np.uint16).itemsize
+    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    np.concatenate(encoded).tofile(f"{prefix}.bin")
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, UINT16, len(sizes), len(sizes) + 1))
+        file.write(sizes.tobytes() + pointers.astype(np.int64).tobytes())
+        file.write(np.arange(len(sizes) + 1, dtype=np.int64).tobytes())
+    return int(sizes.sum())
+
+
+def write_parts(folder: str, records: list, parts: int) -> int:
+    """Deal records over part files, each record after its length in 8 bytes; gives their number."""
+    for part in range(parts):
+        with open(Path(folder) / f"part-{part:05d}", "wb") as file:
+            for record in records[part::parts]:
+                content = record.SerializeToString()
+                file.write(struct.pack("<q", len(content)) + content)
+    return len(records)
+
+
+def masked_records(documents: list, options: argparse.Namespace, generator: np.random.Generator) -> list:
+    """Pairs of neighbouring or unrelated passages with some words masked, as Google's BERT makes them."""
+    words = re.findall(r"[a-z0-9]+|[^\sa-z0-9]", "\n".join(documents).lower())
+    known = [word for word, _ in Counter(words).most_common(options.vocab_size - len(SPECIAL))]
+    (Path(options.out) / "vocab.txt").write_text("\n".join([*SPECIAL, *known]) + "\n", encoding="utf-8")
+    numbers = {word: len(SPECIAL) + place for place, word in enumerate(known)}
+    ids = np.array([numbers.get(word, UNKNOWN) for word in words])
+    size = len(SPECIAL) + len(known)
+    return [masked_record(ids, size, options, generator) for _ in range(options.samples)]
+
+
+def masked_record(ids: np.ndarray, size: int, options: argparse.Namespace, generator: np.random.Generator) -> OFRecord:
+    length, half = options.seq_length, (options.seq_length - 3) // 2
+    first, second = generator.integers(2, half + 1, 2)
+    start, elsewhere = generator.integers(0, len(ids) - 2 * half, 2)
+    unrelated = int(generator.integers(0, 2))
+    follow = elsewhere if unrelated else start + first
+    passages = [CLASSIFY, *ids[start : start + first], SEPARATE, *ids[follow : follow + second], SEPARATE]
+    tokens = np.array(passages)
+    positions, labels = mask(tokens, size, options.max_predictions, generator)
+    weights = np.ones(len(positions))
+    return feature_record(
+        input_ids=padded(tokens, length),
+        input_mask=padded(np.ones(len(tokens)), length),
+        segment_ids=padded(np.arange(len(tokens)) >= first + 2, length),
+        masked_lm_positions=padded(positions, options.max_predictions),
+        masked_lm_ids=padded(labels, options.max_predictions),
+        masked_lm_weights=padded(weights, options.max_predictions),
+        next_sentence_labels=[unrelated],
+    )
+
+
+def mask(tokens: np.ndarray, size: int, most: int, generator: np.random.Generator) -> tuple:
+    """Mask words in place, 8 in 10 by [MASK], 1 in 10 by another word; gives their positions and what they were."""
+    words = np.flatnonzero((tokens != CLASSIFY) & (tokens != SEPARATE))
+    count = min(most, max(1, round(MASKED_SHARE * len(words))))
+    positions = np.sort(generator.choice(words, count, replace=False))
+    labels = tokens[positions]
+    fate = generator.random(count)
+    other = generator.integers(len(SPECIAL), size, count)
+    tokens[positions] = np.where(fate < 0.8, MASK, np.where(fate < 0.9, other, labels))
+    return positions, labels
+
+
+def padded(values: np.ndarray, length: int) -> np.ndarray:
+    return np.pad(values, (0, length - len(values)))
+
+
+def feature_record(**features) -> OFRecord:
+    record = OFRecord()
+    for name, values in features.items():
+        if name == "masked_lm_weights":
+            record.feature[name].float_list.value.extend(float(value) for value in values)
+        else:
+            record.feature[name].int32_list.value.extend(int(value) for value in values)
+    return record
+
+
+def image_records(options: argparse.Namespace, generator: np.random.Generator) -> list:
+    if options.photographs:
+        classes = sorted(path for path in Path(options.photographs).iterdir() if path.is_dir())
+        files = [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.glob("*.jp*g"))]
+        images = [(path.read_bytes(), label) for path, label in files]
+    else:
+        labels = [number % options.classes for number in range(options.samples)]
+        images = [(drawn(label / options.classes, options.image_size, generator), label) for label in labels]
+    images = [images[place] for place in generator.permutation(len(images))]
+    return [image_record(content, label) for content, label in images]
+
+
+def image_record(content: bytes, label: int) -> OFRecord:
+    record = OFRecord()
+    record.feature["encoded"].bytes_list.value.append(content)
+    record.feature["class/label"].int32_list.value.append(label)
+    return record
+
+
+def drawn(kind: float, size: int, generator: np.random.Generator) -> bytes:
+    """JPEG of noise whose amplitude falls with frequency as in natural scenes (1/f), tinted and stretched by kind."""
+    height, width = (int(size * factor) for factor in generator.uniform(0.75, 1.25, 2))
+    rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
+    angle = np.pi * kind
+    along = np.cos(angle) * columns + np.sin(angle) * rows
+    amplitude = 1.0 / np.sqrt(columns**2 + rows**2 + 8.0 * along**2 + 1.0 / size**2)
+    planes = []
+    for channel in range(3):
+        phase = np.exp(2j * np.pi * generator.random(amplitude.shape))
+        plane = np.fft.irfft2(amplitude * phase, s=(height, width))
+        tint = 128 + 64 * np.cos(2 * np.pi * (kind + channel / 3))
+        planes.append(tint + 40 * plane / plane.std())
+    pixels = np.clip(np.stack(planes, axis=-1), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=JPEG_QUALITY)
+    return file.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

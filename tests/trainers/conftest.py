@@ -1,0 +1,141 @@
+"""Runs trainers in processes of their own, with the trainers' interpreter."""
+import json
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = ROOT / "repro" / "trainers" / "run.py"
+TIME_LIMIT_S = 120
+
+SHAPES = {
+    "gpt": {"seq_length": 16, "vocab_size": 500, "layers": 2, "hidden_size": 32, "attention_heads": 4},
+    "bert": {
+        "seq_length": 16, "max_predictions": 3, "vocab_size": 500, "layers": 1, "hidden_size": 32,
+        "attention_heads": 4,
+    },
+    "resnet50": {"image_size": 64, "classes": 10, "width": 8},
+}
+GENERATIONS = {"gpt": "E", "bert": "C", "resnet50": "A"}
+ADAMW = {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": 1.0}
+SGD = {"name": "sgd", "lr": 0.01, "momentum": 0.875, "weight_decay": 3e-5}
+
+
+@dataclass
+class Outcome:
+    """What a run left behind; `events` are those of each rank."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    events: list
+
+    @property
+    def rows(self) -> list:
+        return [event for event in self.events[0] if event["event"] == "iteration"]
+
+    @property
+    def losses(self) -> dict:
+        """Losses by iteration, of rank 0."""
+        return {event["iteration"]: event["loss"] for event in self.events[0] if "loss" in event}
+
+
+def configuration(model: str, layout=(1, 1, 1), global_batch: int = 8, **changes) -> dict:
+    """A small configuration; `changes` replace top-level keys, or entries of a table given as a dict."""
+    accumulation = changes.pop("accumulation_steps", 1)
+    config = {
+        "case": "test",
+        "model": model,
+        "device": "cpu",
+        "seed": 12345,
+        "layout": dict(zip(("data", "tensor", "pipeline"), layout, strict=True)),
+        "micro_batch": global_batch // layout[0] // accumulation,
+        "accumulation_steps": accumulation,
+        "precision": "fp32",
+        "activation_checkpointing": False,
+        "optimizer_sharding": 0,
+        "dropout": 0.0,
+        "iterations": 5,
+        "log_interval": 5,
+        "log_generation": GENERATIONS[model],
+        "shape": dict(SHAPES[model]),
+        "optimizer": dict(SGD if model == "resnet50" else ADAMW),
+        "schedule": {"kind": "constant"},
+        "label_smoothing": 0.1 if model == "resnet50" else 0.0,
+        "data": {"kind": "synthetic"},
+    }
+    for key, value in changes.items():
+        if isinstance(value, dict) and key not in ("data", "schedule"):
+            config[key].update(value)
+        else:
+            config[key] = value
+    return config
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """Interpreter of the trainers' environment."""
+    path = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))
+    if not path.exists():
+        pytest.fail(f"no trainer environment at {path}: run `make setup`, or set REPRO_TRAINER_PYTHON", pytrace=False)
+    return str(path)
+
+
+@pytest.fixture
+def train(python, tmp_path):
+    """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome."""
+
+    def run(config: dict, processes: int = 0) -> Outcome:
+        folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"output": str(folder), **config}))
+        world = processes or size_of(config)
+        command = [python, *launcher(world, folder), str(RUN), "--config", str(folder / "config.json")]
+        done = subprocess.run(
+            command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=TIME_LIMIT_S,
+            start_new_session=True,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr, [read(folder, rank) for rank in range(world)])
+
+    return run
+
+
+@pytest.fixture
+def losses(train):
+    """Callable that runs a configuration and gives its losses by iteration, after checking that the run was whole."""
+
+    def run(config: dict) -> dict:
+        outcome = train(config)
+        assert outcome.returncode == 0, outcome.stderr[-4000:]
+        return outcome.losses
+
+    return run
+
+
+def size_of(config: dict) -> int:
+    sizes = config["layout"]
+    return sizes["data"] * sizes["tensor"] * sizes["pipeline"]
+
+
+def launcher(world: int, folder: Path) -> list:
+    if world == 1:
+        return []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--nproc_per_node", str(world), "--master_port", str(port), "--logdir", str(folder / "log")]
+    return ["-m", "oneflow.distributed.launch", *options]
+
+
+def environment() -> dict:
+    unwanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "VIRTUAL_ENV", "PYTHONPATH")
+    return {**{key: value for key, value in os.environ.items() if key not in unwanted}, "OMP_NUM_THREADS": "1"}
+
+
+def read(folder: Path, rank: int) -> list:
+    path = folder / f"metrics-rank{rank}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
