@@ -11,7 +11,7 @@ from pathlib import Path
 from repro import audit_claims, audit_figures, audit_relations, audit_rows, audit_text, audit_versions
 from repro.cases import Case, Catalogue, Report, load_catalogue
 from repro.efficiency import Efficiency, efficiency
-from repro.findings import Finding
+from repro.findings import SEVERITIES, Finding
 from repro.published import DATA, Noise, Peer, load_cluster, load_peers, published_noise
 
 RULES = tuple(rule for module in (audit_figures, audit_relations, audit_rows, audit_claims, audit_versions, audit_text)
@@ -109,7 +109,7 @@ def audit(data: Path | Material = DATA) -> Audit:
     Returns
     -------
     Audit
-        Findings ordered by report, then rule, then place in the report.
+        Findings ordered by report, then severity, then rule.
     """
     material = data if isinstance(data, Material) else Material.load(data)
     checks, found = [], []
@@ -118,8 +118,8 @@ def audit(data: Path | Material = DATA) -> Audit:
         bad = [result for result in results if result]
         found += bad
         checks.append(Check(name, title, len(results), len(bad)))
-    order = [report.id for report in material.reports]
-    found.sort(key=lambda each: order.index(each.report) if each.report in order else len(order))
+    order = {report.id: place for place, report in enumerate(material.reports)}
+    found.sort(key=lambda each: (order.get(each.report, len(order)), SEVERITIES.index(each.severity)))
     return Audit(material, tuple(checks), _unique(found), published_noise(material.cases), _efficiencies(material))
 
 

@@ -37,7 +37,7 @@ def titles(material) -> Findings:
         rule = Said("the title names another model than the report tests: {subject}", subject=subject)
         evidence = Said("all {n} cases are of {model}", n=len(material.cases_of(report)), model=subject)
         yield unless(not named or report.model in named, "title", report.id, Place("title"), "editorial",
-                     report.title_printed, report.title["en"], rule, evidence)
+                     report.title_printed, subject, rule, evidence)
 
 
 def names(material) -> Findings:
@@ -98,7 +98,7 @@ def _cell(case, column: str, key: str) -> Finding | None:
     parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
     known = [abs(float(part)) for part in parts if part is not None]
     held = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", printed[column])]
-    rule = Said("the figures in the cell are not those kept of it: {known}", known=", ".join(f"{v:g}" for v in known))
+    rule = Said("the figures in the cell are not those kept of it: {known}", known=[f"{v:g}" for v in known])
     return unless(held == known, "cell", case.report, Place("results", case.name, key), "inconsistency",
                   printed[column], ", ".join(f"{v:g}" for v in known), rule)
 
@@ -143,9 +143,9 @@ def precisions(material) -> Findings:
         if "precision_scope" in report.claims:
             others = [other for other in material.reports if other.precision != meant]
             rule = Said("the benchmark's tests are said to cover {claimed} only; these reports are of mixed fp16 "
-                        "precision: {others}", claimed=claimed, others=", ".join(other.id for other in others))
+                        "precision: {others}", claimed=claimed, others=[other.id for other in others])
             evidence = Said("true when it was written, {date}; the others are of {dates}", date=report.date,
-                            dates=", ".join(other.date for other in others))
+                            dates=[other.date for other in others])
             yield unless(not others, "precision-scope", report.id, place, "editorial", claimed,
                          f"{claimed}, FP16 (AMP)", rule, evidence, "note")
 

@@ -19,7 +19,7 @@ def medians(material) -> Findings:
     for case in material.cases:
         if runs := case.published.repeats:
             rule = Said("the median of the {n} printed runs {runs} is {median}",
-                        n=len(runs), runs=", ".join(map(str, sorted(runs))), median=median(runs))
+                        n=len(runs), runs=sorted(runs), median=median(runs))
             yield compare("median", case, "throughput", case.published.throughput, median(runs), rule)
 
 
@@ -64,7 +64,7 @@ def _work(case) -> tuple:
 def _speedup(case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = "") -> Finding | None:
     value = throughput / single
     rule = Said("speed-up = throughput / throughput of 1 GPU = {throughput} / {single} = {value}",
-                throughput=throughput, single=single, value=f"{value:.4f}")
+                throughput=throughput, single=single, value=f"{value:.5f}")
     reach = None if throughput is single else ratio_reach(throughput, single)
     return compare("speed-up", case, "speedup", printed, value, rule, table=table, report=report, reach=reach)
 
@@ -157,7 +157,7 @@ def _savings(material, case, printed: float) -> Said:
             saved = plain.published.memory_mib - other.published.memory_mib
             texts.append(f"{saved / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
     return Said("sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
-                "by the printed difference {state}", states=", ".join(texts), state=f"{abs(printed) / freed:.0f}")
+                "by the printed difference {state}", states=texts, state=f"{abs(printed) / freed:.0f}")
 
 
 RULES = (

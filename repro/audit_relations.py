@@ -44,31 +44,34 @@ def _cut(value: float, decimals: int) -> float:
 
 
 def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding:
+    source = table["source"]
     right = ", ".join(at_precision(own, other.decimals) for _, own, other in cut)
-    rule = Said("from {own} the rounded values are {right}", own=", ".join(str(own) for _, own, _ in cut), right=right)
+    rule = Said("from {own} the rounded values are {right}", own=[own for _, own, _ in cut], right=right.split(", "))
     evidence = Said("{n} of {all} values are cut off where they should be rounded up: {cases}; source: {source}",
-                    n=len(cut), all=count, cases=", ".join(case.name for case, _, _ in cut), source=table["source"])
+                    n=len(cut), all=count, cases=[case.name for case, _, _ in cut], source=Said(source))
     printed = ", ".join(str(other) for _, _, other in cut)
     place = Place(table["what"], "", column)
     return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
 
 
 def _differs(report, table: dict, column: str, case, own: Figure, other: Figure, pairs: list) -> Finding:
-    rule = Said("the table \"{table}\" prints {other} for the same run", table=Said(table["what"]), other=other)
-    evidence = Said("source of the other table: {source}", source=table["source"])
+    what, source = table["what"], table["source"]
+    rule = Said("the table \"{table}\" prints {other} for the same run", table=Said(what), other=other)
+    evidence = Said("source of the other table: {source}", source=Said(source))
     single = baseline(case, [each for each, _ in pairs])
     if column == "speedup" and single:
         evidence = _two_speedups(report, table, case, single, own.decimals)
     if case.report == report.id:
         place, printed, expected = Place("results", case.name, column), own, other
     else:
-        place, printed, expected = Place(table["what"], case.name, column), other, own
+        place, printed, expected = Place(what, case.name, column), other, own
     return finding("copy", report.id, place, "inconsistency", printed, expected, rule, evidence, "warning",
-                   Said("{table}: {other}", table=Said(table["what"]), other=expected))
+                   Said("{table}: {other}", table=Said(what), other=expected))
 
 
 def _two_speedups(report, table: dict, case, single, decimals: int) -> Said:
     """Which of two printed speed-ups follows from which throughputs."""
+    source = table["source"]
     other = {row["case"]: row["throughput"] for row in report.also(table["what"])}
     mine, mine_single = case.published.throughput, single.published.throughput
     theirs, theirs_single = other[case.name], other[single.name]
@@ -76,10 +79,10 @@ def _two_speedups(report, table: dict, case, single, decimals: int) -> Said:
         "{own} / {own_single} = {own_exact} gives {own_speedup}; the other table's {other} / {other_single} = "
         "{other_exact} gives {other_speedup}: each follows from its own throughputs, and the one with more digits is "
         "the better; source: {source}",
-        own=mine, own_single=mine_single, own_exact=f"{mine / mine_single:.4f}",
+        own=mine, own_single=mine_single, own_exact=f"{mine / mine_single:.5f}",
         own_speedup=at_precision(mine / mine_single, decimals), other=theirs, other_single=theirs_single,
-        other_exact=f"{theirs / theirs_single:.4f}", other_speedup=at_precision(theirs / theirs_single, decimals),
-        source=table["source"],
+        other_exact=f"{theirs / theirs_single:.5f}", other_speedup=at_precision(theirs / theirs_single, decimals),
+        source=Said(source),
     )
 
 

@@ -17,7 +17,7 @@ def missing(material) -> Findings:
             later = _later_throughput(report, batch, devices)
             evidence = Said("a later run of the same team gives {value} samples/s for it", value=later)
             rule = Said("the text announces batch sizes {batches}, each on {devices} GPUs; this row is not there",
-                        batches=_list(claims["batch_sizes"]), devices=_list(claims["devices"]))
+                        batches=claims["batch_sizes"], devices=claims["devices"])
             place = Place("results", f"bs{batch}, {devices} GPU", "throughput")
             note = Said("missing in the original; a later run: {value}", value=later) if later else None
             yield unless((batch, devices) in there, "missing", report.id, place, "missing", "–", later or "", rule,
@@ -29,7 +29,7 @@ def missing(material) -> Findings:
 def _range(report, announced: list[int], sizes: list[int]) -> Finding | None:
     low, high = announced
     rule = Said("the text announces tests on {low} to {high} GPUs; the tables have {sizes}", low=low, high=high,
-                sizes=_list(sizes))
+                sizes=sizes)
     absent = low if low not in sizes else high
     return unless(low in sizes and high in sizes, "missing", report.id,
                   Place("results", f"{absent} GPU", "throughput"), "missing", "–", "", rule, severity="warning")
@@ -40,7 +40,7 @@ def stray(material) -> Findings:
     for report in material.reports:
         announced = report.claims.get("batch_sizes", ())
         for case in material.cases_of(report) if announced else ():
-            rule = Said("the text announces batch sizes {batches}", batches=_list(announced))
+            rule = Said("the text announces batch sizes {batches}", batches=announced)
             yield unless(case.micro_batch in announced, "stray", report.id,
                          Place("results", case.name, "micro_batch"), "stray", case.micro_batch, "", rule)
         for row in report.stray:
@@ -50,7 +50,7 @@ def stray(material) -> Findings:
 def _stray_row(report, announced: list[int], row: dict) -> Finding:
     batch, gpus, value = row["micro_batch"], row["nodes"] * row["gpus_per_node"], row["throughput"]
     rule = Said("batch size {batch} is none of {batches}, which the text announces; the row is one run, not {repeats}",
-                batch=batch, batches=_list(announced), repeats=report.rule.repeats)
+                batch=batch, batches=announced, repeats=report.rule.repeats)
     later = _later_throughput(report, batch, gpus)
     evidence = None
     if later:
@@ -70,10 +70,6 @@ def _later_throughput(report, batch: int, gpus: int) -> float | None:
     return next(found, None)
 
 
-def _list(values) -> str:
-    return ", ".join(map(str, values))
-
-
 def example_logs(material) -> Findings:
     """An example log has the rows of its report's settings and, by the report's rule, a figure of its tables."""
     for report in material.reports:
@@ -84,8 +80,9 @@ def example_logs(material) -> Findings:
         steps = [row["iteration"] for row in rows]
         rule = Said("{iterations} iterations are printed every {interval}", iterations=case.iterations,
                     interval=case.log_interval)
-        yield unless(steps == list(range(case.log_interval, case.iterations + 1, case.log_interval)), "example-rows",
-                     report.id, Place("example log", "", "iteration"), "inconsistency", _list(steps), "", rule)
+        due = list(range(case.log_interval, case.iterations + 1, case.log_interval))
+        yield unless(steps == due, "example-rows", report.id, Place("example log", "", "iteration"), "inconsistency",
+                     ", ".join(map(str, steps)), ", ".join(map(str, due)), rule)
         yield _example(report, material.cases_of(report), [row["throughput"] for row in rows[report.rule.skip_first:]])
 
 

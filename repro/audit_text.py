@@ -93,7 +93,7 @@ def _pattern(report: str, place: Place, column: str, cases) -> Finding | None:
     layouts = dict.fromkeys(case.published.printed.get("layout", "") for case in cases)
     wrong = [text for text in layouts if text and not form.fullmatch(text)]
     rule = Said("the heading promises {n} numbers, the rows do not follow it: {rows}", n=len(parts),
-                rows=", ".join(wrong))
+                rows=wrong)
     return unless(not wrong, "pattern", report, place, "editorial", ", ".join(wrong[:1]), "", rule, severity="note")
 
 

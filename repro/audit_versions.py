@@ -92,7 +92,7 @@ def _repeated_reports(material, report) -> Said | None:
     tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
     others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
     named = [f"{other} ({material.catalogue.report(other).trainer['printed']})" for other in sorted(others)]
-    return Said("so do the reports whose runs it repeats: {named}", named=", ".join(named)) if named else None
+    return Said("so do the reports whose runs it repeats: {named}", named=named) if named else None
 
 
 def environments(material) -> Findings:

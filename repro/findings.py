@@ -16,7 +16,10 @@ Findings = Iterator["Finding | None"]
 
 
 class Said:
-    """A sentence in English with the values that belong in it; it is looked up in a catalogue when shown."""
+    """A sentence in English with the values that belong in it; it is looked up in a catalogue when shown.
+
+    A value may be a sentence itself, or a list, which is shown with the language's commas.
+    """
 
     def __init__(self, message: str, **values: object) -> None:
         self.message, self.values = message, values
@@ -26,9 +29,12 @@ class Said:
 
     def text(self, translate=lambda message: message) -> str:
         """The sentence in the language of `translate`, a catalogue's gettext."""
-        values = {name: value.text(translate) if isinstance(value, Said) else value
-                  for name, value in self.values.items()}
-        return translate(self.message).format(**values)
+        def shown(value: object) -> object:
+            if isinstance(value, Said):
+                return value.text(translate)
+            return translate(", ").join(map(str, value)) if isinstance(value, list | tuple) else value
+
+        return translate(self.message).format(**{name: shown(value) for name, value in self.values.items()})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+"""Regenerates the published reports in Chinese and English, with their audit, from the catalogue's data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from repro import audit_report, published_context, published_tables
+from repro.audit import Audit, as_json, audit
+from repro.cases import Report
+from repro.document import Attachment, Cell, Column, Document, Section, Table, figure, markdown, words
+from repro.environment import ROOT
+from repro.locales import LANGUAGES, catalogue
+from repro.published_peers import peers
+from repro.published_tables import Sheet
+
+FOLDER = ROOT / "reports" / "published"
+INDEX = {"en": "README.md", "zh": "README.zh.md"}
+
+
+def build(result: Audit, report: Report, language: str) -> Document:
+    """One published report in one language."""
+    _ = catalogue(language).gettext
+    sheet = Sheet(_, result, report)
+    sections = (
+        _glance(sheet),
+        published_context.environment(sheet),
+        published_context.settings(sheet),
+        published_context.rule(sheet),
+        published_context.example(sheet),
+        published_tables.tested(sheet),
+        published_tables.results(sheet),
+        published_tables.repeats(sheet),
+        peers(sheet),
+        audit_report.efficiency(_, result, report.id),
+        audit_report.noise(_, result, report.id),
+        audit_report.findings(_, result.of(report.id)),
+        published_context.open_points(sheet),
+        published_context.reproduce(sheet),
+        published_context.sources(sheet),
+    )
+    lead = _("Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
+             "the audit stand in parentheses beside the figures they concern. Original title: \"{title}\".").format(
+        title=report.title_printed)
+    return Document(language, report.title[language], lead, tuple(each for each in sections if each))
+
+
+def _glance(sheet: Sheet) -> Section:
+    """What was tested and what came out, in a few rows."""
+    _, report, cases = sheet._, sheet.report, sheet.cases
+    subject = report.claims["subject"]
+    best = max(cases, key=lambda case: case.published.throughput)
+    gpus = sorted({case.layout.world_size for case in cases})
+    rows = [
+        (_("Subject"), _(subject)),
+        (_("Date"), report.date),
+        (_("Language of the original"), {"en": _("English"), "zh": _("Chinese, headings in English")}[report.language]),
+        (_("Cases"), str(len(cases))),
+        (_("GPUs"), _(", ").join(map(str, gpus))),
+        (_("Precision"), _("fp16 mixed precision (AMP)") if report.precision == "amp" else "fp32"),
+        (_("Highest throughput"), _("{value} samples/s ({case})").format(value=best.published.throughput,
+                                                                         case=best.name)),
+    ]
+    steepest = max((case for case in cases if case.published.speedup), default=None,
+                   key=lambda case: case.published.speedup)
+    if steepest:
+        rows.append((_("Highest speed-up"), _("{value} on {gpus} GPUs ({case})").format(
+            value=steepest.published.speedup, gpus=steepest.layout.world_size, case=steepest.name)))
+    rows.append((_("Audit"), audit_report.tally(_, sheet.result.of(report.id))))
+    columns = (Column(_("Item")), Column(_("Value")))
+    table = Table("glance", columns, tuple(words(*row) for row in rows))
+    return Section("glance", _("At a glance"), (table,))
+
+
+def index(result: Audit, language: str) -> Document:
+    """The overview of all reports, with the whole audit."""
+    _ = catalogue(language).gettext
+    reports = result.material.reports
+    rows = tuple((Cell(report.id), Cell(report.title[language]), Cell(report.date),
+                  figure(len(result.material.cases_of(report)), 0), figure(len(result.of(report.id)), 0))
+                 for report in reports)
+    columns = (Column(_("Report")), Column(_("Title")), Column(_("Date")), Column(_("Cases"), numeric=True),
+               Column(_("Findings"), numeric=True))
+    links = tuple(Attachment(f"{report.id}.{each}", FOLDER / f"{report.id}.{each}.md",
+                             f"{report.title[each]}") for report in reports for each in LANGUAGES)
+    lead = _("The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
+             "and English from this repository's data, each audited from its own figures. `make published` writes this "
+             "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
+             "LOGS=DIR` recomputes the figures from original logs.")
+    sections = (
+        Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
+        audit_report.findings(_, result.findings, with_report=True),
+        audit_report.noise(_, result),
+        audit_report.checks(_, result),
+    )
+    title = _("OneFlow's published benchmarks, audited")
+    return Document(language, title, lead, tuple(each for each in sections if each))
+
+
+def rendered(result: Audit, folder: Path = FOLDER) -> Iterator[tuple[Path, str]]:
+    """Every file of the folder and its text, in a fixed order."""
+    yield folder / "audit.json", as_json(result)
+    for language in LANGUAGES:
+        for report in result.material.reports:
+            yield folder / f"{report.id}.{language}.md", markdown(build(result, report, language), folder)
+        yield folder / INDEX[language], markdown(index(result, language), folder)
+
+
+def render(folder: Path = FOLDER) -> list[Path]:
+    """Write the audit, the ten reports and the two overviews; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path, text in rendered(audit(), folder):
+        path.write_text(text, encoding="utf-8", newline="\n")
+        written.append(path)
+    return written
+
+
+def differing(folder: Path = FOLDER) -> list[Path]:
+    """The committed files that are not what the data gives."""
+    return [path for path, text in rendered(audit(), folder)
+            if not path.is_file() or path.read_text(encoding="utf-8") != text]
+
+
+def overview(result: Audit) -> str:
+    """The findings as text for a terminal, in English."""
+    lines = []
+    for found in result.findings:
+        lines.append(f"{found.severity:8}{found.report}: {found.place}: printed {found.printed}"
+                     + (f", recomputed {found.recomputed}" if found.recomputed else ""))
+        lines.append(f"        {found.rule}" + (f"; {found.evidence}" if found.evidence else ""))
+    compared = sum(check.compared for check in result.checks)
+    return "\n".join((*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message,
+                                                                                   result.findings)))
+
