@@ -68,14 +68,14 @@ class Cluster:
 
 def describe(name: str) -> Cluster:
     """A published cluster by its name, or `NODExN`: N nodes of a kind in nodes.toml; HardwareError if unknown."""
-    if (CLUSTERS / f"{name}.toml").is_file():
+    if name in {path.stem for path in CLUSTERS.glob("*.toml")}:
         return _published(name, load_cluster(name))
     kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}
-    kind, count = (re.fullmatch(r"(.+)x([1-9]\d*)", name) or ["", name, ""]).groups() if "x" in name else (name, "")
-    if kind not in kinds or not count:
+    found = re.fullmatch(r"(.+)x([1-9]\d*)", name)
+    if not found or found[1] not in kinds:
         there = ", ".join([*sorted(path.stem for path in CLUSTERS.glob("*.toml")), *(f"{kind}xN" for kind in kinds)])
         raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
-    return Cluster(name, _node(kinds[kind]), int(count))
+    return Cluster(name, _node(kinds[found[1]]), int(found[2]))
 
 
 def from_devices(gpu_name: str, gpus: int, nodes: int = 1, port_gbs: float = 12.5) -> Cluster:

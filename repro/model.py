@@ -71,26 +71,23 @@ def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
     """Time and memory of one iteration.
 
     An iteration of m micro-batches through stages of time t_i takes (m-1) max t_i + sum t_i (Huang et al., GPipe,
-    2019; with equal stages its idle share is (p-1)/m of the ideal time, Narayanan et al., SC21, section 2.2), then
+    2019; with equal stages the idle share is (p-1)/m of the ideal time, Narayanan et al., SC21, section 2.2), then
     the gradients' sum as far as it is not hidden, then the update. ValueError for a layout that cannot be.
     """
     if job.layout.world_size > cluster.gpus:
         raise ValueError(f"layout {job.layout} needs {job.layout.world_size} GPUs, {cluster.name} has {cluster.gpus}")
     line = stages(job)
     times = {stage: _micro_batch(job, stage, cluster, constants) for stage in set(line)}
-    slowest = max(line, key=lambda stage: times[stage].total)
-    steps = job.accumulation_steps
-    ideal = times[slowest]
-    filling = sum(times[stage].total for stage in line) - ideal.total
-    sync = max(_synchronise(job, line, index, cluster, constants) for index in sorted({0, len(line) - 1}))
-    seconds = Seconds(
-        **{kind: steps * value for kind, value in vars(ideal).items() if kind not in ("bubble", "data_parallel")},
-        bubble=filling + _fill_transfers(job, line, cluster, constants),
-        data_parallel=sync,
+    slowest = max(times.values(), key=lambda seconds: seconds.total)
+    filling = sum(times[stage].total for stage in line) - slowest.total
+    busy = replace(
+        Seconds(**{kind: job.accumulation_steps * value for kind, value in vars(slowest).items()}),
+        bubble=filling + sum(_transfer(job, cluster, constants) for _stage in line[1:]),
+        data_parallel=max(_synchronise(job, line, index, cluster, constants) for index in {0, len(line) - 1}),
+        update=max(_busy(update_work(job, stage), cluster.gpu, "fp32", constants).total for stage in times),
     )
-    update = max(_busy(update_work(job, stage), cluster.gpu, "fp32", constants).total for stage in set(line))
-    seconds = replace(seconds, update=update)
-    seconds = replace(seconds, waiting=constants.jitter * slowest_of(job.layout.world_size) * seconds.total)
+    waiting = constants.jitter * slowest_of(job.layout.world_size) * busy.total
+    seconds = replace(busy, waiting=waiting)
     return Prediction(seconds, memory(job, line, constants), job.global_batch / seconds.total)
 
 
@@ -161,7 +158,7 @@ def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants)
     """
     done = _busy(stage.forward + stage.recompute + stage.backward, cluster.gpu, job.precision, constants)
     reduced = stage.all_reduces * all_reduce_s(_tensor_path(job, cluster, constants), stage.all_reduce_bytes)
-    moved = _transfer(job, stage, cluster, constants)
+    moved = _transfer(job, cluster, constants)
     computing = done.total + reduced
     transfer = constants.interference * min(moved, computing) + max(0.0, moved - computing)
     return replace(done, tensor_parallel=reduced, transfer=transfer)
@@ -188,18 +185,15 @@ def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants):
     return min(ways, key=lambda way: way.gbs)
 
 
-def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> float:
+def _transfer(job: Job, cluster: Cluster, constants: Constants) -> float:
+    """Seconds in which a GPU sends a micro-batch's activations on and their gradients back, n·h elements each."""
     if job.layout.pipeline == 1:
         return 0.0
     width, node = job.layout.data * job.layout.tensor, cluster.node.gpus
     sharers = min(width, node) if job.layout.world_size > node else 0
-    size = 2 * job.element_bytes * job.micro_batch * dict(job.shape)["seq_length"] * dict(job.shape)["hidden_size"]
+    shape = dict(job.shape)
+    size = 2 * job.element_bytes * job.micro_batch * shape["seq_length"] * shape["hidden_size"]
     return transfer_s(cluster, size, sharers, constants.network)
-
-
-def _fill_transfers(job: Job, line: tuple[Stage, ...], cluster: Cluster, constants: Constants) -> float:
-    """The first micro-batch's way through the pipeline and back, which nothing hides."""
-    return sum(_transfer(job, stage, cluster, constants) for stage in line[:-1])
 
 
 def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:

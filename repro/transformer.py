@@ -91,7 +91,6 @@ class _Counts:
             kept_bytes=self.kept() * self.layers,
             layer_bytes=self.layer_activations() if self.job.activation_checkpointing else 0.0,
             head_bytes=self.logit_bytes() if last else 0.0,
-            output_bytes=0.0 if last else self.e * self.n * self.h,
         )
 
     def layer(self, passes: Passes, products: int) -> Work:

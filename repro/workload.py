@@ -81,7 +81,7 @@ class Stage:
     backward pass ends (the embedding tied to the output); tensors: how many parameter tensors the optimizer visits;
     all_reduces, all_reduce_bytes: tensor-parallel all-reduces of a micro-batch and the bytes of each;
     kept_bytes: activations kept from forward to backward; layer_bytes: alive only while one layer is recomputed;
-    head_bytes: alive only at the loss; output_bytes: what goes to the next stage.
+    head_bytes: alive only at the loss.
     """
 
     forward: Work
@@ -95,7 +95,6 @@ class Stage:
     all_reduce_bytes: float = 0.0
     layer_bytes: float = 0.0
     head_bytes: float = 0.0
-    output_bytes: float = 0.0
 
 
 def stages(job: Job) -> tuple[Stage, ...]:
