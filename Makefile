@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench report verify bundle-run compare plan explore model parse test lock clean
+.PHONY: help setup cases bench report verify bundle-run compare plan explore model audit published parse test lock clean
 MAKEFLAGS += --no-builtin-rules
 export
 
@@ -45,6 +45,12 @@ explore: .venv/ready  ## the ten quickest layouts for a GPT       [CLUSTER= SHAP
 
 model: .venv/ready  ## fit the performance model, report its errors
 	@$(RUN_TASK) model
+
+audit: .venv/ready  ## what is wrong in the published reports  [LOGS=DIR DATA=DIR CHECK=1]
+	@$(RUN_TASK) audit
+
+published: .venv/ready  ## the published reports anew, zh and en   [CHECK=1]
+	@$(RUN_TASK) published
 
 parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
 	@$(RUN_TASK) parse

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from repro import audit_claims, audit_figures, audit_relations, audit_rows, audit_text, audit_versions
-from repro.cases import Case, Catalogue, Report, load_catalogue
+from repro.cases import Case, CaseError, Catalogue, Report, load_catalogue
 from repro.efficiency import Efficiency, efficiency
 from repro.findings import SEVERITIES, Finding
 from repro.published import DATA, Noise, Peer, load_cluster, load_peers, published_noise
@@ -28,11 +29,14 @@ class Material:
 
     @classmethod
     def load(cls, data: Path = DATA) -> Material:
-        """Read a folder laid out as `repro/data`; CaseError for data that does not hold together."""
+        """Read a folder laid out as `repro/data`; CaseError for data that is missing or does not hold together."""
         catalogue = load_catalogue(data / "cases")
         names = dict.fromkeys(report.cluster for report in catalogue.reports)
-        clusters = {name: load_cluster(name, data / "clusters") for name in names}
-        return cls(catalogue, load_peers(data / "peers.toml"), clusters)
+        try:
+            clusters = {name: load_cluster(name, data / "clusters") for name in names}
+            return cls(catalogue, load_peers(data / "peers.toml"), clusters)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise CaseError(f"{data}: {error}; it is laid out as repro/data is") from error
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -148,6 +152,19 @@ def as_json(result: Audit) -> str:
                         "share_of_peak": round(each.share_of_peak, 4)} for each in result.efficiencies],
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def differences(result: Audit, kept: Path) -> list[str]:
+    """A line for each finding that is new, gone or changed against a kept `audit.json`."""
+    before = {found["id"]: found for found in json.loads(kept.read_text(encoding="utf-8"))["findings"]}
+    after = {found["id"]: found for found in json.loads(as_json(result))["findings"]}
+    lines = []
+    for identity in sorted(before.keys() | after.keys()):
+        if before.get(identity) != after.get(identity):
+            state = "gone" if identity not in after else "changed" if identity in before else "new"
+            found = after.get(identity) or before[identity]
+            lines.append(f"{state}: {identity}: printed {found['printed']}, recomputed {found['recomputed']}")
+    return lines
 
 
 def _noise_json(noise: Noise) -> dict:

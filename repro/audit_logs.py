@@ -26,8 +26,11 @@ IN_NAME = (
 SHARDED = {"on": 1, "off": 0, "True": 1, "False": 0}
 
 
-class NoLogs(Exception):
-    """A folder holds no log of a published case."""
+class NoLogs(LogError):
+    """A folder is missing or holds no log of a published case."""
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "OMP_NUM_THREADS",
+            "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -286,6 +287,62 @@ def _check() -> bool:
 
 
 @task
+def audit(c):
+    """Print what is wrong in the published reports and keep it as audit.json [LOGS=DIR DATA=DIR CHECK=1].
+
+    LOGS recomputes the figures from the original logs in a folder instead; DATA audits a copy of repro/data and keeps
+    nothing. CHECK=1 keeps nothing either and exits 1 if a log's figure, or the audit, is not the published one.
+    """
+    check_settings()
+    with bad_input():
+        if setting("LOGS"):
+            _audit_logs(Path(setting("LOGS")), _check())
+        else:
+            _audit_data(setting("DATA"), _check())
+
+
+def _audit_logs(folder: Path, check: bool) -> None:
+    from repro.audit_logs import from_logs
+    from repro.cases import load_catalogue
+
+    found = from_logs(folder, load_catalogue())
+    print("\n".join(found.lines()))
+    if check and not found.agrees:
+        raise Exit("not every figure is the published one", FAILED)
+
+
+def _audit_data(data: str | None, check: bool) -> None:
+    from repro.audit import as_json, differences
+    from repro.audit import audit as audited
+    from repro.published import DATA
+    from repro.published_report import FOLDER, overview
+
+    kept = FOLDER / "audit.json"
+    result = audited(Path(data or DATA))
+    print(overview(result))
+    if check:
+        apart = differences(result, kept)
+        if apart:
+            raise Exit("\n".join((f"not as in {kept.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
+    elif not data:
+        kept.write_text(as_json(result), encoding="utf-8")
+        print(kept)
+
+
+@task
+def published(c):
+    """Write the published reports in both languages and their audit, reports/published/; CHECK=1 only compares."""
+    from repro.published_report import differing, render
+
+    check_settings()
+    with bad_input():
+        if not _check():
+            print("\n".join(map(str, render())))
+        elif stale := differing():
+            raise Exit("not as the data gives them: " + ", ".join(path.name for path in stale), FAILED)
+
+
+@task
 def model(c):
     """Fit the performance model and write its report and figures, reports/model/."""
     from repro.model_report import render
@@ -366,7 +423,7 @@ def messages(c):
     pot = Path(".cache/repro.pot")
     pot.parent.mkdir(exist_ok=True)
     babel = f"{shlex.quote(sys.executable)} -m babel.messages.frontend --quiet"
-    c.run(f"{babel} extract -F repro/locale/babel.cfg -k Failure -k N_ --no-location --sort-output -o {pot} repro")
+    c.run(f"{babel} extract -F repro/locale/babel.cfg -k Failure -k N_ -k Said --no-location --sort-output -o {pot} repro")
     c.run(f"{babel} update -i {pot} -d repro/locale -D repro --omit-header --no-fuzzy-matching -w 110")
 
 
