@@ -24,7 +24,7 @@ ASPECTS = {
     "hardware.nodes": N_("nodes"),
     "hardware.gpu_count": N_("GPUs"),
     "precision": N_("precision"),
-    "stack.oneflow": N_("OneFlow"),
+    "stack.oneflow": "OneFlow",
     "stack.cuda": "CUDA",
     "stack.cudnn": "cuDNN",
     "stack.nccl": "NCCL",
@@ -35,13 +35,15 @@ ASPECTS = {
     "code": N_("code"),
     "published_stack": N_("published stack"),
 }
+CLAUSE = N_("{aspect}: {said}")
 SMOKE = N_("a smoke run measures tiny models and never gets a verdict on speed")
 NO_SUCH_CASE = N_("the catalogue has no case of this name")
 NO_SUCCESS = N_("no repeat succeeded")
 DIFFERS = N_("published {expected}, here {measured}")
 MISSING = N_("published {expected}, not known here (to be read from {source})")
 OTHER_RELEASE = N_("the release that stands for the published one is {expected}, here {measured}")
-UNKNOWN_RELEASE = N_("the release that stands for the published one is {expected}, not known here (to be read from {source})")
+UNKNOWN_RELEASE = N_(
+    "the release that stands for the published one is {expected}, not known here (to be read from {source})")
 START = N_("the start event of every rank's metrics")
 GPU_SOURCE = N_("the start events, or nvidia-smi where all ranks ran on one host")
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
@@ -69,7 +71,7 @@ class Reason:
         values = {"expected": self.expected, "measured": self.measured, "source": source}
         head, _, key = self.aspect.partition(":")
         name = translate(ASPECTS[head]) + (f" `{key}`" if key else "")
-        return translate("{aspect}: {said}").format(aspect=name, said=translate(self.message).format(**values))
+        return translate(CLAUSE).format(aspect=name, said=translate(self.message).format(**values))
 
     def as_json(self) -> dict:
         """The form in which verdicts keep it, with its English text."""

@@ -39,7 +39,8 @@ def observe(run_folder: Path, attempts: list[dict], world_size: int) -> Observed
     starts = [[start_event(folder / f"metrics-rank{rank}.jsonl") for rank in range(world_size)] for folder in folders]
     told = [start for ranks in starts for start in ranks if start]
     hosts = [{start["host"] for start in ranks if start and start.get("host")} for ranks in starts]
-    names = {name for start in told for name in start.get("versions") or {}}
+    versions = [readable(start.get("versions") or {}) for start in told]
+    names = {name for each in versions for name in each}
     return Observed(
         attempts=len(folders),
         hosts=frozenset(host for each in hosts for host in each),
@@ -48,9 +49,26 @@ def observe(run_folder: Path, attempts: list[dict], world_size: int) -> Observed
         devices=_values(told, "device"),
         gpus=_values(told, "gpu"),
         gpu_memories_mib=_values(told, "gpu_memory_mib"),
-        versions={name: _values([start.get("versions") or {} for start in told], name) for name in sorted(names)},
+        versions={name: _values(versions, name) for name in sorted(names)},
         transports=frozenset(transport for folder in folders for transport in transports(folder)),
     )
+
+
+def readable(versions: dict) -> dict:
+    """Versions as text where a library tells its own as a number: NCCL 2708 or 21210, cuDNN 7605, CUDA 10020.
+
+    Sources: NCCL_VERSION in nccl.h (another scale from 2.9 on), CUDNN_VERSION in cudnn.h, CUDART_VERSION.
+    """
+    texts = dict(versions)
+    for name, value in versions.items():
+        if name == "nccl" and isinstance(value, int):
+            major = 10_000 if value >= 10_000 else 1000
+            texts[name] = f"{value // major}.{value % major // 100}.{value % 100}"
+        elif name == "cudnn" and isinstance(value, int):
+            texts[name] = f"{value // 1000}.{value % 1000 // 100}.{value % 100}"
+        elif name == "cuda" and isinstance(value, int):
+            texts[name] = f"{value // 1000}.{value % 1000 // 10}"
+    return texts
 
 
 def start_event(path: Path) -> dict | None:

@@ -119,8 +119,9 @@ def _join_cases(_, cases: list[str], of: int) -> str:
 
 def _relative(_, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
-    text = Text(_("These figures do not depend on how fast one device is. {good} of {of} agree with the published ones "
-                  "within their tolerance; none of them is a verdict on speed.").format(good=good, of=of))  # fmt: skip
+    text = Text(_(
+        "These figures are ratios, sizes and orders, which can be set beside the published ones on any hardware. "
+        "{good} of {of} agree within their tolerance; none is a verdict on speed.").format(good=good, of=of))
     return Section("relative", _("What can be compared on any hardware"),
                    (text, *_comparisons(_, judgement), *_orders(_, judgement)))  # fmt: skip
 

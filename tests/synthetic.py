@@ -4,6 +4,7 @@ import json
 
 from repro.cases import load_catalogue
 from repro.environment import LOCKS
+from repro.failures import Failure
 from repro.plan import make_plan
 from repro.record import Run, write_json
 
@@ -24,7 +25,7 @@ def environment(gpu=None, count=8, **changes):
 
 
 def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run"):
-    """A run of cases by name. Each repeat's throughput is the published one times its ratio, and times `scale(case)`."""
+    """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`."""
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
     plan = make_plan(cases, gpus, "published", len(ratios))
@@ -59,7 +60,7 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
             "parameters": 1,
         }  # fmt: skip
     elif status == "failed":
-        failure = {"message": "rank {rank} exited with status {status}", "values": {"rank": 0, "status": 1}, "hint": None}
+        failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"failure": failure, "log_tail": "CUDA error", "losses": [], "versions": VERSIONS, "trainer_s": 1.0}
     run.add_attempt({**attempt, **changes})
 
