@@ -29,24 +29,24 @@
     }
   }
 
-  // The place is the block under the bar, and how much of it has gone by.
+  // The place is the block under the bar, and how many pixels of it have gone by; above a block they are negative.
   function place() {
     const edge = bar.getBoundingClientRect().bottom;
     if (window.scrollY <= 0) return null;
     for (const block of edition().querySelectorAll("[data-at]")) {
       const box = block.getBoundingClientRect();
-      if (box.bottom > edge) return { at: block.dataset.at, gone: (edge - box.top) / (box.height || 1) };
+      if (box.bottom > edge + 1) return { at: block.dataset.at, gone: edge - box.top, height: box.height };
     }
     return null;
   }
 
   function goTo(found) {
-    if (!found) return window.scrollTo({ top: 0, behavior: "instant" });
+    if (!found) return window.scrollTo(0, 0);
     const block = edition().querySelector(`[data-at="${CSS.escape(found.at)}"]`);
     const box = block.getBoundingClientRect();
     const edge = bar.getBoundingClientRect().bottom;
-    const gone = found.gone < 0 ? found.gone * box.height : Math.min(found.gone, 1) * box.height;
-    window.scrollBy({ top: box.top + gone - edge, behavior: "instant" });
+    const gone = found.gone < 0 ? found.gone : (found.gone / found.height) * box.height;
+    window.scrollBy(0, box.top + gone - edge);
   }
 
   function change(language) {

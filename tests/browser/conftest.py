@@ -19,7 +19,7 @@ def chromium() -> str | None:
 def browser():
     path = chromium()
     if not path or not Path(path).is_file():
-        pytest.skip(f"no Chromium at {path or '/usr/bin/chromium'}: apt-get install chromium, or set CHROMIUM to its path")
+        pytest.skip("no Chromium (CHROMIUM or `chromium` on the path): in Debian, apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_api.sync_playwright() as playwright:
