@@ -30,8 +30,8 @@ TABLES = {
     "text": N_("text"),
 }
 COLUMNS = {
-    "case": N_("case"), "throughput": N_("throughput"), "latency_ms": N_("latency"), "memory_mib": N_("memory of the GPU"),
-    "speedup": N_("speed-up"), "memory_change": N_("memory change"), "trainer": N_("trainer"), "log": N_("log"),
+    "case": N_("case"), "throughput": N_("throughput"), "latency_ms": N_("latency"),
+    "memory_mib": N_("memory of the GPU"), "speedup": N_("speed-up"), "memory_change": N_("memory change"), "trainer": N_("trainer"), "log": N_("log"),
     "memory_change_percent": N_("memory change in %"), "throughput_change_percent": N_("throughput change in %"),
     "network": N_("network"), "driver": N_("driver"), "cuda": "CUDA", "oneflow": "OneFlow", "flag": N_("switch"),
     "precision": N_("precision"), "script_folders": N_("script folders"), "global_batch": N_("global batch"),

@@ -423,7 +423,8 @@ def messages(c):
     pot = Path(".cache/repro.pot")
     pot.parent.mkdir(exist_ok=True)
     babel = f"{shlex.quote(sys.executable)} -m babel.messages.frontend --quiet"
-    c.run(f"{babel} extract -F repro/locale/babel.cfg -k Failure -k N_ -k Said --no-location --sort-output -o {pot} repro")
+    keywords = "-k Failure -k N_ -k Said"
+    c.run(f"{babel} extract -F repro/locale/babel.cfg {keywords} --no-location --sort-output -o {pot} repro")
     c.run(f"{babel} update -i {pot} -d repro/locale -D repro --omit-header --no-fuzzy-matching -w 110")
 
 

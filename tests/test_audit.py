@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.audit import audit, as_json
+from repro.audit import as_json, audit
 from repro.efficiency import gpt_flop
 from repro.published import DATA, Figure
 
@@ -154,9 +154,9 @@ def test_nothing_is_said_of_figures_that_are_right():
 def test_a_planted_error_is_found_at_its_place(tmp_path, name, printed, changed, row, column):
     found = {each.id: each for each in planted(tmp_path, name, printed, changed).findings}
     new = [each.place for each in found.values() if each.id not in EXPECTED]
-    changed = [each.place for key, each in found.items()
-               if key in BY_ID and (each.printed, each.severity) != (BY_ID[key].printed, BY_ID[key].severity)]
-    assert (row, column) in {(place.row, place.column) for place in new + changed}
+    grown = [each.place for key, each in found.items()
+             if key in BY_ID and (each.printed, each.severity) != (BY_ID[key].printed, BY_ID[key].severity)]
+    assert (row, column) in {(place.row, place.column) for place in new + grown}
 
 
 def test_a_wrong_figure_that_rounding_explains_is_a_warning(tmp_path):
