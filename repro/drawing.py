@@ -36,7 +36,7 @@ class Ink:
 
 PAPER, TEXT = Ink("#ffffff", "#14181d"), Ink("#1d2329", "#e4e8ec")
 MUTED, GRID = Ink("#5c6670", "#9aa5b1"), Ink("#e2e6ea", "#2d343c")
-SERIES = (Ink("#0b4f9e", "#74b3ff"), Ink("#c75b12", "#ffa763"), Ink("#12766b", "#5ccfbf"), Ink("#7a3e9d", "#cfa3f0"))
+SERIES = (Ink("#0b4f9e", "#74b3ff"), Ink("#b9530e", "#ffa763"), Ink("#12766b", "#5ccfbf"), Ink("#7a3e9d", "#cfa3f0"))
 INKS = (PAPER, TEXT, MUTED, GRID, *SERIES)
 
 
