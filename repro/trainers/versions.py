@@ -20,7 +20,7 @@ def versions(device: str) -> dict:
         "python": platform.python_version(),
     }
     if device == "cuda":
-        found["cuda"] = flow.sysconfig.get_cuda_version()
+        found["cuda"] = oneflow_library().cublasGetCudartVersion()
         found["nccl"] = nccl_version()
         found["cudnn"] = oneflow_library().cudnnGetVersion()
     return found
