@@ -1,5 +1,6 @@
 """One run from plan to report: starts what is missing, records each attempt as it ends, and goes on after a failure."""
 
+import math
 import shutil
 import time
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Bench:
         except KeyboardInterrupt:
             self.run.add_attempt({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
             raise
-        failure, measured = outcome.failure, {}
+        failure, measured = outcome.failure or watch.no_number(), {}
         if failure is None:
             try:
                 measured = measure(unit, folder)
@@ -84,6 +85,7 @@ class _Watch:
         self._losses: list[float] = []
         self._first: float | None = None
         self._memory: list[float] = []
+        self._not_finite: int | None = None
 
     def __call__(self, event: dict) -> None:
         if event["event"] == "start":
@@ -91,9 +93,17 @@ class _Watch:
         elif event["event"] == "iteration":
             self._first = self._first or event["time"]
             self._memory.append(event.get("memory_mib") or 0)
+            if self._not_finite is None and not math.isfinite(event["loss"]):
+                self._not_finite = event["iteration"]
             if len(self._losses) < LOSSES_KEPT:
                 self._losses.append(event["loss"])
         self._forward(event)
+
+    def no_number(self) -> Failure | None:
+        """A training whose loss is lost computes nothing: its speed is no result."""
+        if self._not_finite is None:
+            return None
+        return Failure("the loss at iteration {iteration} is not a number", {"iteration": self._not_finite})
 
     def seen(self) -> dict:
         """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row."""

@@ -84,6 +84,15 @@ def test_a_log_that_cannot_be_read_fails_the_case(task, tmp_path):
     assert attempts(only_run(tmp_path))[0]["status"] == "failed"
 
 
+def test_a_lost_loss_fails_the_case(task, tmp_path):
+    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="nan")
+    assert done.returncode == 1
+    assert "the loss at iteration 3 is not a number" in done.stderr
+    attempt = attempts(only_run(tmp_path))[0]
+    assert attempt["status"] == "failed"
+    assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
+
+
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     environment = dict(os.environ, RUNS=str(tmp_path / "runs"), MODEL="bert", REPEATS="1", STANDIN="hang@3",

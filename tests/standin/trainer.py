@@ -17,7 +17,7 @@ def rows(generation, count, batch, stamp):
     if generation == "E":
         yield "| step     | micro_batches   | samples         | throughput | latency    | loss       |"
     for i in range(1, count + 1):
-        at, loss = stamp + 0.01 * i, 10 / i
+        at, loss = stamp + 0.01 * i, loss_at(i)
         if generation in "AB":
             line = f"train: epoch 0, iter {i}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, samples/s: {rate:.3f}"
             yield line + (f" {at}" if generation == "B" else "")
@@ -54,6 +54,11 @@ def misbehave(rank, launched):
         time.sleep(float(os.environ.get("STANDIN_WAIT", "0")))
 
 
+def loss_at(i):
+    """A loss that falls; from iteration 3 on no number, if STANDIN says so."""
+    return float("nan") if i > 2 and "nan" in os.environ.get("STANDIN", "") else 10 / i
+
+
 def main():
     with open(sys.argv[sys.argv.index("--config") + 1]) as file:
         config = json.load(file)
@@ -64,7 +69,7 @@ def main():
         metrics.write(json.dumps({"event": "start", "rank": rank, "time": now, "versions": {"oneflow": "stand-in"}}) + "\n")
         misbehave(rank, config)
         for i in range(1, config["iterations"] + 1):
-            metrics.write(json.dumps({"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": 10 / i,
+            metrics.write(json.dumps({"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": loss_at(i),
                                       "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}) + "\n")
         if rank == 0:
             for line in rows(config["log_generation"], config["iterations"], batch, now):
