@@ -110,7 +110,11 @@ def baseline_summaries(results: Iterable[Outcome], baseline: Baseline, cluster: 
 
 def uncertainty_table(_: Callable, uncertainty: dict[str, Uncertainty]) -> Table:
     """Each kind of case with the error to allow for."""
-    columns = (Column(_("Kind of case")), Column(_("Throughput"), numeric=True), Column(_("GPU memory"), numeric=True))
+    columns = (
+        Column(_("Kind of case")),
+        Column(_("Throughput error"), numeric=True),
+        Column(_("Memory error"), numeric=True),
+    )
     rows = tuple(
         (Cell(_(KINDS[kind])), *(Cell(f"± {value:.1%}", value) for value in (level.throughput, level.memory)))
         for kind, level in uncertainty.items()

@@ -19,6 +19,7 @@ from repro.document import (
     scientific,
     words,
 )
+from repro.expectation_section import expectation_sections
 from repro.failures import Failure
 from repro.html import html
 from repro.illustrated import drawing_pays, illustrated
@@ -85,6 +86,7 @@ def build(story: Story, language: str) -> Document:
         _outcome(_, story),
         *verdict_sections(_, story.judgement),
         _no_claim(_) if story.plan.scale == "smoke" else _beside_published(_, story),
+        *expectation_sections(_, story.plan.scale, story.results, story.description["environment"]["gpus"]),
         _results(_, story),
         *([_parity(_, story)] if story.parities else []),
         *_failures(_, story),
