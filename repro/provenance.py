@@ -49,6 +49,7 @@ def record(run: Run) -> None:
     Anything else that differs from an earlier record keeps its recorded hash, so that `verify` goes on naming it.
     RecordError if the earlier manifest cannot be read.
     """
+    run.drop_half_line()
     old = read_manifest(run.folder) if (run.folder / MANIFEST).exists() else {}
     new = _taken_up(run.folder, old)
     new.pop(METADATA, None)

@@ -90,6 +90,12 @@ class Run:
         except OSError as error:
             raise disk_error(error, self.attempts_file) from error
 
+    def drop_half_line(self) -> None:
+        """Cut off a last line that a crash or a full disk left unfinished."""
+        if self.attempts_file.exists():
+            with open(self.attempts_file, "rb+") as file:
+                self._drop_half_line(file)
+
     @staticmethod
     def _drop_half_line(file) -> None:
         """A line that a full disk or a crash cut off is no record: its attempt is run again."""

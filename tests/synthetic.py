@@ -28,7 +28,7 @@ def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=Non
     """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`."""
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
-    plan = make_plan(cases, gpus, "published", len(ratios))
+    plan = make_plan(cases, gpus, "published", len(ratios) or 1)
     description = {"created": 1_600_000_000.0, "command": "make bench", "environment": env or environment(),
                    "plan": plan.as_json()}  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,12 +51,12 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
     transports = ["P2P/IPC"] * (gpus > 1) + ["NET/IB/0"] * (case.layout.data * case.layout.tensor > 8)
     (folder / "launcher.log").write_text("".join(NCCL_LINE.format(each) for each in transports))
     attempt = {"unit": case.name, "repeat": repeat, "started": 1.6e9, "folder": str(folder.relative_to(run.folder)),
-               "status": status, "wall_s": 20.0}  # fmt: skip
+               "status": status, "wall_s": 2.0}  # fmt: skip
     if status == "ok":
         attempt |= {
             "generation": "E", "throughput": float(case.published.throughput) * factor, "latency_ms": 100.0 / factor,
             "memory_mib": float(case.published.memory_mib or 0) or None, "losses": [10.0, 9.0], "versions": VERSIONS,
-            "memory_peak_mib": None, "first_row_s": 2.0, "trainer_s": 19.0, "failure": None, "log_tail": "",
+            "memory_peak_mib": None, "first_row_s": 2.0, "trainer_s": 1.9, "failure": None, "log_tail": "",
             "parameters": 1,
         }  # fmt: skip
     elif status == "failed":
