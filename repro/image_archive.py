@@ -1,0 +1,216 @@
+"""Turns what `docker save` writes into an OCI image layout whose bytes depend on the image's content alone.
+
+Engines put the time of the build into layers and configuration, so two builds of the same inputs differ. Here every
+time after the pinned one is set to it, owners' names and other accidents are dropped, and all digests are computed
+anew. The folder is an OCI image layout and, with its manifest.json, what any version of `docker load` reads.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+CHUNK = 2**20
+WHITEOUT = ".wh."
+SETTINGS = ("Cmd", "Entrypoint", "Env", "Labels", "User", "Volumes", "WorkingDir")
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image of a layout. `id` is the digest of its configuration, `digest` that of its manifest."""
+
+    tag: str
+    id: str
+    digest: str
+    layers: tuple[str, ...]
+    size: int
+
+
+def normalise(archive, folder: Path, epoch: int, rename: Callable[[str], str] = str) -> list[Image]:
+    """Write the images of a `docker save` stream into a new layout folder.
+
+    Parameters
+    ----------
+    archive : a readable binary stream; it is read once from its beginning to its end.
+    folder : replaced if it exists.
+    epoch : Unix time that no time in the images may exceed.
+    rename : gives an image's tag in the layout from its tag in the engine.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    layers, documents, links = {}, {}, {}
+    with tarfile.open(fileobj=archive, mode="r|") as saved:
+        for member in saved:
+            name = os.path.normpath(member.name)
+            if member.issym():
+                links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
+            elif member.isfile():
+                content = saved.extractfile(member)
+                if name.endswith("layer.tar"):
+                    layers[name] = write_layer(content, blobs, epoch)
+                else:
+                    _sort_out(name, content, layers, documents, blobs, epoch)
+    images = []
+    for entry in json.loads(documents["manifest.json"]):
+        digests = [layers[links.get(path, path)] for path in map(os.path.normpath, entry["Layers"])]
+        config = json.loads(documents[os.path.normpath(entry["Config"])])
+        images.append(_write_image(rename(entry["RepoTags"][0]), config, digests, blobs, epoch))
+    _write_index(folder, images)
+    return images
+
+
+def _sort_out(name: str, content, layers: dict, documents: dict, blobs: Path, epoch: int) -> None:
+    """Newer engines name all files by their digests: what is JSON is kept, what is not is a layer."""
+    with tempfile.SpooledTemporaryFile(max_size=16 * CHUNK) as kept:
+        shutil.copyfileobj(content, kept, CHUNK)
+        kept.seek(0)
+        if kept.read(1) in (b"{", b"["):
+            kept.seek(0)
+            documents[name] = kept.read()
+        elif name.startswith("blobs/"):
+            kept.seek(0)
+            layers[name] = write_layer(kept, blobs, epoch)
+
+
+def write_layer(source, blobs: Path, epoch: int) -> str:
+    """Write a layer (a tar, compressed or not) as a blob without accidents; returns its digest in hexadecimal."""
+    partial = blobs / "layer.partial"
+    with open(partial, "wb") as file:
+        digesting = _Digesting(file)
+        with tarfile.open(fileobj=source, mode="r|*", bufsize=CHUNK) as layer, _tar(digesting) as target:
+            for member in layer:
+                content = layer.extractfile(member) if member.isreg() and member.size else None
+                target.addfile(_plain(member, epoch), content)
+    digest = digesting.hexdigest()
+    partial.replace(blobs / digest)
+    return digest
+
+
+def _tar(file) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)
+
+
+def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+    """A member with its name, kind, mode, numeric owner, extended attributes and a time that is not too late."""
+    member.mtime = min(int(member.mtime), epoch)
+    member.uname = member.gname = ""
+    member.pax_headers = {key: value for key, value in member.pax_headers.items() if key.startswith("SCHILY.xattr")}
+    if member.islnk() and os.path.basename(member.name).startswith(WHITEOUT):
+        member.type, member.linkname = tarfile.REGTYPE, ""
+    return member
+
+
+class _Digesting:
+    """A file to write to that computes the SHA-256 of what passes."""
+
+    def __init__(self, file):
+        self._file, self._sha256 = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._sha256.update(data)
+        return self._file.write(data)
+
+    def hexdigest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: int) -> Image:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
+    settings = {key: value for key, value in config["config"].items() if key in SETTINGS and value}
+    kept = {
+        "architecture": config["architecture"],
+        "os": config["os"],
+        "created": stamp,
+        "config": settings,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
+        "history": [{**{key: step[key] for key in ("created_by", "empty_layer") if key in step}, "created": stamp}
+                    for step in config.get("history", [])],
+    }  # fmt: skip
+    config_entry = _write_json(blobs, kept, CONFIG)
+    entries = [{"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size}
+               for digest in layers]  # fmt: skip
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config_entry, "layers": entries}
+    size = sum(entry["size"] for entry in entries)
+    return Image(tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size)
+
+
+def _write_json(blobs: Path, content: dict, media_type: str) -> dict:
+    """Write a JSON blob; returns its descriptor."""
+    data = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    (blobs / digest).write_bytes(data)
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _write_index(folder: Path, images: list[Image]) -> None:
+    def path(digest: str) -> str:
+        return f"blobs/sha256/{digest.removeprefix('sha256:')}"
+
+    index = [{"mediaType": MANIFEST, "digest": image.digest, "size": (folder / path(image.digest)).stat().st_size,
+              "annotations": {"io.containerd.image.name": f"docker.io/library/{image.tag}",
+                              "org.opencontainers.image.ref.name": image.tag.rpartition(":")[2]}}
+             for image in images]  # fmt: skip
+    saved = [{"Config": path(image.id), "RepoTags": [image.tag], "Layers": [path(layer) for layer in image.layers]}
+             for image in images]  # fmt: skip
+    files = {"oci-layout": {"imageLayoutVersion": "1.0.0"}, "index.json": {"schemaVersion": 2, "manifests": index},
+             "manifest.json": saved}  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1) + "\n")
+
+
+def read_layout(folder: Path) -> list[Image]:
+    """The images of a layout that `normalise` wrote."""
+    index = json.loads((folder / "index.json").read_text())["manifests"]
+    saved = json.loads((folder / "manifest.json").read_text())
+    images = []
+    for entry, names in zip(index, saved, strict=True):
+        manifest = json.loads((folder / "blobs/sha256" / entry["digest"].removeprefix("sha256:")).read_text())
+        layers = tuple(layer["digest"].removeprefix("sha256:") for layer in manifest["layers"])
+        size = sum(layer["size"] for layer in manifest["layers"])
+        images.append(Image(names["RepoTags"][0], manifest["config"]["digest"], entry["digest"], layers, size))
+    return images
+
+
+def pack(folder: Path, target) -> None:
+    """Write a layout as a tar, always with the same bytes, to a binary stream."""
+    with tarfile.open(fileobj=target, mode="w|", format=tarfile.GNU_FORMAT, bufsize=CHUNK) as archive:
+        for path in sorted(folder.rglob("*")):
+            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            if path.is_dir():
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(member)
+            else:
+                member.size, member.mode = path.stat().st_size, 0o644
+                with open(path, "rb") as content:
+                    archive.addfile(member, content)
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """The files in which two layers differ, each with what differs in it."""
+    ours, theirs = dict(_members(first)), dict(_members(second))
+    found = [f"{name}: only in one of them" for name in sorted(ours.keys() ^ theirs.keys())]
+    for name in sorted(ours.keys() & theirs.keys()):
+        differing = [field for field in ours[name] if ours[name][field] != theirs[name][field]]
+        if differing:
+            found.append(f"{name}: {', '.join(differing)}")
+    return found
+
+
+def _members(layer: Path) -> Iterator[tuple[str, dict]]:
+    with tarfile.open(layer) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else io.BytesIO()
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            yield member.name, {"kind": member.type, "mode": member.mode, "owner": (member.uid, member.gid),
+                                "time": member.mtime, "link": member.linkname, "content": digest}  # fmt: skip

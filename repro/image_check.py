@@ -1,0 +1,114 @@
+"""Starts an image and holds what its libraries say of themselves to the pins."""
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.image import ImageError, run_command, tag_of
+from repro.pins import Pins
+
+PROBE = ["python", "/opt/repro/probe.py", "--image"]
+FORWARDED = "libcublas_forward.so"
+PRELOADED = {"cu102": ("nccl", "libnccl.so.2"), "cu102-modern": ("cublas", FORWARDED)}
+OWN_IN_THE_WHEEL = ("cublasLt", "cublasXerbla", "cublasCgemmEx")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `holds` is None where it can only be seen on a machine with a GPU."""
+
+    what: str
+    wanted: str
+    found: str
+    holds: bool | None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an image said. `start_s` is the time from `docker run` to its end, `import_s` that of `import oneflow`."""
+
+    stack: str
+    findings: tuple[Finding, ...]
+    start_s: float
+    import_s: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that could be looked at differs from the pins."""
+        return all(finding.holds is not False for finding in self.findings)
+
+
+def check_image(stack: str, pins: Pins, docker: str, cublas: Path, gpus: bool = False) -> Report:
+    """Start a stack's image and compare it with the pins.
+
+    `cublas` is the folder with the newer cuBLAS that `cu102-modern` is given: the pinned one, or another, whose
+    version is then reported and not held to the pin.
+    """
+    mounts = (f"{cublas}:/opt/cublas:ro",) if stack == "cu102-modern" else ()
+    started = time.monotonic()
+    told = probe(run_command(tag_of(stack), PROBE, docker, mounts, gpus))
+    findings = compare(told, stack, pins, pinned_cublas=cublas.name == pins.artefact("cuBLAS").version)
+    return Report(stack, tuple(findings), time.monotonic() - started, told["import_s"])
+
+
+def probe(command: list[str]) -> dict:
+    """What the probe prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise ImageError(f"the image does not start:\n{done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def compare(told: dict, stack: str, pins: Pins, pinned_cublas: bool = True) -> list[Finding]:
+    """Hold a probe's report to the pins."""
+    findings = []
+    for name, wanted in pins.expected(stack).items():
+        found = told["libraries"].get(name, {"version": None, "source": ""})
+        if name == "cuBLAS called" and stack == "cu102-modern" and not pinned_cublas:
+            holds = found["version"] is not None
+            findings.append(Finding(name, "the one given", str(found["version"]), holds, found["source"]))
+            continue
+        findings.append(Finding(name, wanted, str(found["version"]), found["version"] == wanted, found["source"]))
+    findings.append(_reached(told, stack))
+    findings += _container(told)
+    for name in told["unknown"]:
+        findings.append(Finding(name, "", "cannot be read without a GPU", None))
+    findings += [Finding(name, "any", entry["version"], True, entry["source"])
+                 for name, entry in told["libraries"].items() if name not in pins.expected(stack)]  # fmt: skip
+    return findings
+
+
+def _reached(told: dict, stack: str) -> Finding:
+    """Every NCCL or cuBLAS function that OneFlow calls must be in the preloaded library, not some of them."""
+    prefix, library = PRELOADED[stack]
+    elsewhere = [name for file, names in told["called"].items() if Path(file).name.split("-")[0] != library
+                 for name in names if name.startswith(prefix) and not _internal(name)
+                 and not Path(file).name.startswith(library)]  # fmt: skip
+    count = sum(name.startswith(prefix) for names in told["called"].values() for name in names) - len(elsewhere)
+    found = f"{count} reach it" + (f", {', '.join(elsewhere)} do not" if elsewhere else "")
+    return Finding(f"{prefix} calls", f"all to {library}", found, not elsewhere)
+
+
+def _internal(name: str) -> bool:
+    """cuBLAS functions that the wheel's own cuBLAS calls, which is never entered once its users go elsewhere."""
+    return name.startswith(OWN_IN_THE_WHEEL) or name.endswith("_largek")
+
+
+def _container(told: dict) -> list[Finding]:
+    privileged = told["privileged_files"]
+    return [
+        Finding("libibverbs", "loads", "loads" if told["libibverbs"] else "is missing", told["libibverbs"]),
+        Finding("root file system", "read-only", "writable" if told["root_writable"] else "read-only",
+                not told["root_writable"]),
+        Finding("setuid and setgid files", "none", ", ".join(privileged) or "none", not privileged),
+    ]  # fmt: skip
+
+
+def findings_table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows in which `make image-check` prints a report."""
+    marks = {True: "ok", False: "DIFFERS", None: "unknown"}
+    rows = [[marks[f.holds], f.what, f.wanted, f.found, f.source] for f in report.findings]
+    return ["", report.stack, "pinned", "read", "from"], rows

@@ -1,0 +1,114 @@
+"""Fetches the pinned wheels once into .cache/wheels, each held to its SHA-256, for images and for the bundle."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from repro.pins import ROOT, Pin, PinError, Pins
+
+WHEELS = ROOT / ".cache" / "wheels"
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_12",
+             "manylinux2010", "manylinux_2_5", "manylinux1")  # fmt: skip
+PROJECTS = {"NCCL 2.7.8": "cupy-cuda102==8.1.0", "cuBLAS": "nvidia-cublas-cu12==12.4.5.8", "uv": "uv==0.13.8"}
+
+
+def trainer_wheels(pins: Pins, python: str, folder: Path = WHEELS) -> Path:
+    """The folder that holds the wheels of a trainer environment and nothing else, complete and verified."""
+    target = folder / ("trainer" if python == pins.python else f"trainer-{python}")
+    wanted = pins.packages_for(python)
+    fetch(wanted, [f"{pin.name}=={pin.version}" for pin in wanted], target)
+    return target
+
+
+def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
+    """The wheel that an artefact is taken from, verified."""
+    pin = pins.artefact(name)
+    target = folder / {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "uv": "tools"}[name]
+    fetch([pin], [PROJECTS[name]], target)
+    return target / pin.file
+
+
+def fetch(pins: list[Pin], requirements: list[str], folder: Path) -> None:
+    """Bring a folder to hold exactly these wheels; what is there and right is not fetched again.
+
+    Raises
+    ------
+    PinError
+        A wheel is not the pinned one, or cannot be had.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {pin.file for pin in pins}
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+    missing = []
+    for pin, requirement in zip(pins, requirements, strict=True):
+        if (folder / pin.file).exists():
+            verify(pin, folder / pin.file)
+        else:
+            missing.append((pin, requirement))
+    if missing:
+        _download(missing, folder)
+    for pin, _ in missing:
+        if not (folder / pin.file).exists():
+            raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
+        verify(pin, folder / pin.file)
+
+
+def verify(pin: Pin, path: Path) -> None:
+    """PinError unless a file is the pinned one."""
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != pin.sha256:
+        raise PinError(f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
+                       "to have it fetched again")  # fmt: skip
+
+
+def _download(missing: list[tuple[Pin, str]], folder: Path) -> None:
+    """Let pip, with the index it is configured for, fetch wheels for an image's Python, each by its hash."""
+    python = missing[0][0].python[0] if missing[0][0].python else "3.9"
+    abi = "cp" + python.replace(".", "")
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text("".join(f"{requirement} --hash=sha256:{pin.sha256}\n" for pin, requirement in missing))
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+                   "--require-hashes", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
+                   "--abi", abi, "--abi", "abi3", "--abi", "none", "--dest", str(folder),
+                   "--requirement", str(wanted)]  # fmt: skip
+        for platform in PLATFORMS:
+            command += ["--platform", f"{platform}_x86_64"]
+        print(f"fetching {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+        names = ", ".join(f"'{pin.name}'" for pin, _ in missing)
+        raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
+
+
+def unpack_cublas(pins: Pins, folder: Path = WHEELS) -> Path:
+    """The folder with the pinned cuBLAS out of its wheel, to be mounted where the image looks for it."""
+    pin = pins.artefact("cuBLAS")
+    target = folder.parent / "cublas" / pin.version
+    missing = [member for member in pin.members if not _is_member(pin, member, target)]
+    if missing:
+        with zipfile.ZipFile(artefact_wheel(pins, "cuBLAS", folder)) as wheel:
+            target.mkdir(parents=True, exist_ok=True)
+            for member in missing:
+                with wheel.open(member) as source, open(target / Path(member).name, "wb") as copy:
+                    shutil.copyfileobj(source, copy, 2**20)
+    for member in missing:
+        if not _is_member(pin, member, target):
+            raise PinError(f"pin 'cuBLAS': {member} in {pin.file} is not the pinned one")
+    return target
+
+
+def _is_member(pin: Pin, member: str, folder: Path) -> bool:
+    path = folder / Path(member).name
+    if not path.exists():
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == pin.members[member]
