@@ -418,17 +418,6 @@ def test(c):
 
 
 @task
-def messages(c):
-    """Bring the message catalogues up to date with the code and the templates."""
-    pot = Path(".cache/repro.pot")
-    pot.parent.mkdir(exist_ok=True)
-    babel = f"{shlex.quote(sys.executable)} -m babel.messages.frontend --quiet"
-    keywords = "-k Failure -k N_ -k Said"
-    c.run(f"{babel} extract -F repro/locale/babel.cfg {keywords} --no-location --sort-output -o {pot} repro")
-    c.run(f"{babel} update -i {pot} -d repro/locale -D repro --omit-header --no-fuzzy-matching -w 110")
-
-
-@task
 def lock(c):
     """Write the lock files anew from their inputs; nothing else changes a version."""
     from repro.bootstrap import find_uv
