@@ -49,7 +49,7 @@ GPU_SOURCE = N_("the start events, or nvidia-smi where all ranks ran on one host
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
-SYNTHETIC = N_("published with {expected}, here {measured}: loading and decoding are not measured")
+SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
 CHANGED = N_("{measured} files differ from commit {expected}")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
 

@@ -46,7 +46,8 @@ def _summary(_, judgement: Judgement) -> list[Block]:
         "Then the 95% interval of measured over published decides: wholly within the tolerance around 1 it is "
         "reproduced, wholly above faster, wholly below slower, otherwise inconclusive. Unless given, the tolerance is "
         "three times the largest deviation between equal configurations in the published figures, and their rounding.")
-    counts = _("; ").join(f"{_(OUTCOMES[outcome][0])}: {n}" for outcome, n in judgement.counts.items())
+    counts = _("; ").join(_("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
+                          for outcome, n in judgement.counts.items() if n)  # fmt: skip
     held = {0: _("Every comparable case holds"), 1: _("At least one case does not hold"),
             3: _("Nothing here is comparable in speed")}[judgement.status]  # fmt: skip
     tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
@@ -103,18 +104,25 @@ def _noted(_, judgement: Judgement) -> list[Block]:
 
 
 def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Verdict]] = {}
     for verdict in judgement.verdicts:
         for reason in getattr(verdict, what):
-            groups.setdefault(reason.text(_), []).append(verdict.case)
+            groups.setdefault(reason.text(_), []).append(verdict)
     if not groups:
         return []
-    rows = tuple(words(text, _join_cases(_, cases, len(judgement.verdicts))) for text, cases in groups.items())
+    rows = tuple(words(text, _cases(_, verdicts, judgement)) for text, verdicts in groups.items())
     return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
 
 
-def _join_cases(_, cases: list[str], of: int) -> str:
-    return _("all {n}").format(n=of) if len(cases) == of and of > 1 else ", ".join(cases)
+def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
+    """The cases by name, or by report where all of a report's in this run are meant."""
+    said = []
+    for report in dict.fromkeys(verdict.report for verdict in verdicts):
+        names = [verdict.case for verdict in verdicts if verdict.report == report]
+        every = sum(verdict.report == report for verdict in judgement.verdicts)
+        whole = report and len(names) == every > 1
+        said.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
+    return ", ".join(said)
 
 
 def _relative(_, judgement: Judgement) -> Section:
@@ -137,9 +145,10 @@ def _comparisons(_, judgement: Judgement) -> list[Block]:
 
 def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
+    difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (*words(each.case, each.against or "–", _(KINDS[each.kind])),
             figure(each.published, decimals), figure(each.measured, decimals),
-            percent(each.difference, 1), percent(each.tolerance, 1), _agrees(_, each.agrees))  # fmt: skip
+            percent(difference, 1), percent(each.tolerance, 1), _agrees(_, each.agrees))  # fmt: skip
 
 
 def _orders(_, judgement: Judgement) -> list[Block]:
