@@ -106,8 +106,8 @@ def cell_class(cell: Cell, numeric: bool, table: Table) -> str:
     width = ""
     if numeric:
         width = "number"
-    elif len(table.columns) > 2 and len(cell.text) >= NAME:
-        width = "name" if len(cell.text) < SENTENCE else "sentence"
+    elif len(table.columns) > 2:
+        width = "short" if len(cell.text) < NAME else "name" if len(cell.text) < SENTENCE else "sentence"
     return f"{width} {cell.tone}".strip()
 
 

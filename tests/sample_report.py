@@ -56,7 +56,7 @@ def _document(language: str, words: dict[str, str], folder: Path) -> Document:
         Section("results", words["results"], (Text(words["text"]), _table(words))),
         Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", words["text"]),)),
         *filler[:3],
-        Section("details", words["results"], (Items((words["text"], "<b>&</b>")), Code("a < b && `c`")), level=3),
+        Section("details", words["results"], (Items((words["text"], "<b>&</b>", "a/path:of/one" * 9)), Code("a < b && `c`")), level=3),
         *filler[3:],
         Section("environment", words["environment"], (_environment(words),)),
         Section("data", words["data"], (Attachment("file-run", folder / "run.json", words["data"]),)),
