@@ -56,12 +56,16 @@ def _document(language: str, words: dict[str, str], folder: Path) -> Document:
         Section("results", words["results"], (Text(words["text"]), _table(words))),
         Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", words["text"]),)),
         *filler[:3],
-        Section("details", words["results"], (Items((words["text"], "<b>&</b>", "a/path:of/one" * 9)), Code("a < b && `c`")), level=3),
+        Section("details", words["results"], (_items(words), Code("a < b && `c`")), level=3),
         *filler[3:],
         Section("environment", words["environment"], (_environment(words),)),
         Section("data", words["data"], (Attachment("file-run", folder / "run.json", words["data"]),)),
     )
     return Document(language, words["title"], words["text"], sections)
+
+
+def _items(words: dict[str, str]) -> Items:
+    return Items((words["text"], "<b>&</b>", "a/path:of/one" * 9))
 
 
 def _table(words: dict[str, str]) -> Table:
