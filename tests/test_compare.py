@@ -79,6 +79,14 @@ def test_one_configuration_under_two_names_is_matched(tmp_path):
     assert (pair.name, pair.second.unit.name, pair.different) == (EIGHT, "2D_8x1x1_16_1536x16", {})
 
 
+def test_a_name_is_a_better_match_than_a_configuration(tmp_path):
+    first = published_run(tmp_path, [EIGHT, "2D_8x1x1_16_1536x16"], label="first")
+    second = published_run(tmp_path, ["2D_8x1x1_16_1536x16"], label="second")
+    found = compare(first, second)
+    assert [(pair.name, pair.second.unit.name) for pair in found.pairs] == [("2D_8x1x1_16_1536x16",) * 2]
+    assert found.only_first == (EIGHT,)
+
+
 @pytest.mark.parametrize(("change", "key"), [
     (lambda config: config.update(micro_batch=4), "micro_batch"),
     (lambda config: config.update(precision="fp32"), "precision"),
@@ -123,6 +131,7 @@ def test_what_differs_in_the_environment_is_listed_and_nothing_else(tmp_path):
     second = published_run(tmp_path, [SINGLE], env=H200, label="second")
     text = second.attempts_file.read_text().replace('"nccl": "2.7.8"', '"nccl": "2.12.10"')
     second.attempts_file.write_text(text)
+    rewrite(second, lambda description: description["environment"]["gpus"][0].update(uuid="GPU-other"))
     found = compare(first, second).environment
     assert found["gpus.0.name"] == (GPU["name"], "NVIDIA H200")
     assert found["versions.nccl"] == ("2.7.8", "2.12.10")

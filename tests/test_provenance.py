@@ -116,6 +116,14 @@ def test_a_changed_manifest_is_found(run, change):
         assert MANIFEST in str(error)
 
 
+def test_a_manifest_that_names_a_file_twice_is_not_written_over(run):
+    text = (run.folder / MANIFEST).read_text() + f"{'0' * 64}  {LOG}\n"
+    (run.folder / MANIFEST).write_text(text)
+    with pytest.raises(RecordError, match="records no file, or one again"):
+        record(run)
+    assert (run.folder / MANIFEST).read_text() == text
+
+
 def test_a_file_changed_together_with_the_manifest_is_found_in_the_crate(run):
     (run.folder / LOG).write_text("other lines\n")
     entries = {**read_manifest(run.folder), LOG: hashlib.sha256(b"other lines\n").hexdigest()}
@@ -276,6 +284,7 @@ def test_parquet_holds_what_the_csv_holds(run):
 def test_the_archive_is_the_same_for_the_same_run_and_verifies_elsewhere(run, tmp_path):
     first = bundle(run)
     content = first.path.read_bytes()
+    assert int.from_bytes(content[4:8], "little") == 1_600_000_000, "the time in it is the run's"
     for path in run.folder.rglob("*"):
         os.utime(path, (1e9, 1e9))
     again = bundle(run)

@@ -87,6 +87,13 @@ def test_one_repeat_is_too_few_and_says_so(tmp_path):
     assert found.status == 1
 
 
+def test_seven_repeats_are_compared_with_the_seven_published_ones(tmp_path):
+    many = (1.0, 1.001, 0.999, 1.002, 0.998, 1.003, 0.997)
+    verdict = only(published_run(tmp_path, ["bert_1n8g_bs96"], many))
+    assert verdict.outcome == "reproduced"
+    assert (verdict.ratio.interval.samples, verdict.ratio.interval.method) == ((7, 7), "percentile bootstrap")
+
+
 def test_one_slow_case_among_good_ones_is_named(tmp_path):
     run = published_run(tmp_path, [SINGLE, EIGHT], scale=lambda case: 0.9 if case.name == EIGHT else 1.0)
     found = judged(run)
@@ -185,6 +192,11 @@ def test_numbers_that_libraries_tell_are_the_published_versions(tmp_path):
     assert only(run).outcome == "reproduced"
 
 
+def test_libraries_tell_their_versions_on_two_scales():
+    assert readable({"nccl": 2708, "cudnn": 7605, "cuda": 10020}) == {"nccl": "2.7.8", "cudnn": "7.6.5", "cuda": "10.2"}
+    assert readable({"nccl": 21210, "python": "3.10.4"}) == {"nccl": "2.12.10", "python": "3.10.4"}
+
+
 def test_nccl_does_not_matter_to_one_gpu(tmp_path):
     run = published_run(tmp_path, [SINGLE])
     edit_starts(run, lambda start: {**start, "versions": {**VERSIONS, "nccl": "2.18.1"}})
@@ -229,6 +241,7 @@ def test_ranks_that_name_their_gpus_make_several_nodes_comparable(tmp_path):
 @pytest.mark.parametrize(("seen", "kind"), [
     (["P2P/IPC", "NET/Socket/0"], "differs"), (["P2P/IPC"], "differs"), (["NET/IB/0"], "differs"),
     (["direct shared memory", "NET/IB/0"], "differs"), ([], "missing"),
+    (["P2P/IPC", "NET/IB/0", "NET/Socket/1"], "differs"),
     (["P2P/IPC", "NET/IB/0"], None), (["P2P/IPC/read", "SHM/direct", "NET/IB/1/GDRDMA"], None),
 ])  # fmt: skip
 def test_transport_between_nodes(tmp_path, seen, kind):
@@ -365,6 +378,9 @@ def test_an_order_that_is_swapped_is_named_unless_it_is_noise(tmp_path):
     swap = {EIGHT: 1.01}
     (order,) = judged(published_run(tmp_path / "noise", names, scale=lambda case: swap.get(case.name, 1.0))).orders
     assert order.measured[0] == EIGHT and order.published[0] == "2D_8x1x1_16_1536x16" and order.agrees
+    swap = {"MP_1x8x1_16_1536x16": 29.53 / 24.92}
+    (order,) = judged(published_run(tmp_path / "tie", names, scale=lambda case: swap.get(case.name, 1.0))).orders
+    assert order.measured[2] == "MP_1x8x1_16_1536x16" and order.agrees, "0.4 % above 29.42 is no order"
 
 
 # Ratios
