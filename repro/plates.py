@@ -34,10 +34,16 @@ def write_figures(
             write_svg(chart, stem.with_name(f"{stem.name}.svg"))
         if "png" in formats:
             write_png(chart, chart if language == "en" else plate.chart(english), stem.with_name(f"{stem.name}.png"))
-        blocks.append(
-            Figure(f"figure-{plate.id}", stem.with_name(f"{stem.name}.svg"), chart.described(), plate.caption(_))
-        )
+        alternative = full_width(chart.described()) if language == "zh" else chart.described()
+        blocks.append(Figure(f"figure-{plate.id}", stem.with_name(f"{stem.name}.svg"), alternative, plate.caption(_)))
     return blocks
+
+
+def full_width(text: str) -> str:
+    """A chart's description with the punctuation of a Chinese sentence."""
+    for half, full in ((": ", "："), ("; ", "；"), (", ", "，")):
+        text = text.replace(half, full)
+    return text
 
 
 def ideal_line(series: list[Series], label: str) -> Series:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 
 from repro import audit_report, published_context, published_tables
 from repro.audit import Audit, as_json, audit
 from repro.cases import Report
-from repro.document import Attachment, Cell, Column, Document, Section, Table, figure, markdown, words
+from repro.document import Attachment, Cell, Column, Document, Figure, Section, Table, figure, markdown, words
 from repro.environment import ROOT
+from repro.figures import published_figures
+from repro.html import html
 from repro.locales import LANGUAGES, catalogue
 from repro.published_peers import peers
 from repro.published_tables import Sheet
@@ -18,8 +20,8 @@ FOLDER = ROOT / "reports" / "published"
 INDEX = {"en": "README.md", "zh": "README.zh.md"}
 
 
-def build(result: Audit, report: Report, language: str) -> Document:
-    """One published report in one language."""
+def build(result: Audit, report: Report, language: str, figures: list[Figure]) -> Document:
+    """One published report in one language, with the figures drawn for it."""
     _ = catalogue(language).gettext
     sheet = Sheet(_, result, report)
     sections = (
@@ -30,6 +32,7 @@ def build(result: Audit, report: Report, language: str) -> Document:
         published_context.example(sheet),
         published_tables.tested(sheet),
         published_tables.results(sheet),
+        Section("figures", _("Figures"), tuple(figures)),
         published_tables.repeats(sheet),
         peers(sheet),
         audit_report.efficiency(_, result, report.id),
@@ -72,7 +75,7 @@ def _glance(sheet: Sheet) -> Section:
     return Section("glance", _("At a glance"), (table,))
 
 
-def index(result: Audit, language: str) -> Document:
+def index(result: Audit, language: str, folder: Path) -> Document:
     """The overview of all reports, with the whole audit."""
     _ = catalogue(language).gettext
     reports = result.material.reports
@@ -81,7 +84,7 @@ def index(result: Audit, language: str) -> Document:
                  for report in reports)
     columns = (Column(_("Report")), Column(_("Title")), Column(_("Date")), Column(_("Cases"), numeric=True),
                Column(_("Findings"), numeric=True))
-    links = tuple(Attachment(f"{report.id}.{each}", FOLDER / f"{report.id}.{each}.md",
+    links = tuple(Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md",
                              f"{report.title[each]}") for report in reports for each in LANGUAGES)
     lead = _("The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
              "and English from this repository's data, each audited from its own figures. `make published` writes this "
@@ -97,29 +100,29 @@ def index(result: Audit, language: str) -> Document:
     return Document(language, title, lead, tuple(each for each in sections if each))
 
 
-def rendered(result: Audit, folder: Path = FOLDER) -> Iterator[tuple[Path, str]]:
-    """Every file of the folder and its text, in a fixed order."""
-    yield folder / "audit.json", as_json(result)
-    for language in LANGUAGES:
-        for report in result.material.reports:
-            yield folder / f"{report.id}.{language}.md", markdown(build(result, report, language), folder)
-        yield folder / INDEX[language], markdown(index(result, language), folder)
-
-
 def render(folder: Path = FOLDER) -> list[Path]:
-    """Write the audit, the ten reports and the two overviews; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for path, text in rendered(audit(), folder):
+    """Write the audit, the figures, the ten reports, the five pages and the two overviews; returns their paths."""
+    result = audit()
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drawn = published_figures(figures)
+    texts = {folder / "audit.json": as_json(result)}
+    for report in result.material.reports:
+        documents = {each: build(result, report, each, drawn[report.id][each]) for each in LANGUAGES}
+        texts |= {folder / f"{report.id}.{each}.md": markdown(documents[each], folder) for each in LANGUAGES}
+        texts[folder / f"{report.id}.html"] = html(documents, folder)
+    texts |= {folder / INDEX[each]: markdown(index(result, each, folder), folder) for each in LANGUAGES}
+    for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-        written.append(path)
-    return written
+    return sorted([*texts, *figures.glob("*.svg")])
 
 
 def differing(folder: Path = FOLDER) -> list[Path]:
-    """The committed files that are not what the data gives."""
-    return [path for path, text in rendered(audit(), folder)
-            if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    """The files of the folder that are not what the data gives, those that are missing, and those too many."""
+    with tempfile.TemporaryDirectory() as scratch:
+        due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
+    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return sorted(folder / name for name in due.keys() | there.keys() if due.get(name) != there.get(name))
 
 
 def overview(result: Audit) -> str:
