@@ -29,7 +29,7 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     from repro.cases import load_catalogue
     from repro.model import expect
 
-    cases = {case.name: case for case in load_catalogue().cases}
+    cases = {case.name: case for case in load_catalogue().cases if case.layout.world_size <= cluster.gpus}
     pairs = [(result, expect(cases[result.unit.name], cluster)) for result in results if result.unit.name in cases]
     text = _(
         "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the error "
