@@ -13,8 +13,9 @@ from repro.trainers.layers import (
     Attention,
     LayerNorm,
     Perceptron,
-    TokenEmbedding,
+    TokenTable,
     VocabularyHead,
+    look_up,
 )
 from repro.trainers.parameters import Parameters, whole
 
@@ -44,19 +45,20 @@ class Embedding(nn.Module):
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
-        shape, amp = config.shape, config.precision == "amp"
+        shape = config.shape
         positions = max(POSITIONS, shape.seq_length)
-        self.tokens = TokenEmbedding(make, shape.vocab_size, config.padded_vocab_size, shape.hidden_size, amp)
         self.positions = make.normal("positions.weight", (positions, shape.hidden_size), INITIAL_STD)
         self.segments = make.normal("segments.weight", (SEGMENTS, shape.hidden_size), INITIAL_STD)
         self.norm = LayerNorm(make, shape.hidden_size, EPSILON)
         self.layout = make.layout
         self.dropout = config.dropout
+        self.amp = config.precision == "amp"
 
-    def forward(self, ids, segments):
+    def forward(self, ids, segments, table):
+        table = ops.halved(table) if self.amp else table
         positions = whole(self.positions, self.layout)[: ids.shape[1]]
         kinds = flow._C.gather(whole(self.segments, self.layout), segments, axis=0)
-        return ops.dropout(self.norm(self.tokens(ids) + positions + kinds), self.dropout)
+        return ops.dropout(self.norm(look_up(table, ids, self.layout) + positions + kinds), self.dropout)
 
 
 class Layer(nn.Module):
@@ -120,6 +122,7 @@ class BERT(nn.Module):
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
+        self.tokens = TokenTable(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
         self.embedding = Embedding(config, make)
         self.layers = nn.ModuleList([Layer(config, make, index) for index in range(config.shape.layers)])
         self.masked = MaskedTokens(config, make)
@@ -127,10 +130,10 @@ class BERT(nn.Module):
         self.layout = make.layout
 
     def forward(self, ids, valid, segments, positions, labels, weights, next_sentence):
-        x, mask = self.embedding(ids, segments), ops.padding_mask(valid)
+        table, mask = self.tokens(), ops.padding_mask(valid)
+        x = self.embedding(ids, segments, table)
         for layer in self.layers:
             x = layer(x, mask)
-        table = whole(self.embedding.tokens.weight, self.layout)
         masked = self.masked(x, table, positions, labels, weights)
         following = self.next(x, next_sentence)
         return {"loss": masked + following, "mlm_loss": masked, "nsp_loss": following}

@@ -15,8 +15,9 @@ from repro.trainers.layers import (
     Attention,
     LayerNorm,
     Perceptron,
-    TokenEmbedding,
+    TokenTable,
     VocabularyHead,
+    look_up,
 )
 from repro.trainers.parameters import Parameters, whole
 
@@ -26,18 +27,17 @@ EPSILON = 1e-5
 class Embedding(nn.Module):
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
-        shape, amp = config.shape, config.precision == "amp"
-        self.tokens = TokenEmbedding(make, shape.vocab_size, config.padded_vocab_size, shape.hidden_size, amp)
+        shape = config.shape
         self.positions = make.normal("positions.weight", (shape.seq_length, shape.hidden_size), INITIAL_STD)
         self.layout = make.layout
         self.dropout = config.dropout
-        self.amp = amp
+        self.amp = config.precision == "amp"
 
-    def forward(self, ids):
+    def forward(self, ids, table):
         positions = whole(self.positions, self.layout)
         if self.amp:
-            positions = flow._C.amp_white_identity(positions)
-        return ops.dropout(self.tokens(ids) + positions, self.dropout)
+            table, positions = ops.halved(table), ops.halved(positions)
+        return ops.dropout(look_up(table, ids, self.layout) + positions, self.dropout)
 
 
 class Layer(nn.Module):
@@ -77,6 +77,7 @@ class GPT(nn.Module):
         super().__init__()
         layout, count = make.layout, config.shape.layers
         stages = [layout.stage_of(index, count) for index in range(count)]
+        self.tokens = TokenTable(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
         self.embedding = Embedding(config, make)
         self.layers = nn.ModuleList([Layer(config, make, index, stage) for index, stage in enumerate(stages)])
         self.head = Head(config, make, layout.last_stage)
@@ -93,18 +94,14 @@ class GPT(nn.Module):
             self.register_buffer(f"mask{stage}", mask)
 
     def forward(self, ids, labels):
-        x = self.embedding(ids)
+        table = self.tokens()
+        x = self.embedding(ids, table)
         for index, layer in enumerate(self.layers):
             x = layer(x, getattr(self, f"mask{self.layout.stage_of(index, len(self.layers))}"))
-        return {"loss": self.head(x, self.table(), labels)}
-
-    def table(self):
-        """Token vectors for the head; where that is another stage they need a copy that can be sent."""
-        weight = self.embedding.tokens.weight
-        return flow._C.identity(whole(weight, self.layout)) if self.layout.pipeline > 1 else whole(weight, self.layout)
+        return {"loss": self.head(x, table, labels)}
 
     def stages(self) -> list:
         """Each part that runs as one unit, with the stage that holds it."""
         count = len(self.layers)
         layers = [(layer, self.layout.stage_of(index, count)) for index, layer in enumerate(self.layers)]
-        return [(self.embedding, 0), *layers, (self.head, self.layout.last_stage)]
+        return [(self.tokens, 0), (self.embedding, 0), *layers, (self.head, self.layout.last_stage)]

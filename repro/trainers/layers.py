@@ -86,22 +86,26 @@ class Perceptron(nn.Module):
         return self.outward(ops.bias_gelu(*self.inward(x)))
 
 
-class TokenEmbedding(nn.Module):
+class TokenTable(nn.Module):
     """Table of token vectors, rows split over the tensor parallel ranks, padded with rows of zeros.
 
-    Under AMP the white identity makes the looked-up vectors, and so the whole residual stream, half precision.
+    It is gathered once for the two that use it, the embedding and the head.
     """
 
-    def __init__(self, make: Parameters, tokens: int, padded: int, size: int, amp: bool) -> None:
+    def __init__(self, make: Parameters, tokens: int, padded: int, size: int) -> None:
         super().__init__()
         self.weight = make.normal("tokens.weight", (padded, size), INITIAL_STD, axis=0, rows=tokens)
         self.layout = make.layout
-        self.amp = amp
 
-    def forward(self, ids):
+    def forward(self):
         table = whole(self.weight, self.layout)
-        x = flow._C.gather(flow._C.amp_white_identity(table) if self.amp else table, ids, axis=0)
-        return x.to_global(sbp=self.layout.rows()) if self.layout.tensor > 1 else x
+        return flow._C.identity(table) if self.layout.pipeline > 1 else table
+
+
+def look_up(table, ids, layout):
+    """Vectors (b, s, h) of token ids (b, s)."""
+    x = flow._C.gather(table, ids, axis=0)
+    return x.to_global(sbp=layout.rows()) if layout.tensor > 1 else x
 
 
 class VocabularyHead(nn.Module):

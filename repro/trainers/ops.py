@@ -32,6 +32,11 @@ def layer_norm(x, weight, bias, epsilon: float):
     return centred * scale * weight + bias
 
 
+def halved(x):
+    """Mark x for half precision under AMP, and so what is computed from it; without AMP nothing happens."""
+    return flow._C.amp_white_identity(x)
+
+
 def bias_gelu(x, bias):
     """Add a bias to the last dimension and apply the GELU (by the error function on both devices)."""
     if x.is_cuda:

@@ -21,7 +21,8 @@ SHAPES = {
     "resnet50": {"image_size": 64, "classes": 10, "width": 8},
 }
 GENERATIONS = {"gpt": "E", "bert": "C", "resnet50": "A"}
-ADAMW = {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": 1.0}
+ADAMW = {"name": "adamw", "lr": 0.02, "betas": [0.9, 0.999], "eps": 1e-3, "weight_decay": 0.01, "clip_norm": 0.1}
+"""Clipping that is always active, and an epsilon that counts: wrong gradients or norms show in the losses."""
 SGD = {"name": "sgd", "lr": 0.01, "momentum": 0.875, "weight_decay": 3e-5}
 
 
@@ -44,7 +45,7 @@ class Outcome:
         return {event["iteration"]: event["loss"] for event in self.events[0] if "loss" in event}
 
 
-def configuration(model: str, layout=(1, 1, 1), global_batch: int = 8, **changes) -> dict:
+def configuration(model: str, /, layout=(1, 1, 1), global_batch: int = 8, **changes) -> dict:
     """A small configuration; `changes` replace top-level keys, or entries of a table given as a dict."""
     accumulation = changes.pop("accumulation_steps", 1)
     config = {

@@ -1,0 +1,52 @@
+"""Trains two parameters with known gradients in a graph and prints them; test_optimizer.py runs it as a trainer."""
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import oneflow as flow
+
+from repro.trainers.config import Optimizer, Schedule
+from repro.trainers.optimizer import build_optimizer, build_scheduler, learning_rate
+
+
+class Product(flow.nn.Module):
+    """Its gradients are its inputs: that of the weight x, that of the bias y."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = flow.nn.Parameter(flow.ones(3))
+        self.bias = flow.nn.Parameter(flow.ones(2))
+
+    def forward(self, x, y):
+        return (self.weight * x).sum() + (self.bias * y).sum()
+
+
+class Graph(flow.nn.Graph):
+    def __init__(self, model, wanted, schedule):
+        super().__init__()
+        self.model = model
+        optimizer = build_optimizer(model, wanted)
+        self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, wanted.lr, schedule))
+
+    def build(self, x, y):
+        loss = self.model(x, y)
+        loss.backward()
+        return loss
+
+
+def main():
+    task = json.loads(sys.argv[1])
+    wanted, schedule = Optimizer(**task["optimizer"]), Schedule(**task["schedule"])
+    model = Product()
+    graph = Graph(model, wanted, schedule)
+    for x, y in task["gradients"]:
+        graph(flow.tensor(np.array(x, np.float32)), flow.tensor(np.array(y, np.float32)))
+    rates = [learning_rate(step + 1, wanted.lr, schedule) for step in range(len(task["gradients"]))]
+    print(json.dumps({"weight": model.weight.tolist(), "bias": model.bias.tolist(), "rates": rates}))
+
+
+if __name__ == "__main__":
+    main()

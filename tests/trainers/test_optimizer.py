@@ -1,0 +1,75 @@
+"""The optimizers within the graph, against their formulas: decay, clipping, warm-up and schedules."""
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROBE = Path(__file__).with_name("optimizer_probe.py")
+GRADIENTS = [([3.0, -1.0, 0.5], [2.0, 4.0]), ([0.1, 0.2, -0.3], [0.2, -0.1]), ([-5.0, 1.0, 0.0], [1.0, 1.0])] * 2
+COSINE = {"kind": "cosine", "warmup_iterations": 2, "decay_iterations": 5, "min_lr": 0.01}
+POLYNOMIAL = {"kind": "polynomial", "warmup_iterations": 1, "decay_iterations": 4, "min_lr": 0.02, "power": 2.0}
+CONSTANT = {"kind": "constant", "warmup_iterations": 3}
+
+
+@pytest.fixture
+def probe(python):
+    def run(optimizer: dict, schedule: dict) -> dict:
+        task = json.dumps({"optimizer": optimizer, "schedule": schedule, "gradients": GRADIENTS})
+        done = subprocess.run([python, PROBE, task], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+def decayed(step: int, lr: float, schedule: dict) -> float:
+    if schedule["kind"] == "constant":
+        return lr
+    done, least = min(step / schedule["decay_iterations"], 1.0), schedule["min_lr"]
+    if schedule["kind"] == "cosine":
+        return least + (lr - least) * (1 + math.cos(math.pi * done)) / 2
+    return least + (lr - least) * (1 - done) ** schedule["power"]
+
+
+def rates(lr: float, schedule: dict) -> list:
+    warmup = schedule["warmup_iterations"]
+    rise = [decayed(warmup, lr, schedule) * step / warmup for step in range(warmup)]
+    return rise + [decayed(step, lr, schedule) for step in range(warmup, len(GRADIENTS))]
+
+
+def adamw(lr: float, eps: float, decay: float, clip: float, schedule: dict) -> tuple:
+    """Weight and bias after all gradients, by the formulas of AdamW (arXiv 1711.05101) with clipping beforehand."""
+    parameters, first, second = [1.0] * 5, [0.0] * 5, [0.0] * 5
+    for step, ((x, y), rate) in enumerate(zip(GRADIENTS, rates(lr, schedule), strict=True), start=1):
+        gradients = [*x, *y]
+        norm = math.sqrt(sum(value * value for value in gradients))
+        for at, gradient in enumerate(value * min(1.0, clip / norm) for value in gradients):
+            first[at] = 0.9 * first[at] + 0.1 * gradient
+            second[at] = 0.99 * second[at] + 0.01 * gradient**2
+            corrected = first[at] / (1 - 0.9**step) / (math.sqrt(second[at] / (1 - 0.99**step)) + eps)
+            parameters[at] -= rate * (corrected + (decay if at < 3 else 0.0) * parameters[at])
+    return parameters[:3], parameters[3:]
+
+
+@pytest.mark.parametrize("schedule", [COSINE, POLYNOMIAL, CONSTANT], ids=lambda schedule: schedule["kind"])
+def test_adamw_clips_all_gradients_together_and_decays_weights_alone(probe, schedule):
+    optimizer = {
+        "name": "adamw", "lr": 0.1, "weight_decay": 0.5, "betas": [0.9, 0.99], "eps": 0.5, "clip_norm": 1.0,
+    }
+    found = probe(optimizer, schedule)
+    weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule)
+    assert found["weight"] == pytest.approx(weight, rel=1e-5)
+    assert found["bias"] == pytest.approx(bias, rel=1e-5)
+    assert found["rates"] == pytest.approx(rates(0.1, schedule))
+
+
+def test_sgd_has_momentum_and_decays_weights_alone(probe):
+    found = probe({"name": "sgd", "lr": 0.1, "weight_decay": 0.5, "momentum": 0.875}, {"kind": "constant"})
+    parameters, momentum = [1.0] * 5, [0.0] * 5
+    for x, y in GRADIENTS:
+        for at, gradient in enumerate([*x, *y]):
+            momentum[at] = 0.875 * momentum[at] - 0.1 * (gradient + (0.5 * parameters[at] if at < 3 else 0.0))
+            parameters[at] += momentum[at]
+    assert [*found["weight"], *found["bias"]] == pytest.approx(parameters, rel=1e-5)

@@ -1,0 +1,59 @@
+"""Losses do not depend on the layout; those of ResNet50 are of batches normalised part by part."""
+import pytest
+from conftest import configuration
+
+CLOSE = 1e-5
+ALL_ITERATIONS = {1, 2, 3, 4, 5}
+
+
+def agree(found: dict, expected: dict) -> bool:
+    assert set(found) == set(expected) == ALL_ITERATIONS
+    return found == pytest.approx(expected, rel=CLOSE)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Losses of each model in one process, filled when first wanted."""
+    return {}
+
+
+def single(alone: dict, losses, model: str, **changes) -> dict:
+    key = model, str(changes)
+    if key not in alone:
+        alone[key] = losses(configuration(model, **changes))
+    return alone[key]
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers", "changes"),
+    [
+        ((1, 2, 1), 1, {}),
+        ((2, 2, 1), 1, {"optimizer_sharding": 1}),
+        ((2, 1, 2), 2, {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True}),
+    ],
+    ids=["tensor", "data-tensor-sharded", "data-pipeline-sharded-accumulated-checkpointed"],
+)
+def test_gpt(alone, losses, layout, layers, changes):
+    shape = {"layers": layers}
+    expected = single(alone, losses, "gpt", shape=shape)
+    assert agree(losses(configuration("gpt", layout, shape=shape, **changes)), expected)
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [((1, 2, 1), {}), ((2, 1, 1), {"optimizer_sharding": 1})],
+    ids=["tensor", "data-sharded"],
+)
+def test_bert(alone, losses, layout, changes):
+    assert agree(losses(configuration("bert", layout, **changes)), single(alone, losses, "bert"))
+
+
+def test_resnet_normalises_within_each_data_parallel_rank(losses):
+    """One process that accumulates over two micro-batches normalises each by itself, as two ranks do."""
+    reference = losses(configuration("resnet50", accumulation_steps=2))
+    assert agree(losses(configuration("resnet50", (2, 1, 1))), reference)
+
+
+def test_seed_decides_weights_and_data(alone, losses):
+    expected = single(alone, losses, "bert")
+    assert losses(configuration("bert", seed=1)) != pytest.approx(expected, rel=1e-3)
