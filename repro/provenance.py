@@ -45,14 +45,16 @@ class Verification:
 def record(run: Run) -> None:
     """Write the crate's metadata and the manifest after a run or a rendering.
 
-    Derived files, files of attempts that have no record yet and lines appended to `attempts.jsonl` are taken up.
-    Anything else that differs from an earlier record keeps its recorded hash, so that `verify` goes on naming it.
-    RecordError if the earlier manifest cannot be read.
+    Derived files, files of attempts that have no record yet and lines appended to `attempts.jsonl` are taken up; the
+    links that glog leaves beside its logs, a second name for each, are removed. Anything else that differs from an
+    earlier record keeps its recorded hash, so that `verify` goes on naming it. RecordError if the earlier manifest
+    cannot be read.
     """
     run.drop_half_line()
     old = read_manifest(run.folder) if (run.folder / MANIFEST).exists() else {}
-    new = _taken_up(run.folder, old)
-    new.pop(METADATA, None)
+    renewable = _renewable(run.folder, old) - {METADATA}
+    _remove_second_names(run.folder, renewable)
+    new = {path: digest for path in renewable if (digest := sha256(run.folder / path))}
     kept = {path: digest for path, digest in old.items() if path not in new and not DERIVED.fullmatch(path)}
     entries = dict(sorted((new | kept).items()))
     sizes = {path: (digest, _size(run.folder / path)) for path, digest in entries.items()}
@@ -89,9 +91,9 @@ def alterations(folder: Path) -> list[str]:
     if not (folder / MANIFEST).exists():
         return []
     old = read_manifest(folder)
-    grown = _taken_up(folder, old).keys()
+    renewable = _renewable(folder, old)
     found = _differences(folder, old)
-    kinds = {name: tuple(path for path in getattr(found, name) if path not in grown and not DERIVED.fullmatch(path))
+    kinds = {name: tuple(path for path in getattr(found, name) if path not in renewable and not DERIVED.fullmatch(path))
              for name in ("changed", "removed", "added")}  # fmt: skip
     return Verification(**kinds).lines()
 
@@ -136,8 +138,8 @@ def sha256(path: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _taken_up(folder: Path, old: dict[str, str]) -> dict[str, str]:
-    """The entries that this record adds or renews."""
+def _renewable(folder: Path, old: dict[str, str]) -> set[str]:
+    """The files that a record may add or renew."""
     recorded_attempts = {found[0] for path in old if (found := ATTEMPT.match(path))}
 
     def belongs(path: str) -> bool:
@@ -146,8 +148,14 @@ def _taken_up(folder: Path, old: dict[str, str]) -> dict[str, str]:
         attempt = ATTEMPT.match(path)
         return not old or bool(DERIVED.fullmatch(path)) or (attempt is not None and attempt[0] not in recorded_attempts)
 
-    taken = {path: sha256(folder / path) for path in files(folder) if path != MANIFEST and belongs(path)}
-    return {path: digest for path, digest in taken.items() if digest}
+    return {path for path in files(folder) if path != MANIFEST and belongs(path)}
+
+
+def _remove_second_names(folder: Path, paths: set[str]) -> None:
+    for path in paths:
+        link = folder / path
+        if link.is_symlink() and link.readlink().name == str(link.readlink()) and link.is_file():
+            link.unlink()
 
 
 def _starts_with(path: Path, digest: str) -> bool:

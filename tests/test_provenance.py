@@ -246,6 +246,22 @@ def test_lines_are_appended_to_the_attempts_or_it_is_a_change(run):
     assert lines(run) == ["changed: attempts.jsonl"]
 
 
+def test_links_that_glog_leaves_are_removed_and_no_others(run, tmp_path):
+    add_attempt(run, CASE, 3)
+    logs = run.folder / "units" / CASE.name / "repeat-3.attempt-1"
+    (logs / "oneflow.host.log.INFO.1").write_text("what glog wrote\n")
+    (logs / "oneflow.INFO").symlink_to("oneflow.host.log.INFO.1")
+    assert alterations(run.folder) == []
+    record(run)
+    assert verify(run.folder).holds and not (logs / "oneflow.INFO").is_symlink()
+    assert (logs / "oneflow.host.log.INFO.1").read_text() == "what glog wrote\n"
+    (logs / "late.INFO").symlink_to("oneflow.host.log.INFO.1")
+    (logs / "outside").symlink_to(tmp_path)
+    record(run)
+    attempt = logs.relative_to(run.folder)
+    assert sorted(lines(run)) == [f"added: {attempt}/late.INFO", f"added: {attempt}/outside"]
+
+
 def test_a_half_line_is_no_part_of_the_record(run):
     with open(run.attempts_file, "a") as file:
         file.write('{"unit": "DP_1x')
