@@ -187,7 +187,8 @@ def report(c):
 
     RUN is a name or a folder, the latest run if left out. CHECK=1 exits by the verdicts: 0 if every comparable case is
     reproduced or faster in all its repeats, 1 if one is not or none of its repeats succeeded, 3 if nothing can be
-    judged (a smoke run, or other hardware). TOLERANCE, in per cent, replaces every tolerance the verdicts derive.
+    judged (a smoke run, or other hardware); make itself turns 1 and 3 into 2, and names the number in its last line.
+    TOLERANCE, in per cent, replaces every tolerance the verdicts derive.
     """
     from repro.export import write_parquet
     from repro.provenance import alterations, record
