@@ -4,12 +4,13 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench report verify bundle-run compare plan explore model audit published parse test lock clean
+.PHONY: help setup cases bench report verify bundle-run compare plan explore model audit published parse test lock clean \
+        pins image image-check image-reproduce sbom bundle bundle-check warm image-test
 MAKEFLAGS += --no-builtin-rules
 export
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/ready: uv.lock docker/tools.lock
 	@$(PYTHON) repro/bootstrap.py controller
@@ -54,6 +55,33 @@ published: .venv/ready  ## the published reports anew, zh and en   [CHECK=1]
 
 parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
 	@$(RUN_TASK) parse
+
+pins: .venv/ready  ## every outside artefact, checked and printed
+	@$(RUN_TASK) pins
+
+image: .venv/ready  ## build the pinned images                  [STACK= NCCL= BASE= DEBIAN= DEBIAN_SECURITY= CA=]
+	@$(RUN_TASK) image
+
+image-check: .venv/ready  ## what the images' libraries really are    [STACK= CUBLAS=]
+	@$(RUN_TASK) image-check
+
+image-reproduce: .venv/ready  ## build again without cache, compare       [STACK=, and as image]
+	@$(RUN_TASK) image-reproduce
+
+sbom: .venv/ready  ## bill of materials, licences, scan        [STACK=]
+	@$(RUN_TASK) sbom
+
+bundle: .venv/ready  ## all that a node without network needs    [BUNDLE= PART_MIB=]
+	@$(RUN_TASK) bundle
+
+bundle-check: .venv/ready  ## whether a bundle is whole                [BUNDLE=]
+	@$(RUN_TASK) bundle-check
+
+warm: .venv/ready .venv-trainer/ready  ## compile for a GPU newer than the wheel   [STACK=]
+	@$(RUN_TASK) warm
+
+image-test: .venv/ready .venv-trainer/ready  ## tests that need root and Docker          [ONLY=]
+	@$(RUN_TASK) image-test
 
 test: .venv/ready .venv-trainer/ready  ## lint and tests
 	@$(RUN_TASK) test

@@ -1,7 +1,10 @@
-"""Command line: `python -m repro TASK`, where TASK is a task of the fabfile."""
+"""Command line: `python -m repro TASK`, where TASK is a task of the fabfile or one about images."""
 
 from invoke import Collection, Program
 
-from repro import fabfile
+from repro import fabfile, image_tasks
 
-Program(name="repro", binary="python -m repro", namespace=Collection.from_module(fabfile)).run()
+tasks = Collection.from_module(fabfile)
+for each in Collection.from_module(image_tasks).tasks.values():
+    tasks.add_task(each)
+Program(name="repro", binary="python -m repro", namespace=tasks).run()

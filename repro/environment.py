@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from repro.jit_cache import jit_cache
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
@@ -15,6 +17,7 @@ GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks
 
 def capture() -> dict:
     """Everything about this machine and checkout that a reader needs to judge a figure."""
+    present = gpus()
     return {
         "host": platform.node(),
         "system": _system(),
@@ -23,7 +26,8 @@ def capture() -> dict:
         "cpu_count": os.cpu_count(),
         "cpu_affinity": len(os.sched_getaffinity(0)),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-        "gpus": gpus(),
+        "gpus": present,
+        "jit_cache": jit_cache(present),
         "controller_python": platform.python_version(),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed_files": _changed_files(),

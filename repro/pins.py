@@ -57,6 +57,16 @@ class Library:
 
 
 @dataclass(frozen=True)
+class Bundled:
+    """A part of a wheel that no package database lists."""
+
+    name: str
+    version: str
+    licence: str
+    stack: str = ""
+
+
+@dataclass(frozen=True)
 class Pins:
     """The content of docker/pins.toml."""
 
@@ -65,6 +75,8 @@ class Pins:
     artefacts: tuple[Pin, ...]
     packages: tuple[Pin, ...]
     libraries: tuple[Library, ...]
+    bundled: tuple[Bundled, ...] = ()
+    licences: dict = field(default_factory=dict)
 
     def artefact(self, name: str) -> Pin:
         """The artefact of this name."""
@@ -96,6 +108,8 @@ def load_pins(root: Path = ROOT) -> Pins:
             tuple(_pin(entry) for entry in content["artefact"]),
             tuple(_pin(entry) for entry in content["package"]),
             tuple(Library(**entry) for entry in content["library"]),
+            tuple(Bundled(**entry) for entry in content["bundled"]),
+            content["licences"],
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise PinError(f"{PINS}: {error}") from error

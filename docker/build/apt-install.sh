@@ -2,6 +2,7 @@
 # Installs Debian packages and stops unless each one, with all it needs, is the very file that apt.lock names.
 # Where the packages come from is free: DEBIAN and DEBIAN_SECURITY are the two archives.
 set -eu
+export DEBIAN_FRONTEND=noninteractive PYTHONHASHSEED=0 # or packages compile their Python files differently each time
 lock=$(dirname "$0")/apt.lock
 work=$(mktemp -d)
 mkdir -p "$work/archives/partial"
@@ -11,7 +12,7 @@ deb [check-valid-until=no] $DEBIAN_SECURITY bullseye-security main
 SOURCES
 
 apt() {
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes --no-install-recommends \
+    apt-get --quiet --quiet --yes --no-install-recommends \
         -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=- \
         -o Dir::Cache::archives="$work/archives" -o APT::Sandbox::User=root -o Acquire::Retries=3 \
         -o Dpkg::Use-Pty=0 "$@"

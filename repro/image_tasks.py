@@ -1,0 +1,197 @@
+"""The tasks around images: what they read from the settings, and what they print."""
+
+import os
+import sys
+from pathlib import Path
+
+from invoke import Exit, task
+
+from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, check_settings, setting, whole_number
+
+SETTINGS |= {"STACK", "BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA", "CUBLAS", "PART_MIB", "BUNDLE", "DOCKER",
+             "DOCKER_HOST", "ONLY"}  # fmt: skip
+CACHE = "/cache"
+
+
+class image_errors:
+    """Turns what stops an image or a bundle into a message and an exit status."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        from repro.airgap import BundleError
+        from repro.image import ImageError
+        from repro.pins import PinError
+
+        if isinstance(error, PinError | ImageError | BundleError):
+            raise Exit(str(error), FAILED) from error
+
+
+def _stacks() -> list[str]:
+    from repro.image import STACKS
+
+    if setting("STACK") not in (None, *STACKS):
+        raise Exit(f"STACK={setting('STACK')}: it is {' or '.join(STACKS)}, or left out for both", BAD_INPUT)
+    return [setting("STACK")] if setting("STACK") else list(STACKS)
+
+
+def _sources():
+    from repro.image import Sources
+
+    if setting("NCCL") not in (None, "2.7.3", "2.7.8"):
+        raise Exit(f"NCCL={setting('NCCL')}: it is 2.7.8, from a wheel, or 2.7.3, from NVIDIA's repository", BAD_INPUT)
+    if setting("CA") and not Path(setting("CA")).is_file():
+        raise Exit(f"CA={setting('CA')}: no such file; it holds the CA certificates that the build trusts", BAD_INPUT)
+    return Sources(*(setting(name, "") for name in ("BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA")))
+
+
+def _cublas(pins) -> Path:
+    from repro.wheelhouse import unpack_cublas
+
+    given = setting("CUBLAS")
+    if given and not any(Path(given).glob("libcublas.so.*")):
+        raise Exit(f"CUBLAS={given}: no libcublas.so.* in this folder", BAD_INPUT)
+    return Path(given).resolve() if given else unpack_cublas(pins)
+
+
+def _print_table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 400).print(table)
+
+
+@task
+def pins(c):
+    """Check that pins, locks, Dockerfile and code agree, and print the pins."""
+    from repro.pins import check, load_pins, pins_table
+
+    check_settings()
+    with image_errors():
+        _print_table(*pins_table(load_pins()))
+        problems = check()
+    if problems:
+        raise Exit("the pins do not hold:\n" + "\n".join(problems), FAILED)
+
+
+@task
+def image(c):
+    """Build, normalise and load the images [STACK= NCCL= BASE= DEBIAN= DEBIAN_SECURITY= CA=]."""
+    from repro.image import build
+    from repro.pins import load_pins
+
+    check_settings()
+    stacks, sources = _stacks(), _sources()
+    with image_errors():
+        for made in build(stacks, load_pins(), sources):
+            print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
+
+
+@task
+def image_check(c):
+    """Start the images and hold what their libraries say to the pins [STACK= CUBLAS=]."""
+    from repro.environment import gpu_count
+    from repro.image import check_engine, find_docker
+    from repro.image_check import check_image, findings_table
+    from repro.pins import load_pins
+
+    check_settings()
+    with image_errors():
+        pinned, docker = load_pins(), find_docker()
+        check_engine(docker)
+        reports = [check_image(stack, pinned, docker, _cublas(pinned), gpu_count() > 0) for stack in _stacks()]
+    for report in reports:
+        _print_table(*findings_table(report))
+        print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
+    if not all(report.holds for report in reports):
+        raise Exit("an image is not what the pins say", FAILED)
+
+
+@task
+def image_reproduce(c):
+    """Build the images again without a cache and compare the digests [STACK= and as image]."""
+    from repro.image import reproduce
+    from repro.pins import load_pins
+
+    check_settings()
+    with image_errors():
+        problems = reproduce(_stacks(), load_pins(), _sources())
+    if problems:
+        raise Exit("not reproduced:\n" + "\n".join(problems), FAILED)
+    print("reproduced: both builds have the same digests")
+
+
+@task
+def sbom(c):
+    """Bill of materials, licences, and a scan of the lock for known vulnerabilities [STACK=]."""
+    from repro.pins import load_pins
+    from repro.sbom import scan, scan_lines, write_sbom
+
+    check_settings()
+    with image_errors():
+        pinned = load_pins()
+        for stack in _stacks():
+            print(*write_sbom(stack, pinned), sep="\n")
+        result = scan(pinned)
+    print(*scan_lines(result), sep="\n")
+    if not result.holds:
+        raise Exit("there are vulnerabilities that docker/vulnerabilities.toml does not accept", FAILED)
+
+
+@task
+def bundle(c):
+    """One folder from which a node without a network is set up [BUNDLE=folder PART_MIB=]."""
+    from repro.airgap import write_bundle
+    from repro.pins import load_pins
+
+    check_settings()
+    part = whole_number("PART_MIB")
+    with image_errors():
+        print(write_bundle(Path(setting("BUNDLE", "bundle")), load_pins(), part))
+
+
+@task
+def bundle_check(c):
+    """Whether a bundle is whole [BUNDLE=folder]."""
+    from repro.airgap import check_bundle
+
+    check_settings()
+    folder = Path(setting("BUNDLE", "bundle"))
+    with image_errors():
+        problems = check_bundle(folder)
+    if problems:
+        raise Exit("\n".join(problems), FAILED)
+    print(f"{folder} is whole")
+
+
+@task
+def warm(c):
+    """Compile the GPU code for this machine's GPU into the driver's cache, on all cores [STACK=]."""
+    from repro.image import find_docker, run_command, tag_of
+    from repro.launch import ROOT, TRAINER_PYTHON
+    from repro.pins import load_pins
+
+    check_settings()
+    cache = Path(os.environ.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
+    command = [str(TRAINER_PYTHON), str(ROOT / "docker/inside/warm.py")]
+    with image_errors():
+        if setting("STACK"):
+            stack, = _stacks()
+            cache.mkdir(parents=True, exist_ok=True)
+            mounts = (f"{cache}:{CACHE}", f"{_cublas(load_pins())}:/opt/cublas:ro")
+            docker = find_docker()
+            command = run_command(tag_of(stack), ["python", "/opt/repro/warm.py"], docker, mounts, gpus=True)
+    os.environ["CUDA_CACHE_PATH"] = str(cache)
+    os.execvp(command[0], command)
+
+
+@task
+def image_test(c):
+    """The tests that need root and a Docker engine; they start one of their own [ONLY=expression]."""
+    check_settings()
+    only = ["-k", setting("ONLY")] if setting("ONLY") else []
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", "tests/docker", "--timeout=900", "--durations=12", *only])

@@ -1,0 +1,145 @@
+"""An engine of its own, a base made by debootstrap, and the images built once, for the tests that need them.
+
+They need root, `dockerd` and `debootstrap`. The engine has its own data, socket and processes, no bridge and no
+packet filter rules, and is ended with the tests. DEBIAN and DEBIAN_SECURITY may name other mirrors.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEBIAN = os.environ.get("DEBIAN", "http://deb.debian.org/debian")
+DEBIAN_SECURITY = os.environ.get("DEBIAN_SECURITY", "http://deb.debian.org/debian-security")
+NEEDED = ("dockerd", "debootstrap", "docker-registry", "apt-ftparchive", "gpg")
+BASE = "debootstrapped:bullseye"
+LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
+
+
+def pytest_collection_modifyitems(items):
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    reason = "needs root" if os.geteuid() else f"needs {', '.join(missing)}" if missing else None
+    if reason:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def scratch():
+    """A folder on a file system that overlayfs can stand on."""
+    folder = Path(tempfile.mkdtemp(prefix="image-test-", dir=ROOT / ".cache"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def engine(scratch):
+    """The environment variables with which a Docker client reaches an engine that is only ours."""
+    socket = f"unix://{scratch}/docker.sock"
+    command = ["dockerd", "--data-root", str(scratch / "data"), "--exec-root", str(scratch / "exec"),
+               "--pidfile", str(scratch / "docker.pid"), "--host", socket, "--bridge", "none", "--iptables=false",
+               "--ip6tables=false", "--ip-masq=false", "--storage-driver", "overlay2"]  # fmt: skip
+    environment = {"DOCKER_HOST": socket}
+    with open(scratch / "engine.log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        for _ in range(300):
+            if process.poll() is not None or _answers(environment):
+                break
+            time.sleep(0.1)
+        assert _answers(environment), (scratch / "engine.log").read_text()
+        yield environment
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(environment):
+    done = subprocess.run(["/usr/bin/docker", "info"], env={**os.environ, **environment}, capture_output=True)
+    return done.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def docker(engine):
+    """Runs the Docker client; returns what it printed."""
+    from repro.image import find_docker
+
+    client = find_docker()
+
+    def run(*arguments, check=True, **options):
+        done = subprocess.run([client, *map(str, arguments)], env={**os.environ, **engine, "DOCKER_BUILDKIT": "1"},
+                              capture_output=True, text=True, cwd=ROOT, **options)  # fmt: skip
+        if check:
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def base(scratch, docker):
+    """The name of a minimal Debian in the engine, without what an official slim image leaves out too."""
+    root = scratch / "root"
+    command = ["debootstrap", "--variant=minbase", "bullseye", str(root), DEBIAN]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in LEFT_OUT:
+        shutil.rmtree(root / name)
+        (root / name).mkdir()
+    archive = scratch / "root.tar"
+    with tarfile.open(archive, "w") as target:
+        target.add(root, arcname=".")
+    shutil.rmtree(root)
+    docker("import", archive, BASE)
+    archive.unlink()
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def make(engine, base):
+    """Runs a target of the Makefile against our engine, base and mirrors; returns the completed process."""
+
+    def run(target, **settings):
+        given = {"BASE": base, "DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY, **settings}
+        environment = {**os.environ, **engine, **{key: str(value) for key, value in given.items()}}
+        return subprocess.run([sys.executable, "-m", "repro", target], cwd=ROOT, capture_output=True, text=True,
+                              env=environment)  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ca(scratch):
+    """A file with CA certificates that must not get into an image."""
+    path = scratch / "ca.pem"
+    path.write_text(f"{SECRET}\n{Path('/etc/ssl/certs/ca-certificates.crt').read_text()}")
+    return path
+
+
+SECRET = "# this-line-is-in-the-build-secret-only"
+
+
+@pytest.fixture(scope="session")
+def built(make, ca):
+    """Both images, built by `make image`; returns tag -> (image ID, manifest digest)."""
+    done = make("image", CA=ca)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("oneflow-reproduction")]
+    return {row[0]: (row[2], row[4]) for row in rows}
+
+
+@pytest.fixture(scope="session")
+def cublas():
+    """The folder with the pinned cuBLAS."""
+    from repro.pins import load_pins
+    from repro.wheelhouse import unpack_cublas
+
+    return unpack_cublas(load_pins())

@@ -1,0 +1,74 @@
+"""The bundle: whole, found out if it is not, and enough by itself to set up a node without a network."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import DEBIAN, DEBIAN_SECURITY
+
+from repro.image import STACKS, tag_of
+
+PART_MIB = 600
+
+
+@pytest.fixture(scope="module")
+def bundle(built, make, scratch):
+    folder = scratch / "bundle"
+    done = make("bundle", BUNDLE=folder, PART_MIB=PART_MIB)
+    assert done.returncode == 0, done.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_it_is_whole_and_no_file_is_larger_than_a_part(bundle, make):
+    done = make("bundle-check", BUNDLE=bundle)
+    assert done.returncode == 0, done.stderr
+    assert max(path.stat().st_size for path in bundle.rglob("*") if path.is_file()) <= PART_MIB * 2**20
+    assert (bundle / "images.tar.part-001").exists()
+
+
+def test_both_readmes_have_the_same_digests(bundle, built):
+    for name in ("README.md", "README.zh.md"):
+        text = (bundle / name).read_text()
+        for stack in STACKS:
+            for digest in built[tag_of(stack)]:
+                assert digest in text
+
+
+def test_damage_is_found_and_named(bundle, make):
+    part = bundle / "trainer.lock"
+    original = part.read_bytes()
+    part.write_bytes(original.replace(b"tqdm", b"tqdn", 1))
+    (bundle / "stranger").touch()
+    try:
+        done = make("bundle-check", BUNDLE=bundle)
+    finally:
+        part.write_bytes(original)
+        (bundle / "stranger").unlink()
+    assert done.returncode == 1
+    assert "trainer.lock is not what it was" in done.stderr
+    assert "stranger does not belong to the bundle" in done.stderr
+
+
+def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, engine, docker):
+    """The engine forgets the images and gets them back from the folder, in a network namespace with nothing in it."""
+    for stack in STACKS:
+        docker("image", "rm", "--force", tag_of(stack))
+    done = subprocess.run(["unshare", "--net", "sh", bundle / "setup.sh", "image"], capture_output=True, text=True,
+                          env={**os.environ, **engine, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for stack in STACKS:
+        described, = json.loads(docker("image", "inspect", tag_of(stack)))
+        assert described["Id"] == built[tag_of(stack)][0]
+
+
+def test_a_node_without_docker_gets_an_environment_from_it_alone(bundle, built, base, docker):
+    """In a container with Python 3.9 and no network, which sees nothing but the bundle."""
+    docker("build", "--file", "docker/Dockerfile", "--target", "build", "--network", "host", "--tag", "bare-node",
+           "--build-arg", f"BASE={base}", "--build-arg", f"DEBIAN={DEBIAN}",
+           "--build-arg", f"DEBIAN_SECURITY={DEBIAN_SECURITY}", ".")  # fmt: skip
+    printed = docker("run", "--rm", "--network", "none", "--volume", f"{bundle}:/bundle:ro", "bare-node",
+                     "sh", "/bundle/setup.sh", "venv", "/opt/trainer")  # fmt: skip
+    assert "OneFlow 0.8.0" in printed

@@ -1,0 +1,139 @@
+"""The images as `make image` builds them: what is in them, how they start, and that a second build is the same."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+from conftest import ROOT, SECRET
+
+from repro.cases import load_catalogue
+from repro.image import LAYOUT, STACKS, run_command, tag_of
+from repro.image_archive import read_layout
+from repro.image_check import PROBE, compare, probe
+from repro.launch import Attempt, Limits
+from repro.pins import load_pins
+from repro.plan import make_plan
+
+LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
+TRAINER = "/opt/repro/trainers/run.py"
+SMOKE = [
+    ("gpt", "smoke_gpt-3d-2021-05_1x1x1"),
+    ("gpt", "smoke_gpt-3d-2021-05_2x2x1_recompute"),
+    ("bert", "smoke_bert-2020-08-22_1x1x1"),
+    ("bert", "smoke_bert-2020-08-22_4x1x1"),
+    ("resnet50", "smoke_resnet50-2020-08-08_1x1x1"),
+    ("resnet50", "smoke_resnet50-2020-08-08_2x1x1"),
+]
+TARGET_GB = 2.5
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_an_image_is_in_the_engine_under_its_digest_and_below_the_target(built, docker, stack):
+    described, = json.loads(docker("image", "inspect", tag_of(stack)))
+    assert described["Id"] == built[tag_of(stack)][0]
+    assert described["Size"] < TARGET_GB * 1e9
+    assert described["Config"]["User"] == "10001:10001"
+    labels = described["Config"]["Labels"]
+    assert labels["reproduction.stack"] == stack
+    assert labels["reproduction.nccl"] == {"cu102": "2.7.8", "cu102-modern": "2.12.10, the wheel's own"}[stack]
+    print(f"\n{stack}: {described['Size'] / 1e9:.2f} GB")
+
+
+def test_image_check_holds(built, make):
+    done = make("image-check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DIFFERS" not in done.stdout
+    print(done.stdout)
+
+
+def test_image_check_finds_another_nccl(built, engine, monkeypatch):
+    """The library that answers is the one that is preloaded, not the one that is expected."""
+    monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
+    told = probe(run_command(tag_of("cu102"), PROBE, "/usr/bin/docker", options=("--env", "LD_PRELOAD=")))
+    findings = compare(told, "cu102", load_pins())
+    differing = {finding.what: finding.found for finding in findings if finding.holds is False}
+    assert differing == {"NCCL called": "2.12.10", "nccl calls": differing.get("nccl calls")}
+    assert "ncclAllReduce" in differing["nccl calls"]
+
+
+def test_without_a_newer_cublas_the_modern_image_says_what_to_do(built, docker):
+    call = "import ctypes; h = ctypes.c_void_p(); print(ctypes.CDLL(None).cublasCreate_v2(ctypes.byref(h)))"
+    image = tag_of("cu102-modern")
+    done = docker("run", "--rm", "--network", "host", "--read-only", image, "python", "-c", call, check=False)
+    assert done.stdout.strip() == "1"
+    assert "mount the folder that holds one at /opt/cublas" in done.stderr
+
+
+def test_it_starts_as_its_own_user_on_a_read_only_root(built, docker):
+    started = time.monotonic()
+    options = ("--rm", "--network", "host", "--read-only", "--cap-drop", "ALL")
+    told = json.loads(docker("run", *options, tag_of("cu102"), *PROBE))
+    print(f"\n{time.monotonic() - started:.2f} s from docker run to its end, import {told['import_s']:.2f} s")
+    assert told["user"] == 10001
+    assert told["privileged_files"] == []
+    assert not told["root_writable"]
+
+
+def losses_of(folder):
+    events = [json.loads(line) for line in (folder / "metrics-rank0.jsonl").read_text().splitlines()]
+    return [event["loss"] for event in events if event["event"] == "iteration"]
+
+
+def train_in_container(unit, folder, engine):
+    """Train a unit in the image, its ranks in one container; returns the losses."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**unit.config, "output": str(folder)}))
+    command = ["python", TRAINER, "--config", str(folder / "config.json")]
+    if unit.world_size > 1:
+        command[1:1] = [LAUNCHER, "--nproc_per_node", str(unit.world_size), "--master_port", "29517",
+                        "--redirect_stdout_and_stderr", "--logdir", str(folder / "logs")]  # fmt: skip
+    line = run_command(tag_of("cu102"), command, "/usr/bin/docker", mounts=(f"{folder}:{folder}",))
+    assert "--privileged" not in line
+    assert {"--read-only", "--ipc"} < set(line)
+    assert line[line.index("--network") + 1] == line[line.index("--ipc") + 1] == "host"
+    done = subprocess.run(line, env={**os.environ, **engine}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return losses_of(folder)
+
+
+@pytest.mark.parametrize(("model", "name"), SMOKE)
+def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, tmp_path, model, name):
+    plan = make_plan(load_catalogue().select(model, None), 0, "smoke", 1)
+    unit = next(unit for unit in plan.units if unit.name == name)
+    (tmp_path / "local").mkdir()
+    outcome = Attempt(unit.config, tmp_path / "local", Limits()).run()
+    assert outcome.failure is None, outcome
+    local = losses_of(tmp_path / "local")
+    assert len(local) == unit.config["iterations"]
+    assert train_in_container(unit, tmp_path / "image", engine) == local
+
+
+def test_the_build_secret_is_in_no_layer(built):
+    for image in read_layout(LAYOUT):
+        for digest in {*image.layers, image.id.removeprefix("sha256:")}:
+            blob = LAYOUT / "blobs/sha256" / digest
+            found = subprocess.run(["grep", "--quiet", "--text", "--fixed-strings", SECRET, blob])
+            assert found.returncode == 1
+
+
+def test_a_second_build_has_the_same_digests(built, make):
+    done = make("image-reproduce")
+    print(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert "both builds have the same digests" in done.stdout
+
+
+def test_the_bill_of_materials_names_what_is_inside(built, make):
+    done = make("sbom", STACK="cu102")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((ROOT / ".cache/sbom/cu102.cdx.json").read_text())
+    parts = {(part["name"], part.get("version")) for part in document["components"]}
+    pins = load_pins()
+    assert {(pin.name, pin.version) for pin in pins.packages_for(pins.python)} <= parts
+    assert {("NCCL", "2.7.8"), ("cuDNN", "7.6.5")} <= parts
+    assert any(name == "libibverbs1" for name, _ in parts)
+    licences = (ROOT / ".cache/sbom/cu102.licences.csv").read_text()
+    assert "pypi,oneflow,0.8.0,Apache-2.0" in licences
+    print(done.stdout)
