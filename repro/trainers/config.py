@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+
+from repro.trainers.values import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
 
 MODELS = ("gpt", "bert", "resnet50")
 GENERATIONS = {"gpt": ("D", "E"), "bert": ("C",), "resnet50": ("A", "B")}
@@ -13,10 +15,6 @@ DATA_KINDS = {
     "resnet50": ("synthetic", "ofrecord"),
 }
 OPTIMIZERS = {"gpt": "adamw", "bert": "adamw", "resnet50": "sgd"}
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; the message is one line that names the key."""
 
 
 @dataclass(frozen=True)
@@ -269,51 +267,3 @@ def check_resnet(config: Config) -> None:
             raise ConfigError(f"{key}: resnet50 does not have it, give 0 or false")
     if config.optimizer.clip_norm is not None:
         raise ConfigError("optimizer.clip_norm: resnet50 trains without clipping, give null")
-
-
-def require_table(name: str, values: object, kind: type) -> None:
-    """Check a table's keys against the fields of a dataclass; fields with a default may be left out."""
-    required = tuple(field.name for field in fields(kind) if field.default is MISSING)
-    require_keys(name, values, required, tuple(field.name for field in fields(kind)))
-
-
-def require_keys(name: str, values: object, required: tuple, allowed: tuple) -> None:
-    prefix = f"{name}." if name else ""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{name or 'configuration'}: {values!r} is not a table")
-    for key in values:
-        if key not in allowed:
-            raise ConfigError(f"{prefix}{key}: unknown key; known are {', '.join(allowed)}")
-    for key in required:
-        if key not in values:
-            raise ConfigError(f"{prefix}{key}: missing")
-
-
-def text(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{key}: {value!r} is not a non-empty string")
-    return value
-
-
-def flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key}: {value!r} is neither true nor false")
-    return value
-
-
-def whole(key: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{key}: {value!r} is not a whole number of at least {least}")
-    return value
-
-
-def number(key: str, value: object, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ConfigError(f"{key}: {value!r} is not a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def one_of(key: str, value: object, allowed: tuple) -> object:
-    if isinstance(value, bool) or value not in allowed:
-        raise ConfigError(f"{key}: {value!r} is not one of {', '.join(map(repr, allowed))}")
-    return value

@@ -46,9 +46,16 @@ class Memory:
 
 
 class DeviceMemory(Memory):
-    """Memory of this rank's GPU as the driver counts it, that of all processes together."""
+    """Memory of this rank's GPU as the driver counts it, that of all processes together.
+
+    The reading is of this thread's device, which OneFlow leaves at GPU 0 on every rank.
+    """
 
     kind = "device memory in use, from the driver"
+
+    def __init__(self) -> None:
+        super().__init__()
+        flow._oneflow_internal.SetCudaDeviceIndex(flow.env.get_local_rank())
 
     def read_mib(self) -> float:
         return float(flow._oneflow_internal.GetCUDAMemoryUsed())

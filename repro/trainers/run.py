@@ -15,7 +15,8 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from repro.trainers.config import Config, ConfigError, load  # noqa: E402
+from repro.trainers.config import Config, load  # noqa: E402
+from repro.trainers.values import ConfigError  # noqa: E402
 
 MASTER_PATIENCE_S = 60.0
 MASTER_POLL_S = 0.02
@@ -55,12 +56,10 @@ def set_environment(config: Config) -> None:
     """Choose what OneFlow reads when it is loaded; what the caller has set stays.
 
     On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of the time to
-    compile and changes no loss. Under AMP on CUDA the update writes the half-precision weights too.
+    compile and changes no loss.
     """
     if config.device == "cpu":
         os.environ.setdefault("ONEFLOW_BOXING_DISABLE_MIDDLE_NODE_AND_CHECK", "1")
-    elif config.precision == "amp":
-        os.environ.setdefault("ONEFLOW_FUSE_MODEL_UPDATE_CAST", "1")
 
 
 def wait_for_master() -> None:

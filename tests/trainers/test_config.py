@@ -2,7 +2,8 @@
 import pytest
 from conftest import configuration
 
-from repro.trainers.config import ConfigError, parse
+from repro.trainers.config import parse
+from repro.trainers.values import ConfigError
 
 
 def wrong(config: dict) -> str:

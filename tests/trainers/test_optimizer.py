@@ -14,10 +14,11 @@ CONSTANT = {"kind": "constant", "warmup_iterations": 3}
 
 
 @pytest.fixture
-def probe(python):
+def probe(python, tmp_path):
     def run(optimizer: dict, schedule: dict) -> dict:
         task = json.dumps({"optimizer": optimizer, "schedule": schedule, "gradients": GRADIENTS})
-        done = subprocess.run([python, PROBE, task], capture_output=True, text=True, timeout=60, check=False)
+        command = [python, PROBE, task]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

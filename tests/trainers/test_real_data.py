@@ -14,7 +14,7 @@ def sample(python, tmp_path_factory):
     def write(model: str, *options: str) -> str:
         out = tmp_path_factory.mktemp(model) / "sample"
         command = [python, WRITER, model, out, *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return str(out)
 
