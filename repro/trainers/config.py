@@ -84,6 +84,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Config:
+    """One training run.
+
+    `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
+    none. ResNet50 normalises each micro-batch of each rank by itself, so that one process with n accumulation steps
+    is the reference for n data parallel ranks.
+    """
+
     case: str
     model: str
     device: str
