@@ -114,6 +114,9 @@ class Attempt:
         for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
         single = self.world_size == 1
+        if self.config.get("device") == "cuda" and not single:
+            environment.setdefault("NCCL_DEBUG", "INFO")  # the log then says which network was used
+            environment.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
         out = self._rank_folder(0) / "stdout" if single else self.folder / "launcher.log"
         err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
         if single:

@@ -28,7 +28,8 @@ def messages_of_the_data() -> set[str]:
             return [text for each in value for text in texts(each)]
         return [value] if isinstance(value, str) else []
 
-    return {text for file in (ROOT / "repro" / "data").rglob("*.toml") for text in texts(tomllib.loads(file.read_text()))}
+    files = (ROOT / "repro" / "data").rglob("*.toml")
+    return {text for file in files for text in texts(tomllib.loads(file.read_text()))}
 
 
 def translations() -> dict[str, str]:

@@ -19,8 +19,9 @@ def rows(generation, count, batch, stamp):
     for i in range(1, count + 1):
         at, loss = stamp + 0.01 * i, loss_at(i)
         if generation in "AB":
-            line = f"train: epoch 0, iter {i}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, samples/s: {rate:.3f}"
-            yield line + (f" {at}" if generation == "B" else "")
+            accuracy = "top_1: 0.000000, top_k: 0.000000"
+            stamp_of_b = f" {at}" if generation == "B" else ""
+            yield f"train: epoch 0, iter {i}, loss: {loss:.6f}, {accuracy}, samples/s: {rate:.3f}{stamp_of_b}"
         elif generation == "C":
             yield (f"step: {i - 1}, total_loss: {loss:.3f}, mlm_loss: {loss:.3f}, nsp_loss: 0.000, "
                    f"throughput: {rate:.3f} {at}")
@@ -66,11 +67,13 @@ def main():
     batch = config["micro_batch"] * config["accumulation_steps"] * layout["data"]
     with open(os.path.join(config["output"], f"metrics-rank{rank}.jsonl"), "w", buffering=1) as metrics:
         now = time.time()
-        metrics.write(json.dumps({"event": "start", "rank": rank, "time": now, "versions": {"oneflow": "stand-in"}}) + "\n")
+        start = {"event": "start", "rank": rank, "time": now, "versions": {"oneflow": "stand-in"}}
+        metrics.write(json.dumps(start) + "\n")
         misbehave(rank, config)
         for i in range(1, config["iterations"] + 1):
-            metrics.write(json.dumps({"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": loss_at(i),
-                                      "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}) + "\n")
+            row = {"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": loss_at(i),
+                   "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}  # fmt: skip
+            metrics.write(json.dumps(row) + "\n")
         if rank == 0:
             for line in rows(config["log_generation"], config["iterations"], batch, now):
                 print(line, flush=True)
