@@ -4,6 +4,10 @@
 #   sh setup.sh venv FOLDER    checks everything, then makes a trainer environment with this machine's Python 3.9
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+case "${2:-}" in
+'' | /*) folder=${2:-} ;;
+*) folder=$PWD/$2 ;;
+esac
 cd "$here"
 
 whole() { # prints a file, joined if it is in parts
@@ -21,7 +25,7 @@ image)
     whole images.tar | docker load
     ;;
 venv)
-    folder=${2:?setup: name the folder of the new environment}
+    : "${folder:?setup: name the folder of the new environment}"
     wheels=$(mktemp -d)
     trap 'rm -rf "$wheels"' EXIT
     for file in wheels/*; do
@@ -31,6 +35,7 @@ venv)
     python3.9 -m venv "$folder"
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links="$wheels" \
         --no-deps --require-hashes --requirement=trainer.lock
+    cd "$wheels"
     "$folder/bin/python" -c 'import oneflow; print("OneFlow", oneflow.__version__)'
     ;;
 *)

@@ -2,7 +2,7 @@
 # Installs Debian packages and stops unless each one, with all it needs, is the very file that apt.lock names.
 # Where the packages come from is free: DEBIAN and DEBIAN_SECURITY are the two archives.
 set -eu
-export DEBIAN_FRONTEND=noninteractive PYTHONHASHSEED=0 # or packages compile their Python files differently each time
+export DEBIAN_FRONTEND=noninteractive
 lock=$(dirname "$0")/apt.lock
 work=$(mktemp -d)
 mkdir -p "$work/archives/partial"

@@ -27,6 +27,7 @@ SMOKE = [
     ("resnet50", "smoke_resnet50-2020-08-08_2x1x1"),
 ]
 TARGET_GB = 2.5
+SAME = 1e-6  # relative; the wheel is the same, but the image's C library is another, whose expf differs in the last digit
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -107,7 +108,7 @@ def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, tmp
     assert outcome.failure is None, outcome
     local = losses_of(tmp_path / "local")
     assert len(local) == unit.config["iterations"]
-    assert train_in_container(unit, tmp_path / "image", engine) == local
+    assert train_in_container(unit, tmp_path / "image", engine) == pytest.approx(local, rel=SAME)
 
 
 def test_the_build_secret_is_in_no_layer(built):

@@ -205,7 +205,7 @@ def test_a_changed_package_stops_the_build(build, vendor):
     original = package.read_bytes()
     try:
         change_a_byte(package)
-        done = build("nccl-2.7.3", **arguments(vendor, NCCL_PACKAGE=PACKAGE, DEBIAN=f"{DEBIAN}/"))
+        done = build("nccl-2.7.3", **arguments(vendor, NCCL_REPOSITORY=f"{vendor['url']}/."))
     finally:
         package.write_bytes(original)
     assert done.returncode
