@@ -50,7 +50,8 @@ def check_image(stack: str, pins: Pins, docker: str, cublas: Path, gpus: bool = 
     mounts = (f"{cublas}:/opt/cublas:ro",) if stack == "cu102-modern" else ()
     started = time.monotonic()
     told = probe(run_command(tag_of(stack), PROBE, docker, mounts, gpus))
-    findings = compare(told, stack, pins, pinned_cublas=cublas.name == pins.artefact("cuBLAS").version)
+    wanted = expected(pins, stack, label(docker, stack, "reproduction.nccl"))
+    findings = compare(told, stack, wanted, pinned_cublas=cublas.name == pins.artefact("cuBLAS").version)
     return Report(stack, tuple(findings), time.monotonic() - started, told["import_s"])
 
 
@@ -62,22 +63,39 @@ def probe(command: list[str]) -> dict:
     return json.loads(done.stdout)
 
 
-def compare(told: dict, stack: str, pins: Pins, pinned_cublas: bool = True) -> list[Finding]:
-    """Hold a probe's report to the pins."""
+def label(docker: str, stack: str, name: str) -> str:
+    """What the image of a stack says of itself."""
+    command = [docker, "image", "inspect", "--format", f'{{{{index .Config.Labels "{name}"}}}}', tag_of(stack)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ImageError(f"the engine has no image {tag_of(stack)}; `make image` builds it")
+    return done.stdout.strip()
+
+
+def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
+    """Library -> version that a stack must show; `nccl` is the version that the image was built with, by its label."""
+    wanted = pins.expected(stack)
+    if f"NCCL {nccl}" in {pin.name for pin in pins.artefacts}:
+        wanted["NCCL called"] = nccl
+    return wanted
+
+
+def compare(told: dict, stack: str, wanted: dict[str, str], pinned_cublas: bool = True) -> list[Finding]:
+    """Hold a probe's report to the versions that are wanted."""
     findings = []
-    for name, wanted in pins.expected(stack).items():
+    for name, version in wanted.items():
         found = told["libraries"].get(name, {"version": None, "source": ""})
         if name == "cuBLAS called" and stack == "cu102-modern" and not pinned_cublas:
             holds = found["version"] is not None
             findings.append(Finding(name, "the one given", str(found["version"]), holds, found["source"]))
             continue
-        findings.append(Finding(name, wanted, str(found["version"]), found["version"] == wanted, found["source"]))
+        findings.append(Finding(name, version, str(found["version"]), found["version"] == version, found["source"]))
     findings.append(_reached(told, stack))
     findings += _container(told)
     for name in told["unknown"]:
         findings.append(Finding(name, "", "cannot be read without a GPU", None))
     findings += [Finding(name, "any", entry["version"], True, entry["source"])
-                 for name, entry in told["libraries"].items() if name not in pins.expected(stack)]  # fmt: skip
+                 for name, entry in told["libraries"].items() if name not in wanted]  # fmt: skip
     return findings
 
 

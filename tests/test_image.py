@@ -12,7 +12,7 @@ from repro import image
 from repro.airgap import BundleError, Parts, check_bundle, readme, write_bundle
 from repro.image import ImageError, Sources, find_docker, run_command
 from repro.image_archive import Image
-from repro.image_check import PROBE, compare
+from repro.image_check import PROBE, compare, expected
 from repro.locales import LANGUAGES
 from repro.pins import ROOT, load_pins
 from repro.sbom import complete, judge, licence_rows, scan_lines
@@ -112,11 +112,11 @@ def told():
 
 
 def differing(told, stack="cu102"):
-    return [finding.what for finding in compare(told, stack, load_pins()) if finding.holds is False]
+    return [finding.what for finding in compare(told, stack, load_pins().expected(stack)) if finding.holds is False]
 
 
 def test_a_right_image_holds_and_says_what_is_unknown(told):
-    findings = compare(told, "cu102", load_pins())
+    findings = compare(told, "cu102", load_pins().expected("cu102"))
     assert all(finding.holds is not False for finding in findings)
     assert [finding.what for finding in findings if finding.holds is None] == ["GPUs"]
 
@@ -134,13 +134,22 @@ def test_a_wrong_image_does_not(told, change, what):
     assert differing(told) == [what]
 
 
+@pytest.mark.parametrize(("stack", "label", "version"), [
+    ("cu102", "2.7.8", "2.7.8"),
+    ("cu102", "2.7.3", "2.7.3"),
+    ("cu102-modern", "2.12.10, the wheel's own", "2.12.10"),
+])  # fmt: skip
+def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
+    assert expected(load_pins(), stack, label)["NCCL called"] == version
+
+
 def test_another_cublas_is_reported_and_not_held_to_the_pin(told):
     modern = copy.deepcopy(told)
     modern["called"] = {"/opt/compat/libcublas_forward.so": ["cublasGemmEx"], "/l/liboneflow-1.so": ["cublasLtMatmul"]}
     modern["libraries"]["NCCL called"]["version"] = "2.12.10"
     modern["libraries"]["cuBLAS called"]["version"] = "13.0.2"
     assert differing(modern, "cu102-modern") == ["cuBLAS called"]
-    findings = compare(modern, "cu102-modern", load_pins(), pinned_cublas=False)
+    findings = compare(modern, "cu102-modern", load_pins().expected("cu102-modern"), pinned_cublas=False)
     assert all(finding.holds is not False for finding in findings)
 
 

@@ -27,7 +27,7 @@ SMOKE = [
     ("resnet50", "smoke_resnet50-2020-08-08_2x1x1"),
 ]
 TARGET_GB = 2.5
-SAME = 1e-6  # relative; the wheel is the same, but the image's C library is another, whose expf differs in the last digit
+SAME = 1e-6  # relative: with the same wheel, the image's older C library changes the last digit of a float
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -53,7 +53,7 @@ def test_image_check_finds_another_nccl(built, engine, monkeypatch):
     """The library that answers is the one that is preloaded, not the one that is expected."""
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
     told = probe(run_command(tag_of("cu102"), PROBE, "/usr/bin/docker", options=("--env", "LD_PRELOAD=")))
-    findings = compare(told, "cu102", load_pins())
+    findings = compare(told, "cu102", load_pins().expected("cu102"))
     differing = {finding.what: finding.found for finding in findings if finding.holds is False}
     assert differing == {"NCCL called": "2.12.10", "nccl calls": differing.get("nccl calls")}
     assert "ncclAllReduce" in differing["nccl calls"]
