@@ -94,7 +94,7 @@ def write_bundle(folder: Path, pins: Pins, part_mib: int | None = None) -> Path:
 
 def _wheels(folder: Path, pins: Pins, limit: int | None) -> None:
     folder.mkdir()
-    wheels = sorted(trainer_wheels(pins, pins.python).iterdir())
+    wheels = sorted(trainer_wheels(pins).iterdir())
     wheels += [artefact_wheel(pins, name) for name in ("NCCL 2.7.8", "cuBLAS", "uv")]
     for wheel in wheels:
         if limit and wheel.stat().st_size > limit:

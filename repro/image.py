@@ -93,7 +93,7 @@ def build_layout(stacks: list[str], pins: Pins, sources: Sources, layout: Path, 
     if problems:
         raise PinError("the pins do not hold:\n" + "\n".join(problems))
     check_engine(docker)
-    trainer_wheels(pins, pins.python)
+    trainer_wheels(pins)
     artefact_wheel(pins, "NCCL 2.7.8")
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
     for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from repro.pins import ROOT, Pin, PinError, Pins
@@ -13,26 +14,23 @@ from repro.pins import ROOT, Pin, PinError, Pins
 WHEELS = ROOT / ".cache" / "wheels"
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_12",
              "manylinux2010", "manylinux_2_5", "manylinux1")  # fmt: skip
-PROJECTS = {"NCCL 2.7.8": "cupy-cuda102==8.1.0", "cuBLAS": "nvidia-cublas-cu12==12.4.5.8", "uv": "uv==0.13.8"}
+FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "uv": "tools"}
 
 
-def trainer_wheels(pins: Pins, python: str, folder: Path = WHEELS) -> Path:
-    """The folder that holds the wheels of a trainer environment and nothing else, complete and verified."""
-    target = folder / ("trainer" if python == pins.python else f"trainer-{python}")
-    wanted = pins.packages_for(python)
-    fetch(wanted, [f"{pin.name}=={pin.version}" for pin in wanted], target)
-    return target
+def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
+    """The folder that holds the wheels of an image's environment and nothing else, complete and verified."""
+    fetch(pins.packages_for(pins.python), folder / "trainer")
+    return folder / "trainer"
 
 
 def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
     """The wheel that an artefact is taken from, verified."""
     pin = pins.artefact(name)
-    target = folder / {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "uv": "tools"}[name]
-    fetch([pin], [PROJECTS[name]], target)
-    return target / pin.file
+    fetch([pin], folder / FOLDERS[name])
+    return folder / FOLDERS[name] / pin.file
 
 
-def fetch(pins: list[Pin], requirements: list[str], folder: Path) -> None:
+def fetch(pins: Sequence[Pin], folder: Path) -> None:
     """Bring a folder to hold exactly these wheels; what is there and right is not fetched again.
 
     Raises
@@ -45,15 +43,15 @@ def fetch(pins: list[Pin], requirements: list[str], folder: Path) -> None:
     for path in folder.iterdir():
         if path.name not in names:
             path.unlink()
-    missing = []
-    for pin, requirement in zip(pins, requirements, strict=True):
+    missing: list[Pin] = []
+    for pin in pins:
         if (folder / pin.file).exists():
             verify(pin, folder / pin.file)
         else:
-            missing.append((pin, requirement))
+            missing.append(pin)
     if missing:
         _download(missing, folder)
-    for pin, _ in missing:
+    for pin in missing:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
         verify(pin, folder / pin.file)
@@ -68,13 +66,19 @@ def verify(pin: Pin, path: Path) -> None:
                        "to have it fetched again")  # fmt: skip
 
 
-def _download(missing: list[tuple[Pin, str]], folder: Path) -> None:
-    """Let pip, with the index it is configured for, fetch wheels for an image's Python, each by its hash."""
-    python = missing[0][0].python[0] if missing[0][0].python else "3.9"
+def _requirement(pin: Pin) -> str:
+    """The line by which pip finds a wheel: its file's name begins with project and version."""
+    project, version = pin.file.split("-")[:2]
+    return f"{project}=={version} --hash=sha256:{pin.sha256}\n"
+
+
+def _download(missing: list[Pin], folder: Path) -> None:
+    """Let pip, with the index it is configured for, fetch wheels for their Python, each by its hash."""
+    python = missing[0].python[0] if missing[0].python else "3.9"
     abi = "cp" + python.replace(".", "")
     with tempfile.TemporaryDirectory() as scratch:
         wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text("".join(f"{requirement} --hash=sha256:{pin.sha256}\n" for pin, requirement in missing))
+        wanted.write_text("".join(map(_requirement, missing)))
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
                    "--require-hashes", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
                    "--abi", abi, "--abi", "abi3", "--abi", "none", "--dest", str(folder),
@@ -85,7 +89,7 @@ def _download(missing: list[tuple[Pin, str]], folder: Path) -> None:
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
-        names = ", ".join(f"'{pin.name}'" for pin, _ in missing)
+        names = ", ".join(f"'{pin.name}'" for pin in missing)
         raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
 
 

@@ -60,8 +60,7 @@ def test_a_changed_wheel_stops_the_build(build, context):
 
 
 def test_a_changed_wheel_stops_make(built, make):
-    pins = load_pins()
-    wheel = trainer_wheels(pins, pins.python) / "tqdm-4.70.1-py3-none-any.whl"
+    wheel = trainer_wheels(load_pins()) / "tqdm-4.70.1-py3-none-any.whl"
     original = wheel.read_bytes()
     try:
         change_a_byte(wheel)
