@@ -1,0 +1,45 @@
+"""Feeds a rank its rows of the trainers' batches, cut into micro-batches on its device."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from repro.peers.config import PeerConfig
+from repro.trainers.batches import build_batches
+
+
+class Feeder:
+    """Keeps batches that come again on the device, as the trainers do."""
+
+    def __init__(self, config: PeerConfig, rank: int, device: torch.device) -> None:
+        self.batches = build_batches(config)
+        rows = config.micro_batch * config.accumulation_steps
+        self.first, self.last = rank * rows, (rank + 1) * rows
+        self.micro_batch = config.micro_batch
+        self.channels_last = config.peer.channels_last
+        self.device = device
+        self.kept = {}
+
+    def batch(self, index: int) -> list:
+        """Micro-batches, each a tuple of tensors, of the global batch of this number, counted from 0."""
+        if not self.batches.period:
+            return self.place(index)
+        index %= self.batches.period
+        if index not in self.kept:
+            self.kept[index] = self.place(index)
+        return self.kept[index]
+
+    def place(self, index: int) -> list:
+        columns = [self.place_array(array) for array in self.batches.rows(index, self.first, self.last)]
+        return list(zip(*(column.split(self.micro_batch) for column in columns), strict=True))
+
+    def place_array(self, array: np.ndarray) -> torch.Tensor:
+        """Copy without waiting for the work before it; numbers of tokens and classes become int64, as torch wants."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if not tensor.is_floating_point():
+            tensor = tensor.long()
+        if self.channels_last and tensor.ndim == 4:
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)

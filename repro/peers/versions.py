@@ -1,0 +1,28 @@
+"""Which software a peer process really runs with."""
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import torch
+
+
+def versions(device: str) -> dict:
+    """Versions by name; those of CUDA's libraries only where the device is one."""
+    found = {
+        "torch": torch.__version__,
+        "torch_commit": torch.version.git_version,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    if device == "cuda":
+        found["cuda"] = torch.version.cuda
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["cudnn"] = cudnn_version(torch.backends.cudnn.version())
+    return found
+
+
+def cudnn_version(number: int) -> str:
+    """Version from cuDNN's own number, whose scale changed with cuDNN 9 (cudnn_version.h): 8907 or 91002."""
+    major = 10_000 if number >= 90_000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
