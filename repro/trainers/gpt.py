@@ -5,7 +5,6 @@ import math
 from functools import partial
 
 import numpy as np
-import oneflow as flow
 from oneflow import nn
 
 from repro.trainers import ops
@@ -82,15 +81,15 @@ class GPT(nn.Module):
         self.layers = nn.ModuleList([Layer(config, make, index, stage) for index, stage in enumerate(stages)])
         self.head = Head(config, make, layout.last_stage)
         self.layout = layout
-        self.add_masks(config.shape.seq_length)
+        self.add_masks(config.shape.seq_length, make)
 
-    def add_masks(self, length: int) -> None:
+    def add_masks(self, length: int, make: Parameters) -> None:
         """Give each stage a causal mask of its own; on CUDA the attention kernel needs none."""
         future = np.triu(np.full((1, 1, length, length), ops.MASKED, np.float32), 1)
         for stage in range(self.layout.pipeline):
             mask = None
             if self.layout.device == "cpu":
-                mask = flow.tensor(future).to_global(self.layout.placement(stage), self.layout.spread())
+                mask = make.fixed(future, stage)
             self.register_buffer(f"mask{stage}", mask)
 
     def forward(self, ids, labels):

@@ -122,7 +122,7 @@ class VocabularyHead(nn.Module):
         self.padded = padded > tokens
         if self.padded:
             mask = np.where(np.arange(padded) < tokens, 0.0, ops.MASKED)
-            self.register_buffer("mask", make.spread(mask.astype(np.float32), stage, axis=0).detach())
+            self.register_buffer("mask", make.fixed(mask.astype(np.float32), stage, axis=0))
 
     def forward(self, x, table, labels, bias=None):
         """Losses (b * s,) of hidden states x (b, s, h) against labels (b, s); table (vocabulary, h)."""

@@ -42,15 +42,18 @@ class Parameters:
     def constant(self, shape: tuple, value: float, stage: int = 0, axis: int | None = None):
         return self.spread(np.full(shape, value, np.float32), stage, axis)
 
-    def spread(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
-        placement, shared = self.layout.placement(stage), self.layout.spread()
-        tensor = flow.tensor(values).to_global(placement=placement, sbp=shared)
-        return flow.nn.Parameter(tensor.to_global(placement=placement, sbp=self.signature(values.shape, axis)))
+    def fixed(self, values: np.ndarray, stage: int = 0, axis: int | None = None) -> flow.Tensor:
+        """Tensor that is not trained, split over the tensor parallel ranks along `axis`."""
+        return self.place(values, stage, self.layout.spread(tensor=along(axis)))
 
-    def signature(self, shape: tuple, axis: int | None) -> list:
-        tensor = BROADCAST if axis is None else split(axis)
-        shard = self.shard_axis(shape, axis) if self.sharded else None
-        return self.layout.spread(BROADCAST if shard is None else split(shard), tensor)
+    def spread(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
+        shard = self.shard_axis(values.shape, axis) if self.sharded else None
+        return flow.nn.Parameter(self.place(values, stage, self.layout.spread(along(shard), along(axis))))
+
+    def place(self, values: np.ndarray, stage: int, signature: list) -> flow.Tensor:
+        placement = self.layout.placement(stage)
+        tensor = flow.tensor(values).to_global(placement=placement, sbp=self.layout.spread())
+        return tensor.to_global(placement=placement, sbp=signature)
 
     def shard_axis(self, shape: tuple, axis: int | None) -> int | None:
         """First dimension that the data axis can split evenly and the tensor axis does not split; None if none."""
@@ -59,6 +62,10 @@ class Parameters:
         taken = axis if self.layout.tensor > 1 else None
         free = (at for at, size in enumerate(shape) if at != taken and size % self.layout.data == 0)
         return next(free, None)
+
+
+def along(axis: int | None) -> flow.sbp.sbp:
+    return BROADCAST if axis is None else split(axis)
 
 
 def whole(weight: flow.Tensor, layout: Layout) -> flow.Tensor:

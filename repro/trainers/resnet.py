@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import oneflow as flow
 from oneflow import nn
 
@@ -37,8 +38,8 @@ class Norm(nn.Module):
         super().__init__()
         self.norm_weight = make.constant((channels,), scale)
         self.norm_bias = make.constant((channels,), 0.0)
-        self.register_buffer("mean", make.constant((channels,), 0.0).detach())
-        self.register_buffer("variance", make.constant((channels,), 1.0).detach())
+        self.register_buffer("mean", make.fixed(np.zeros(channels, np.float32)))
+        self.register_buffer("variance", make.fixed(np.ones(channels, np.float32)))
 
     def forward(self, x):
         return flow._C.normalization(x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)

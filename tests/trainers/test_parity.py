@@ -25,16 +25,19 @@ def single(alone: dict, losses, model: str, **changes) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("layout", "layers", "changes"),
+    ("layout", "shape", "changes"),
     [
-        ((1, 2, 1), 1, {}),
-        ((2, 2, 1), 1, {"optimizer_sharding": 1}),
-        ((2, 1, 2), 2, {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True}),
+        ((1, 2, 1), {"layers": 1}, {}),
+        ((2, 2, 1), {"layers": 1}, {"optimizer_sharding": 1}),
+        (
+            (2, 1, 2),
+            {"layers": 2, "vocab_size": 2100},
+            {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True},
+        ),
     ],
     ids=["tensor", "data-tensor-sharded", "data-pipeline-sharded-accumulated-checkpointed"],
 )
-def test_gpt(alone, losses, layout, layers, changes):
-    shape = {"layers": layers}
+def test_gpt(alone, losses, layout, shape, changes):
     expected = single(alone, losses, "gpt", shape=shape)
     assert agree(losses(configuration("gpt", layout, shape=shape, **changes)), expected)
 
