@@ -59,6 +59,7 @@ def engine(scratch):
     finally:
         process.terminate()
         process.wait(60)
+        subprocess.run(["umount", str(scratch / "exec/netns/default")], capture_output=True)
 
 
 def _answers(environment):
