@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,8 +125,8 @@ class Config:
         return -(-self.shape.vocab_size // block) * block
 
 
-def load(path: str) -> Config:
-    """Read and check a configuration file.
+def load(path: str, parser: Callable[[dict], Config] | None = None) -> Config:
+    """Read and check a configuration file, with `parse` unless another parser is given.
 
     Raises
     ------
@@ -139,7 +140,7 @@ def load(path: str) -> Config:
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
     try:
-        return parse(values)
+        return (parser or parse)(values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 

@@ -1,125 +1,12 @@
-"""Batches that are fed to the graph: synthetic ones, and Megatron token files; the same ones in every layout."""
+"""Feeds batches to the graph: each process places its own rows on its device."""
 from __future__ import annotations
-
-import struct
-from pathlib import Path
 
 import numpy as np
 import oneflow as flow
 
-from repro.trainers.config import Config, Shape
+from repro.trainers.batches import build_batches
+from repro.trainers.config import Config
 from repro.trainers.layout import Layout
-
-TOKEN_TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
-"""Element types by their code in a Megatron index file."""
-INDEX_MAGIC = b"MMIDIDX\x00\x00"
-
-
-class Synthetic:
-    """Random samples, each depending on the seed, its batch and its row alone; after `period` batches they repeat.
-
-    The few batches stay on the device, so that no input pipeline is measured, as in the published synthetic runs.
-    """
-
-    period = 8
-
-    def __init__(self, seed: int, shape: Shape) -> None:
-        self.seed = seed
-        self.shape = shape
-
-    def rows(self, batch: int, first: int, last: int) -> tuple:
-        """Arrays that hold the rows [first, last) of a batch."""
-        samples = [self.sample(np.random.default_rng([self.seed, batch, row])) for row in range(first, last)]
-        return tuple(np.stack(column) for column in zip(*samples))
-
-    def sample(self, generator: np.random.Generator) -> tuple:
-        raise NotImplementedError
-
-
-class SyntheticTokens(Synthetic):
-    """Ids and labels, both (seq_length,): a random text and the same text one token on."""
-
-    def sample(self, generator):
-        text = generator.integers(0, self.shape.vocab_size, self.shape.seq_length + 1)
-        return text[:-1], text[1:]
-
-
-class SyntheticMasked(Synthetic):
-    """The seven inputs of BERT: a random text of two segments without padding, some of whose tokens are asked for."""
-
-    def sample(self, generator):
-        length, count = self.shape.seq_length, self.shape.max_predictions
-        ids = generator.integers(0, self.shape.vocab_size, length)
-        segments = (np.arange(length) >= generator.integers(1, length)).astype(np.int64)
-        positions = np.sort(generator.choice(length, count, replace=False))
-        labels = generator.integers(0, self.shape.vocab_size, count)
-        weights = np.ones(count, np.float32)
-        return ids, np.ones_like(ids), segments, positions, labels, weights, generator.integers(0, 2)
-
-
-class SyntheticImages(Synthetic):
-    """An image (3, size, size) of normally distributed values and its label."""
-
-    period = 2
-
-    def sample(self, generator):
-        image = generator.standard_normal((3, self.shape.image_size, self.shape.image_size), dtype=np.float32)
-        return image, generator.integers(0, self.shape.classes, dtype=np.int32)
-
-
-class MegatronTokens:
-    """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
-
-    The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled anew in each
-    epoch by the seed.
-
-    Raises
-    ------
-    ValueError
-        If the index is not one, the text is shorter than a sample, or a token is outside the vocabulary.
-    """
-
-    period = 0
-
-    def __init__(self, seed: int, shape: Shape, prefix: str, global_batch: int) -> None:
-        self.seed = seed
-        self.shape = shape
-        self.prefix = prefix
-        self.global_batch = global_batch
-        self.tokens = np.memmap(f"{prefix}.bin", dtype=token_type(f"{prefix}.idx"), mode="r")
-        self.samples = (len(self.tokens) - 1) // shape.seq_length
-        if self.samples < 1:
-            raise ValueError(f"{prefix}.bin: {len(self.tokens)} tokens are fewer than one sample needs")
-
-    def rows(self, batch: int, first: int, last: int) -> tuple:
-        start = batch * self.global_batch
-        texts = np.stack([self.text(start + row) for row in range(first, last)])
-        if texts.max() >= self.shape.vocab_size:
-            raise ValueError(f"{self.prefix}.bin: token {texts.max()} is outside the vocabulary")
-        return texts[:, :-1], texts[:, 1:]
-
-    def text(self, number: int) -> np.ndarray:
-        """Tokens (seq_length + 1,) of a sample, counted over all epochs."""
-        epoch, place = divmod(number, self.samples)
-        start = self.order(epoch)[place] * self.shape.seq_length
-        return self.tokens[start : start + self.shape.seq_length + 1].astype(np.int64)
-
-    def order(self, epoch: int) -> np.ndarray:
-        if getattr(self, "epoch", None) != epoch:
-            self.epoch = epoch
-            self.permutation = np.random.default_rng([self.seed, epoch]).permutation(self.samples)
-        return self.permutation
-
-
-def token_type(path: str) -> type:
-    """Element type that a Megatron index file declares."""
-    header = Path(path).read_bytes()[:18]
-    if header[:9] != INDEX_MAGIC or len(header) < 18:
-        raise ValueError(f"{path}: is not a Megatron index file")
-    version, code = struct.unpack("<QB", header[9:18])
-    if version != 1 or code not in TOKEN_TYPES:
-        raise ValueError(f"{path}: version {version} with element type {code} cannot be read")
-    return TOKEN_TYPES[code]
 
 
 class Feeder:
@@ -128,8 +15,8 @@ class Feeder:
     `stages` names the pipeline stage that uses each array of a sample.
     """
 
-    def __init__(self, samples, layout: Layout, rows_per_rank: int, stages: tuple) -> None:
-        self.samples = samples
+    def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple) -> None:
+        self.batches = batches
         self.layout = layout
         self.first = layout.data_rank * rows_per_rank
         self.last = self.first + rows_per_rank
@@ -138,15 +25,15 @@ class Feeder:
 
     def batch(self, index: int) -> tuple:
         """Global tensors of a batch, counted from 0."""
-        if not self.samples.period:
+        if not self.batches.period:
             return self.place(index)
-        index %= self.samples.period
+        index %= self.batches.period
         if index not in self.kept:
             self.kept[index] = self.place(index)
         return self.kept[index]
 
     def place(self, index: int) -> tuple:
-        arrays = self.samples.rows(index, self.first, self.last)
+        arrays = self.batches.rows(index, self.first, self.last)
         return tuple(self.place_array(array, stage) for array, stage in zip(arrays, self.stages))
 
     def place_array(self, array: np.ndarray, stage: int) -> flow.Tensor:
@@ -155,13 +42,5 @@ class Feeder:
 
 
 def build_feeder(config: Config, layout: Layout) -> Feeder:
-    per_rank = config.micro_batch * config.accumulation_steps
-    if config.model == "resnet50":
-        return Feeder(SyntheticImages(config.seed, config.shape), layout, per_rank, (0, 0))
-    if config.model == "bert":
-        return Feeder(SyntheticMasked(config.seed, config.shape), layout, per_rank, (0,) * 7)
-    if config.data.kind == "megatron":
-        samples = MegatronTokens(config.seed, config.shape, config.data.prefix, config.global_batch)
-    else:
-        samples = SyntheticTokens(config.seed, config.shape)
-    return Feeder(samples, layout, per_rank, (0, layout.last_stage))
+    stages = {"resnet50": (0, 0), "bert": (0,) * 7, "gpt": (0, layout.last_stage)}[config.model]
+    return Feeder(build_batches(config), layout, config.micro_batch * config.accumulation_steps, stages)

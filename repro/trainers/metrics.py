@@ -7,8 +7,6 @@ import resource
 import time
 from pathlib import Path
 
-import oneflow as flow
-
 MEBIBYTE = 2**20
 
 
@@ -43,22 +41,6 @@ class Memory:
 
     def read_mib(self) -> float:
         raise NotImplementedError
-
-
-class DeviceMemory(Memory):
-    """Memory of this rank's GPU as the driver counts it, that of all processes together.
-
-    The reading is of this thread's device, which OneFlow leaves at GPU 0 on every rank.
-    """
-
-    kind = "device memory in use, from the driver"
-
-    def __init__(self) -> None:
-        super().__init__()
-        flow._oneflow_internal.SetCudaDeviceIndex(flow.env.get_local_rank())
-
-    def read_mib(self) -> float:
-        return float(flow._oneflow_internal.GetCUDAMemoryUsed())
 
 
 class ProcessMemory(Memory):

@@ -1,14 +1,10 @@
 """The optimizers and learning rate schedules of the published runs, as OneFlow builds them into a training graph."""
 from __future__ import annotations
 
-import math
-
 import oneflow as flow
 
 from repro.trainers.config import Optimizer, Schedule
-
-NO_DECAY = ("bias", "norm")
-"""Weight decay passes over parameters with these words in their names."""
+from repro.trainers.schedule import NO_DECAY, decays
 
 
 class AdamW(flow.optim.AdamW):
@@ -29,11 +25,11 @@ def build_optimizer(model: flow.nn.Module, wanted: Optimizer) -> flow.optim.Opti
         return build_adamw(model, wanted)
     groups = {True: [], False: []}
     for name, parameter in model.named_parameters():
-        groups[any(word in name for word in NO_DECAY)].append(parameter)
+        groups[decays(name)].append(parameter)
     return flow.optim.SGD(
         [
-            {"params": groups[False], "weight_decay": wanted.weight_decay},
-            {"params": groups[True], "weight_decay": 0.0},
+            {"params": groups[True], "weight_decay": wanted.weight_decay},
+            {"params": groups[False], "weight_decay": 0.0},
         ],
         lr=wanted.lr,
         momentum=wanted.momentum,
@@ -64,23 +60,3 @@ def build_scheduler(optimizer: flow.optim.Optimizer, lr: float, schedule: Schedu
         warmup_iters=schedule.warmup_iterations,
         warmup_method="linear",
     )
-
-
-def learning_rate(iteration: int, lr: float, schedule: Schedule) -> float:
-    """Rate that the graph uses in an iteration, counted from 1; OneFlow does not give it back.
-
-    The warm-up rises linearly from 0 to where the decay stands at its end, and the decay runs underneath it.
-    """
-    step, warmup = iteration - 1, schedule.warmup_iterations
-    if step < warmup:
-        return decayed(warmup, lr, schedule) * step / warmup
-    return decayed(step, lr, schedule)
-
-
-def decayed(step: int, lr: float, schedule: Schedule) -> float:
-    if schedule.kind == "constant":
-        return lr
-    done = min(step / schedule.decay_iterations, 1.0)
-    if schedule.kind == "cosine":
-        return schedule.min_lr + (lr - schedule.min_lr) * 0.5 * (1.0 + math.cos(math.pi * done))
-    return schedule.min_lr + (lr - schedule.min_lr) * (1.0 - done) ** schedule.power

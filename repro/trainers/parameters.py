@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import math
-import zlib
 
 import numpy as np
 import oneflow as flow
 
+from repro.trainers.initial import normal_values
 from repro.trainers.layout import BROADCAST, Layout, split
 
 SMALLEST_SHARD = 1024
@@ -31,13 +31,9 @@ class Parameters:
         Parameters
         ----------
         axis : dimension split over the tensor parallel ranks; None shares the parameter between them.
-        rows : leading rows that are drawn; those after them are padding and 0. 0 draws all.
+        rows : leading rows that are drawn, as for `normal_values`.
         """
-        generator = np.random.Generator(np.random.PCG64([self.seed, zlib.crc32(name.encode())]))
-        drawn = (rows or shape[0], *shape[1:])
-        values = np.zeros(shape, np.float32)
-        values[: drawn[0]] = generator.standard_normal(drawn, dtype=np.float32) * np.float32(std)
-        return self.spread(values, stage, axis)
+        return self.spread(normal_values(self.seed, name, shape, std, rows), stage, axis)
 
     def constant(self, shape: tuple, value: float, stage: int = 0, axis: int | None = None):
         return self.spread(np.full(shape, value, np.float32), stage, axis)

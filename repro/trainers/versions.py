@@ -1,4 +1,4 @@
-"""Which software and which libraries this process really runs with."""
+"""Which software this process really runs with."""
 from __future__ import annotations
 
 import ctypes
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import oneflow as flow
 
-LIBRARIES = ("liboneflow", "libnccl", "libcublas", "libcudnn", "libcuda.", "libibverbs")
+from repro.trainers.libraries import libraries
 
 
 def versions(device: str) -> dict:
@@ -24,13 +24,6 @@ def versions(device: str) -> dict:
         found["nccl"] = nccl_version()
         found["cudnn"] = oneflow_library().cudnnGetVersion()
     return found
-
-
-def libraries() -> list:
-    """Paths of the libraries that matter to speed, as mapped into this process."""
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.split(maxsplit=5)[5] for line in maps if line.count("/")}
-    return sorted(path for path in paths if Path(path).name.startswith(LIBRARIES))
 
 
 def nccl_version() -> int:

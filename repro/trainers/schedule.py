@@ -1,0 +1,34 @@
+"""What the optimizer is given from iteration to iteration: the learning rate, and which parameters decay."""
+from __future__ import annotations
+
+import math
+
+from repro.trainers.config import Schedule
+
+NO_DECAY = ("bias", "norm")
+"""Weight decay passes over parameters with these words in their names."""
+
+
+def decays(name: str) -> bool:
+    """Whether weight decay applies to the parameter of this name."""
+    return not any(word in name for word in NO_DECAY)
+
+
+def learning_rate(iteration: int, lr: float, schedule: Schedule) -> float:
+    """Rate of an iteration, counted from 1; OneFlow's graphs use the same and do not give it back.
+
+    The warm-up rises linearly from 0 to where the decay stands at its end, and the decay runs underneath it.
+    """
+    step, warmup = iteration - 1, schedule.warmup_iterations
+    if step < warmup:
+        return decayed(warmup, lr, schedule) * step / warmup
+    return decayed(step, lr, schedule)
+
+
+def decayed(step: int, lr: float, schedule: Schedule) -> float:
+    if schedule.kind == "constant":
+        return lr
+    done = min(step / schedule.decay_iterations, 1.0)
+    if schedule.kind == "cosine":
+        return schedule.min_lr + (lr - schedule.min_lr) * 0.5 * (1.0 + math.cos(math.pi * done))
+    return schedule.min_lr + (lr - schedule.min_lr) * (1.0 - done) ** schedule.power
