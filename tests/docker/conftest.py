@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-DEBIAN = os.environ.get("DEBIAN", "http://deb.debian.org/debian")
-DEBIAN_SECURITY = os.environ.get("DEBIAN_SECURITY", "http://deb.debian.org/debian-security")
+from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
+
 NEEDED = ("dockerd", "debootstrap", "docker-registry", "apt-ftparchive", "gpg")
 BASE = "debootstrapped:bullseye"
 LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
@@ -123,9 +122,6 @@ def ca(scratch):
     path = scratch / "ca.pem"
     path.write_text(f"{SECRET}\n{Path('/etc/ssl/certs/ca-certificates.crt').read_text()}")
     return path
-
-
-SECRET = "# this-line-is-in-the-build-secret-only"
 
 
 @pytest.fixture(scope="session")

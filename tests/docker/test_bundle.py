@@ -6,9 +6,9 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import DEBIAN, DEBIAN_SECURITY
 
 from repro.image import STACKS, tag_of
+from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY
 
 PART_MIB = 600
 

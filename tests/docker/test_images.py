@@ -6,7 +6,6 @@ import subprocess
 import time
 
 import pytest
-from conftest import ROOT, SECRET
 
 from repro.cases import load_catalogue
 from repro.image import LAYOUT, STACKS, run_command, tag_of
@@ -15,6 +14,7 @@ from repro.image_check import PROBE, compare, probe
 from repro.launch import Attempt, Limits
 from repro.pins import load_pins
 from repro.plan import make_plan
+from tests.docker.surroundings import ROOT, SECRET
 
 LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 TRAINER = "/opt/repro/trainers/run.py"

@@ -7,10 +7,10 @@ import subprocess
 import threading
 
 import pytest
-from conftest import DEBIAN, DEBIAN_SECURITY, ROOT
 
 from repro.pins import load_pins
 from repro.wheelhouse import artefact_wheel, trainer_wheels
+from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT
 
 PACKAGE = "2.7.3-1+cuda10.2"
 
