@@ -1,9 +1,9 @@
 """What the configuration check lets through, and how it names what is wrong."""
 import pytest
-from conftest import configuration
 
 from repro.trainers.config import parse
 from repro.trainers.values import ConfigError
+from tests.trainers.conftest import configuration
 
 
 def wrong(config: dict) -> str:

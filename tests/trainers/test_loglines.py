@@ -1,8 +1,7 @@
 """Log lines letter by letter, against lines of the published logs."""
-from conftest import configuration
-
 from repro.trainers.config import parse
 from repro.trainers.loglines import LogLines, Row
+from tests.trainers.conftest import configuration
 
 
 def lines(model: str, generation: str, nodes: int = 1, **changes) -> LogLines:

@@ -1,6 +1,7 @@
 """Losses do not depend on the layout; those of ResNet50 are of batches normalised part by part."""
 import pytest
-from conftest import configuration
+
+from tests.trainers.conftest import configuration
 
 CLOSE = 1e-5
 ALL_ITERATIONS = {1, 2, 3, 4, 5}

@@ -2,7 +2,8 @@
 import subprocess
 
 import pytest
-from conftest import ROOT, SHAPES, configuration
+
+from tests.trainers.conftest import ROOT, SHAPES, configuration
 
 WRITER = ROOT / "repro" / "trainers" / "samples.py"
 

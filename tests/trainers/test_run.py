@@ -2,7 +2,8 @@
 import re
 
 import pytest
-from conftest import configuration
+
+from tests.trainers.conftest import configuration
 
 
 def test_metrics_of_every_rank(train):
