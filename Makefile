@@ -20,67 +20,67 @@ help:  ## this list
 
 setup: .venv/ready .venv-trainer/ready  ## set up what the other targets need (they do it themselves)
 
-cases: .venv/ready  ## the catalogue of published cases      [MODEL= CASES=]
+cases: .venv/ready  ## the catalogue of published cases                     [MODEL= CASES=]
 	@$(RUN_TASK) cases
 
-bench: .venv/ready .venv-trainer/ready  ## run cases and report on them          [MODEL= CASES= SCALE= REPEATS= RUN=]
+bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= REPEATS= RUN=]
 	@$(RUN_TASK) bench
 
-report: .venv/ready  ## a run's report and verdicts anew         [RUN= CHECK=1 TOLERANCE=%]
+report: .venv/ready  ## a run's report and verdicts anew                     [RUN= CHECK=1 TOLERANCE=%]
 	@$(RUN_TASK) report
 
-verify: .venv/ready  ## whether a run's files are as recorded  [RUN=]
+verify: .venv/ready  ## whether a run's files are as recorded                [RUN=]
 	@$(RUN_TASK) verify
 
-bundle-run: .venv/ready  ## a run as one archive to hand over      [RUN=]
+bundle-run: .venv/ready  ## a run as one archive to hand over                    [RUN=]
 	@$(RUN_TASK) bundle-run
 
-compare: .venv/ready  ## two runs beside each other              RUNS="A B"
+compare: .venv/ready  ## two runs beside each other                           RUNS="A B"
 	@$(RUN_TASK) compare
 
-plan: .venv/ready  ## what to expect of each case, before a run [CLUSTER= MODEL= CASES= REPEATS=]
+plan: .venv/ready  ## what to expect of each case, before a run            [CLUSTER= MODEL= CASES= REPEATS=]
 	@$(RUN_TASK) plan
 
-explore: .venv/ready  ## the ten quickest layouts for a GPT       [CLUSTER= SHAPE=HIDDENxLAYERS BATCH=]
+explore: .venv/ready  ## the ten quickest layouts for a GPT                   [CLUSTER= SHAPE=HIDDENxLAYERS BATCH=]
 	@$(RUN_TASK) explore
 
 model: .venv/ready  ## fit the performance model, report its errors
 	@$(RUN_TASK) model
 
-audit: .venv/ready  ## what is wrong in the published reports  [LOGS=DIR DATA=DIR CHECK=1]
+audit: .venv/ready  ## what is wrong in the published reports               [LOGS=DIR DATA=DIR CHECK=1]
 	@$(RUN_TASK) audit
 
-published: .venv/ready  ## the published reports anew, zh and en   [CHECK=1]
+published: .venv/ready  ## the published reports anew, zh and en                [CHECK=1]
 	@$(RUN_TASK) published
 
-parse: .venv/ready  ## one JSON object for any log of the time  LOG=FILE
+parse: .venv/ready  ## one JSON object for any log of the time              LOG=FILE
 	@$(RUN_TASK) parse
 
 pins: .venv/ready  ## every outside artefact, checked and printed
 	@$(RUN_TASK) pins
 
-image: .venv/ready  ## build the pinned images                  [STACK= NCCL= BASE= DEBIAN= DEBIAN_SECURITY= CA=]
+image: .venv/ready  ## build the pinned images                              [STACK= NCCL= BASE= DEBIAN= DEBIAN_SECURITY= CA=]
 	@$(RUN_TASK) image
 
-image-check: .venv/ready  ## what the images' libraries really are    [STACK= CUBLAS=]
+image-check: .venv/ready  ## what the images' libraries really are                [STACK= CUBLAS=]
 	@$(RUN_TASK) image-check
 
-image-reproduce: .venv/ready  ## build again without cache, compare       [STACK=, and as image]
+image-reproduce: .venv/ready  ## build again without cache, compare                   [STACK=, and as image]
 	@$(RUN_TASK) image-reproduce
 
-sbom: .venv/ready  ## bill of materials, licences, scan        [STACK=]
+sbom: .venv/ready  ## bill of materials, licences, scan                    [STACK=]
 	@$(RUN_TASK) sbom
 
-bundle: .venv/ready  ## all that a node without network needs    [BUNDLE= PART_MIB=]
+bundle: .venv/ready  ## all that a node without network needs                [BUNDLE= PART_MIB=]
 	@$(RUN_TASK) bundle
 
-bundle-check: .venv/ready  ## whether a bundle is whole                [BUNDLE=]
+bundle-check: .venv/ready  ## whether a bundle is whole                            [BUNDLE=]
 	@$(RUN_TASK) bundle-check
 
-warm: .venv/ready .venv-trainer/ready  ## compile for a GPU newer than the wheel   [STACK=]
+warm: .venv/ready .venv-trainer/ready  ## compile for a GPU newer than the wheel               [STACK=]
 	@$(RUN_TASK) warm
 
-image-test: .venv/ready .venv-trainer/ready  ## tests that need root and Docker          [ONLY=]
+image-test: .venv/ready .venv-trainer/ready  ## tests that need root and Docker                      [ONLY=]
 	@$(RUN_TASK) image-test
 
 test: .venv/ready .venv-trainer/ready  ## lint and tests
