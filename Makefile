@@ -5,7 +5,8 @@ RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
 .PHONY: help setup cases bench report verify bundle-run compare plan explore model audit published parse test lock clean \
-        pins image image-check image-reproduce sbom bundle bundle-check warm image-test
+        pins image image-check image-reproduce sbom bundle bundle-check warm image-test \
+        new-cluster provision deprovision fingerprint preflight e2e
 MAKEFLAGS += --no-builtin-rules
 export
 
@@ -56,6 +57,21 @@ published: .venv/ready  ## the published reports anew, zh and en                
 parse: .venv/ready  ## one JSON object for any log of the time              LOG=FILE
 	@$(RUN_TASK) parse
 
+new-cluster: .venv/ready  ## describe a cluster: asks, checks, writes an inventory
+	@$(RUN_TASK) new-cluster
+
+provision: .venv/ready  ## set up every node of a cluster the same              CLUSTER= [CHECK=1 LIMIT= TAGS= BUNDLE=]
+	@$(RUN_TASK) provision
+
+deprovision: .venv/ready  ## take back what provisioning added                    CLUSTER= [CHECK=1 LIMIT=]
+	@$(RUN_TASK) deprovision
+
+fingerprint: .venv/ready  ## what each node is, and where nodes differ            CLUSTER= [CHECK=1]
+	@$(RUN_TASK) fingerprint
+
+preflight: .venv/ready  ## what would spoil a run, and how to mend it           [CLUSTER= FIX=1 ONLY=]
+	@$(RUN_TASK) preflight
+
 pins: .venv/ready  ## every outside artefact, checked and printed
 	@$(RUN_TASK) pins
 
@@ -82,6 +98,9 @@ warm: .venv/ready .venv-trainer/ready  ## compile for a GPU newer than the wheel
 
 image-test: .venv/ready .venv-trainer/ready  ## tests that need root and Docker                      [ONLY=]
 	@$(RUN_TASK) image-test
+
+e2e: .venv/ready .venv-trainer/ready  ## the tests over simulated nodes (root, Docker)        [ONLY=]
+	@$(RUN_TASK) e2e
 
 test: .venv/ready .venv-trainer/ready  ## lint and tests
 	@$(RUN_TASK) test

@@ -1,10 +1,11 @@
-"""Command line: `python -m repro TASK`, where TASK is a task of the fabfile or one about images."""
+"""Command line: `python -m repro TASK`, where TASK is a task of the fabfile, or one about images or clusters."""
 
 from invoke import Collection, Program
 
-from repro import fabfile, image_tasks
+from repro import cluster_tasks, fabfile, image_tasks, preflight_tasks, provision_tasks
 
 tasks = Collection.from_module(fabfile)
-for each in Collection.from_module(image_tasks).tasks.values():
-    tasks.add_task(each)
+for module in (image_tasks, cluster_tasks, provision_tasks, preflight_tasks):
+    for each in Collection.from_module(module).tasks.values():
+        tasks.add_task(each)
 Program(name="repro", binary="python -m repro", namespace=tasks).run()

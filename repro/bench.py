@@ -3,12 +3,13 @@
 import math
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule
 from repro.failures import Failure
-from repro.launch import Attempt, Limits
+from repro.launch import Attempt
 from repro.logs import LogError, latency_ms, parse, throughput
 from repro.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.record import Run, disk_error
@@ -21,15 +22,13 @@ LOSSES_KEPT = 2 * PARITY_ITERATIONS
 class Bench:
     """Runs the units of a plan into a run folder.
 
-    `options` are the keyword arguments that every `Attempt` gets beside its configuration and folder, such as
-    the rendezvous port or another trainer command.
+    `attempt_of` makes the attempt of a unit in a folder; it decides where and how the ranks are started.
     """
 
     run: Run
     plan: Plan
     progress: object
-    limits: Limits
-    options: dict
+    attempt_of: Callable[[Unit, Path], Attempt]
 
     def run_all(self) -> list[dict]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run."""
@@ -49,7 +48,7 @@ class Bench:
         record = {"unit": unit.name, "repeat": repeat, "started": stamp,
                   "folder": str(folder.relative_to(self.run.folder))}  # fmt: skip
         watch = _Watch(stamp, lambda event: self.progress.event(unit, event))
-        attempt = Attempt(unit.config, folder.resolve(), self.limits, **self.options)
+        attempt = self.attempt_of(unit, folder.resolve())
         try:
             outcome = attempt.run(watch)
         except OSError as error:

@@ -78,7 +78,7 @@ def cases(c):
 def bench(c):
     """Run cases and report on them [MODEL= CASES= SCALE= REPEATS= RUN=]."""
     from repro.bench import Bench
-    from repro.launch import Limits
+    from repro.launch import Limits, local_attempts
     from repro.plan import Plan
     from repro.progress import progress_display
     from repro.provenance import record
@@ -93,15 +93,14 @@ def bench(c):
         run = Run.open(setting("RUN"), runs) if setting("RUN") else _new_run(runs, repeats)
         plan = Plan.from_json(run.description()["plan"])
     silence = whole_number("SILENCE", 120 if plan.scale == "smoke" else 900)
-    options = {"port": port}
-    if setting("TRAINER_COMMAND"):
-        options["trainer"] = tuple(shlex.split(setting("TRAINER_COMMAND")))
+    trainer = tuple(shlex.split(setting("TRAINER_COMMAND", "")))
+    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = progress_display()
     interrupted = False
     with bad_input(FAILED):
         try:
-            Bench(run, plan, progress, Limits(silence_s=silence), options).run_all()
+            Bench(run, plan, progress, attempt_of).run_all()
         except KeyboardInterrupt:
             interrupted = True
         finally:

@@ -40,6 +40,12 @@ class Limits:
     total_s: float = 3600.0
 
 
+def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | None) -> Callable:
+    """What `Bench` needs to start its attempts on this machine; `trainer` replaces the trainer's command."""
+    trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
+    return lambda unit, folder: Attempt(unit.config, folder, limits, port, trainer)
+
+
 @dataclass
 class Attempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there."""

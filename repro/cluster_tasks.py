@@ -1,0 +1,19 @@
+"""The tasks around a cluster's description: a new one, what its nodes are, and the tests over simulated nodes."""
+
+import os
+import sys
+
+from invoke import task
+
+from repro.fabfile import SETTINGS, check_settings, setting
+
+SETTINGS |= {"LIMIT", "FIX", "DRY", "LAUNCHER", "RETRIES", "TAGS"}
+
+
+@task
+def e2e(c):
+    """The tests over simulated nodes; they need root and start an engine of their own [ONLY=expression]."""
+    check_settings()
+    only = ["-k", setting("ONLY")] if setting("ONLY") else []
+    arguments = ["-m", "pytest", "tests/cluster", "--timeout=900", "--durations=12", *only]
+    os.execv(sys.executable, [sys.executable, *arguments])

@@ -1,0 +1,1 @@
+"""The task that checks nodes before a run."""

@@ -1,0 +1,1 @@
+"""The tasks that set nodes up and take that back."""
