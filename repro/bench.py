@@ -76,7 +76,7 @@ class Bench:
 
 
 class _Watch:
-    """Keeps what the report needs of rank 0's metrics, and passes each event on."""
+    """Keeps what the report needs of rank 0's metrics, and passes the events of all ranks on."""
 
     def __init__(self, started: float, forward):
         self._started, self._forward = started, forward
@@ -87,6 +87,11 @@ class _Watch:
         self._not_finite: int | None = None
 
     def __call__(self, event: dict) -> None:
+        if event.get("rank") == 0:
+            self._keep(event)
+        self._forward(event)
+
+    def _keep(self, event: dict) -> None:
         if event["event"] == "start":
             self._start = event
         elif event["event"] == "iteration":
@@ -96,7 +101,6 @@ class _Watch:
                 self._not_finite = event["iteration"]
             if len(self._losses) < LOSSES_KEPT:
                 self._losses.append(event["loss"])
-        self._forward(event)
 
     def no_number(self) -> Failure | None:
         """A training whose loss is lost computes nothing: its speed is no result."""

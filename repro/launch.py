@@ -64,7 +64,9 @@ class Attempt:
         return layout["data"] * layout["tensor"] * layout["pipeline"]
 
     def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
-        """Start the trainer, hand each metrics event of rank 0 to `on_event`, and wait for the end.
+        """Start the trainer, hand the metrics events of all ranks to `on_event`, and wait for the end.
+
+        Each event has its `rank`. `on_event` is called from one thread only.
 
         Whatever happens, also an interrupt, no process of the attempt is left when this returns.
         """
@@ -158,8 +160,7 @@ class Attempt:
     def _read_metrics(self, on_event) -> None:
         for rank, tail in self.metrics.items():
             for event in tail.read():
-                if rank == 0:
-                    on_event(event)
+                on_event(event | {"rank": rank})
 
     def _finished(self, rank: int) -> bool:
         return self.metrics[rank].last.get("event") == "end"

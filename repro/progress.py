@@ -95,7 +95,7 @@ class LiveProgress:
                          description=f"{unit.name} #{repeat}")
 
     def event(self, unit, event) -> None:
-        if event["event"] == "iteration":
+        if event["event"] == "iteration" and event["rank"] == 0:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
             self._bars.update(self._one, completed=event["iteration"], note=note)
 

@@ -39,7 +39,8 @@ def test_every_rank_ends_well(tmp_path, standin, ranks):
     events = []
     outcome = attempt(tmp_path, standin, ranks).run(events.append)
     assert outcome.failure is None
-    assert [event["event"] for event in events] == ["start", *["iteration"] * 7, "end"]
+    for rank in range(ranks):
+        assert [event["event"] for event in events if event["rank"] == rank] == ["start", *["iteration"] * 7, "end"]
     assert "step: 6" in (tmp_path / "logs/local_rank_0/stdout").read_text()
     assert (tmp_path / f"metrics-rank{ranks - 1}.jsonl").exists()
     assert not processes_of(tmp_path)
