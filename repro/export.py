@@ -6,7 +6,8 @@ from repro.plan import Plan
 from repro.record import Run
 from repro.results import RESULT_COLUMNS, result_row, summarise
 
-TEXTS = ("unit", "model")
+TEXTS = ("unit", "program", "peer_of", "model")
+LISTS = ("stands_for", "derived_from")
 COUNTS = ("world_size", "global_batch", "repeats", "failed_attempts")
 
 
@@ -17,7 +18,7 @@ def write_parquet(run: Run) -> Path:
 
     types = dict.fromkeys(RESULT_COLUMNS, pyarrow.float64())
     types |= dict.fromkeys(TEXTS, pyarrow.string()) | dict.fromkeys(COUNTS, pyarrow.int64())
-    types["stands_for"] = pyarrow.list_(pyarrow.string())
+    types |= dict.fromkeys(LISTS, pyarrow.list_(pyarrow.string()))
     types["throughputs_samples_per_s"] = pyarrow.list_(pyarrow.float64())
     results = summarise(Plan.from_json(run.description()["plan"]), run.attempts())
     rows = [dict(zip(RESULT_COLUMNS, result_row(result), strict=True)) for result in results]

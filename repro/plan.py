@@ -1,10 +1,12 @@
 """Turns published cases into what is run here: the published shapes on GPUs, or tiny ones with the same layouts."""
 
+import json
 import math
 from dataclasses import asdict, dataclass, replace
 
 from repro.cases import Case, Layout
 from repro.locales import N_
+from repro.shrunk import shrink, shrunk_cases
 
 SMOKE_PROCESSES = 4
 SMOKE_GLOBAL_BATCH = 8
@@ -30,8 +32,10 @@ class Unit:
     """One configuration to run, `repeats` times. `config` is what the trainer gets, less its output folder.
 
     `stands_for` names the published cases it is run for: one at the published scale; at the smoke scale all
-    that shrink to the same configuration, none if it is only the reference for parity. `reference` is the unit
-    whose losses this one's must equal.
+    that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
+    published cases whose layout was shrunk to this one at the published scale. `reference` is the unit whose losses
+    this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a peer names the unit it stands beside,
+    `peer_of`, whose configuration and rule it shares.
     """
 
     name: str
@@ -41,6 +45,9 @@ class Unit:
     global_batch: int
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
+    derived_from: tuple[str, ...] = ()
+    program: str = "oneflow"
+    peer_of: str | None = None
 
     @property
     def world_size(self) -> int:
@@ -53,7 +60,9 @@ class Unit:
 
     @classmethod
     def from_json(cls, content: dict) -> "Unit":
-        return cls(**{**content, "stands_for": tuple(content["stands_for"])})
+        """A unit as a run keeps it; runs from before there were shrunk layouts and peers say nothing of them."""
+        names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
+        return cls(**{**content, **names})
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ class Plan:
                       "skipped": tuple(content["skipped"])})  # fmt: skip
 
 
-def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None) -> Plan:
+def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None,
+              fit: tuple[int, ...] = (), peers: tuple[str, ...] = ()) -> Plan:
     """Plan a run of `cases` on this machine.
 
     Parameters
@@ -84,11 +94,13 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     gpus : how many GPUs may be used here.
     scale : "published" or "smoke"; without it, published if there is a GPU.
     repeats : how often each case is run; without it, as published (7 where a median of 7 is), at the smoke scale 2.
+    fit : numbers of GPUs to which the layouts that need more than `gpus` are shrunk; without, they are left out.
+    peers : names of `repro.peers.variants.VARIANTS` to run right after each unit that they can run.
 
     Raises
     ------
     PlanError
-        The scale is unknown or needs GPUs that are not here, `repeats` is not a positive number, or no case fits.
+        The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
     scale = scale or ("published" if gpus else "smoke")
     if scale not in ("smoke", "published"):
@@ -96,35 +108,68 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     if repeats is not None and repeats < 1:
         raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
     if scale == "smoke":
-        return Plan("smoke", "cpu", repeats or 2, _smoke_units(cases))
+        if fit:
+            raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+        return Plan("smoke", "cpu", repeats or 2, _with_peers(_smoke_units(cases), peers))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
+    if fit and not 1 <= min(fit) <= max(fit) <= gpus:
+        raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = [_skip(case, gpus) for case in cases if case.layout.world_size > gpus]
-    if not fitting:
+    skipped = [] if fit else [_skip(case, gpus) for case in cases if case.layout.world_size > gpus]
+    if not fitting and not fit:
         smallest = min(case.layout.world_size for case in cases)
-        raise PlanError(f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}")
-    repeats = repeats or max(case.rule.repeats for case in fitting)
-    units = sorted((_published_unit(case) for case in fitting), key=lambda unit: unit.cost)
-    return Plan("published", "cuda", repeats, tuple(units), tuple(skipped))
+        raise PlanError(f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; "
+                        f"FIT={gpus} shrinks their layouts")  # fmt: skip
+    repeats = repeats or max(case.rule.repeats for case in (cases if fit else fitting))
+    units = [*map(_published_unit, fitting)]
+    units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
+    units.sort(key=lambda unit: unit.cost)
+    return Plan("published", "cuda", repeats, _with_peers(units, peers), tuple(skipped))
+
+
+def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
+    """A unit for each configuration that shrinking gives and no published case has."""
+    units: dict[str, Unit] = {}
+    known = {_sameness(unit) for unit in published}
+    for case, shrunk in pairs:
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.name,))
+        key = _sameness(unit)
+        if key in units:
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.name))
+        elif key not in known:
+            units[key] = unit
+    return list(units.values())
+
+
+def _sameness(unit: Unit) -> str:
+    """What two units share if they run the same and are measured the same."""
+    return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
+
+
+def _with_peers(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) -> tuple[Unit, ...]:
+    """Each unit and right after it its peers, so that a machine's drift hits both alike.
+
+    At the smoke scale, where nothing is random, a peer must print its unit's losses.
+    """
+    if not names:
+        return tuple(units)
+    from repro.peers.variants import peer_configs
+
+    found = []
+    for unit in units:
+        found.append(unit)
+        for name, config in peer_configs(unit.config, names).items():
+            label = f"{unit.name}.{name}"
+            reference = unit.name if config["device"] == "cpu" else None
+            found.append(replace(unit, name=label, config={**config, "case": label}, stands_for=(), derived_from=(),
+                                 reference=reference, program="pytorch", peer_of=unit.name))  # fmt: skip
+    return tuple(found)
 
 
 def _skip(case: Case, gpus: int) -> dict:
     return {"case": case.name, "model": case.model, "message": N_("needs {needed} GPUs, {present} are here"),
             "values": {"needed": case.layout.world_size, "present": gpus}}  # fmt: skip
-
-
-def shrink(layout: Layout, processes: int = SMOKE_PROCESSES) -> Layout:
-    """The same kind of layout on at most `processes` ranks.
-
-    The largest size is halved until it fits, data parallel before tensor before pipeline where they are equal:
-    2x4x4 becomes 1x2x2, 8x1x4 becomes 2x1x2, 1x32x1 becomes 1x4x1.
-    """
-    sizes = [layout.data, layout.tensor, layout.pipeline]
-    while math.prod(sizes) > processes:
-        largest = sizes.index(max(sizes))
-        sizes[largest] = math.ceil(sizes[largest] / 2)
-    return Layout(*sizes)
 
 
 def config_of(case: Case, device: str) -> dict:
@@ -185,7 +230,7 @@ def _smoke_config(case: Case, layout: Layout) -> dict:
 def _smoke_units(cases: list[Case]) -> tuple[Unit, ...]:
     units: dict[str, Unit] = {}
     for case in cases:
-        config = _smoke_config(case, shrink(case.layout))
+        config = _smoke_config(case, shrink(case.layout, SMOKE_PROCESSES))
         reference = _reference(config)
         for candidate, stands_for in ((reference, ()), (config, (case.name,))):
             name = _smoke_name(case, candidate)

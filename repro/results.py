@@ -103,14 +103,15 @@ def _with_speedup(result: Result, results: list[Result]) -> Result:
 
 
 def is_base_of(base: Unit, unit: Unit) -> bool:
-    """Whether `base` is `unit`'s training on one device: same report, shape, precision and micro-batch.
+    """Whether `base` is `unit`'s training on one device: same program, report, shape, precision and micro-batch.
 
-    At the smoke scale the global batch is kept instead of the micro-batch, and the reference is the base.
+    At the smoke scale the global batch is kept instead of the micro-batch, and the reference is the base. On one
+    device there is nothing to shard an optimizer over, so that it is sharded elsewhere makes no difference.
     """
-    if unit.reference:
+    if unit.reference and not unit.peer_of:
         return base.name == unit.reference
-    same = ("shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "optimizer_sharding")
-    return base.world_size == 1 and all(base.config[key] == unit.config[key] for key in same)
+    same = ("shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "peer")
+    return base.world_size == 1 and all(base.config.get(key) == unit.config.get(key) for key in same)
 
 
 def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
@@ -123,9 +124,9 @@ def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
             for unit in plan.units if unit.reference]  # fmt: skip
 
 
-RESULT_COLUMNS = ("unit", "model", "stands_for", "world_size", "global_batch", "repeats", "throughput_samples_per_s",
-                  "cv", "latency_ms", "memory_mib", "speedup", "first_row_s", "outside_trainer_s", "failed_attempts",
-                  "throughputs_samples_per_s")  # fmt: skip
+RESULT_COLUMNS = ("unit", "program", "peer_of", "model", "stands_for", "derived_from", "world_size", "global_batch",
+                  "repeats", "throughput_samples_per_s", "cv", "latency_ms", "memory_mib", "speedup", "first_row_s",
+                  "outside_trainer_s", "failed_attempts", "throughputs_samples_per_s")  # fmt: skip
 
 
 def results_csv(results: list[Result]) -> str:
@@ -142,7 +143,7 @@ def result_row(result: Result) -> tuple:
     """A result's cells in the order of RESULT_COLUMNS; tuples where there are several values."""
     unit = result.unit
     return (
-        unit.name, unit.model, unit.stands_for, unit.world_size, unit.global_batch, len(result.throughputs),
-        result.throughput, result.cv, result.latency_ms, result.memory_mib, result.speedup, result.first_row_s,
-        result.outside_s, result.failed, result.throughputs,
+        unit.name, unit.program, unit.peer_of, unit.model, unit.stands_for, unit.derived_from, unit.world_size,
+        unit.global_batch, len(result.throughputs), result.throughput, result.cv, result.latency_ms,
+        result.memory_mib, result.speedup, result.first_row_s, result.outside_s, result.failed, result.throughputs,
     )  # fmt: skip

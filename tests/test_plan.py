@@ -5,7 +5,8 @@ import math
 import pytest
 
 from repro.cases import Layout, load_catalogue
-from repro.plan import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES, Plan, PlanError, make_plan, shrink
+from repro.plan import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES, Plan, PlanError, make_plan
+from repro.shrunk import shrink
 
 CATALOGUE = load_catalogue()
 
@@ -25,7 +26,7 @@ CATALOGUE = load_catalogue()
     ],
 )
 def test_shrinking_keeps_the_kind_of_layout(published, small):
-    assert shrink(Layout(*published)) == Layout(*small)
+    assert shrink(Layout(*published), SMOKE_PROCESSES) == Layout(*small)
 
 
 @pytest.mark.parametrize("model", ["gpt", "bert", "resnet50"])
