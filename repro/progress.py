@@ -1,9 +1,14 @@
-"""Shows how far a run is: a live display on a terminal, a line for each event elsewhere."""
+"""Shows how far a run is: bars and a live table of ranks on a terminal, a line now and then elsewhere."""
 
 import sys
+import threading
 import time
 
 from repro.failures import Failure
+from repro.watch import Watch
+
+SUMMARY_S = 30.0
+ROWS = 32
 
 
 def progress_display(stream=sys.stderr):
@@ -43,10 +48,11 @@ class Clock:
 
 
 class PlainProgress:
-    """A line when a run starts and when it ends."""
+    """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is."""
 
-    def __init__(self, stream=sys.stderr):
-        self._stream, self._clock = stream, Clock()
+    def __init__(self, stream=sys.stderr, summary_s: float = SUMMARY_S):
+        self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
+        self._stop = threading.Event()
 
     def begin(self, plan, todo) -> None:
         self._clock.begin(len(todo))
@@ -55,35 +61,58 @@ class PlainProgress:
 
     def started(self, unit, repeat) -> None:
         self._say(f"[{self._clock.position}] {unit.name}, repeat {repeat}, {unit.world_size} ranks …")
+        self._watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
+        self._stop = threading.Event()
+        threading.Thread(target=self._summarise, args=(self._watch, self._stop), daemon=True).start()
+
+    def _summarise(self, watch: Watch, stop: threading.Event) -> None:
+        while not stop.wait(self._summary_s):
+            self._say(f"    {watch.line()}")
 
     def event(self, unit, event) -> None:
-        pass
+        new = event["event"] == "state" and event["text"] != self._watch.waiting_for
+        self._watch.event(event)
+        if new:
+            self._say(f"    {self._watch.line()}")
 
     def ended(self, unit, repeat, attempt) -> None:
+        self._stop.set()
         self._clock.ended()
         self._say(f"    {outcome_text(attempt)}; {attempt['wall_s']:.1f} s, left {self._clock.left()}")
         if attempt["status"] != "ok" and attempt["log_tail"]:
             self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
 
     def close(self) -> None:
-        pass
+        self._stop.set()
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
 class LiveProgress:
-    """One bar for the whole run and one for the iterations of the present one."""
+    """One bar for the whole run, one for the iterations of the present attempt, and the table of its ranks."""
 
-    def __init__(self):
+    def __init__(self, console=None):
         from rich.console import Console
+        from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._clock = Clock()
-        self._bars = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                              TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
-                              console=Console(stderr=True))  # fmt: skip
-        self._bars.start()
+        self._clock, self._watch = Clock(), None
+        self._console = console or Console(stderr=True)
+        note = TextColumn("{task.fields[note]}", markup=False)
+        self._bars = Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), note,
+                              TimeElapsedColumn(), console=self._console)  # fmt: skip
+        self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4)
+        self._live.start()
+
+    def picture(self):
+        """What stands on the terminal now."""
+        from rich.console import Group
+
+        watch = self._watch
+        if watch is None:
+            return self._bars
+        return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
     def begin(self, plan, todo) -> None:
         self._clock.begin(len(todo))
@@ -91,20 +120,23 @@ class LiveProgress:
         self._one = self._bars.add_task("", total=None, note="")
 
     def started(self, unit, repeat) -> None:
+        self._watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
         self._bars.reset(self._one, total=unit.config["iterations"], visible=True, note="starting",
                          description=f"{unit.name} #{repeat}")
 
     def event(self, unit, event) -> None:
+        self._watch.event(event)
         if event["event"] == "iteration" and event["rank"] == 0:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
             self._bars.update(self._one, completed=event["iteration"], note=note)
 
     def ended(self, unit, repeat, attempt) -> None:
+        self._watch = None
         self._clock.ended()
         self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
         if attempt["status"] != "ok":
-            self._bars.console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
-            self._bars.console.print(attempt["log_tail"], markup=False, highlight=False)
+            self._console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
+            self._console.print(attempt["log_tail"], markup=False, highlight=False)
 
     def close(self) -> None:
-        self._bars.stop()
+        self._live.stop()
