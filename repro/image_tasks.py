@@ -47,12 +47,12 @@ def _sources():
 
 
 def _cublas(pins) -> Path:
-    from repro.wheelhouse import unpack_cublas
+    from repro.wheelhouse import unpack
 
     given = setting("CUBLAS")
     if given and not any(Path(given).glob("libcublas.so.*")):
         raise Exit(f"CUBLAS={given}: no libcublas.so.* in this folder", BAD_INPUT)
-    return Path(given).resolve() if given else unpack_cublas(pins)
+    return Path(given).resolve() if given else unpack(pins, "cuBLAS")
 
 
 def _print_table(columns: list[str], rows: list[list[str]]) -> None:

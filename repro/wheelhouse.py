@@ -93,20 +93,20 @@ def _download(missing: list[Pin], folder: Path) -> None:
         raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
 
 
-def unpack_cublas(pins: Pins, folder: Path = WHEELS) -> Path:
-    """The folder with the pinned cuBLAS out of its wheel, to be mounted where the image looks for it."""
-    pin = pins.artefact("cuBLAS")
-    target = folder.parent / "cublas" / pin.version
+def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
+    """The folder with an artefact's pinned files, such as cuBLAS, out of its wheel, which is fetched if need be."""
+    pin = pins.artefact(name)
+    target = folder.parent / FOLDERS[name] / pin.version
     missing = [member for member in pin.members if not _is_member(pin, member, target)]
     if missing:
-        with zipfile.ZipFile(artefact_wheel(pins, "cuBLAS", folder)) as wheel:
+        with zipfile.ZipFile(artefact_wheel(pins, name, folder)) as wheel:
             target.mkdir(parents=True, exist_ok=True)
             for member in missing:
                 with wheel.open(member) as source, open(target / Path(member).name, "wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
     for member in missing:
         if not _is_member(pin, member, target):
-            raise PinError(f"pin 'cuBLAS': {member} in {pin.file} is not the pinned one")
+            raise PinError(f"pin '{name}': {member} in {pin.file} is not the pinned one")
     return target
 
 

@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from repro.pins import Pin, PinError, Pins
-from repro.wheelhouse import fetch, unpack_cublas, verify
+from repro.wheelhouse import fetch, unpack, verify
 
 
 def pin_of(content, name="thing", file="thing-1-py3-none-any.whl", **more):
@@ -53,8 +53,8 @@ def test_cublas_is_held_to_the_hash_of_the_file_inside(tmp_path, content):
     pin = pin_of(wheel.read_bytes(), "cuBLAS", "cublas.whl", members=members)
     pins = Pins("3.9", 0, (pin,), (), ())
     if content == b"right":
-        folder = unpack_cublas(pins, tmp_path / "wheels")
+        folder = unpack(pins, "cuBLAS", tmp_path / "wheels")
         assert (folder / "libcublas.so.12").read_bytes() == b"right"
     else:
         with pytest.raises(PinError, match="pin 'cuBLAS': nvidia/cublas/lib/"):
-            unpack_cublas(pins, tmp_path / "wheels")
+            unpack(pins, "cuBLAS", tmp_path / "wheels")

@@ -140,6 +140,6 @@ def built(make, ca):
 def cublas():
     """The folder with the pinned cuBLAS."""
     from repro.pins import load_pins
-    from repro.wheelhouse import unpack_cublas
+    from repro.wheelhouse import unpack
 
-    return unpack_cublas(load_pins())
+    return unpack(load_pins(), "cuBLAS")

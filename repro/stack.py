@@ -1,0 +1,171 @@
+"""Which libraries the trainers must be given on this machine's GPUs, and the environment variables that do it."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+SOURCE = ROOT / "docker" / "compat" / "cublas_forward.c"
+STACKS = ("cu102", "cu102-modern", "cpu")
+TURING = 7.5
+DRIVER_OF_AMPERE = 450
+CACHE_BYTES = 4_000_000_000
+
+
+class StackError(Exception):
+    """The libraries that this machine's GPUs need cannot be had; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """`environment` is what a trainer process gets besides the controller's own; `notes` say how it was chosen."""
+
+    name: str
+    environment: dict
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict:
+        return {"name": self.name, "environment": self.environment, "notes": list(self.notes)}
+
+
+def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str] = os.environ) -> Stack:
+    """The stack for these GPUs, as `environment.gpus` lists them; what it needs is built or unpacked into .cache.
+
+    Parameters
+    ----------
+    gpus : none, or those of one machine; the first one decides.
+    name : one of STACKS, in place of the one that the GPU's generation calls for.
+    given : the user's own environment: a variable that is set there stays as it is. CUBLAS in it names a folder or
+        file with a newer cuBLAS.
+
+    Raises
+    ------
+    StackError
+        The name is unknown, or the C compiler or the newer cuBLAS is missing.
+    """
+    if name not in (None, *STACKS):
+        raise StackError(f"STACK={name}: it is {', '.join(STACKS)}, or left out to go by the GPU")
+    chosen = name or _by_generation(gpus)
+    if chosen == "cpu" or not gpus:
+        return Stack(chosen, {})
+    notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
+    wanted = _cache(gpus[0]) | (_modern(given, notes) if chosen == "cu102-modern" else _published(notes))
+    for variable in sorted(wanted.keys() & given.keys()):
+        if given[variable] and given[variable] != wanted[variable]:
+            notes.append(f"{variable} was set before and stays")
+            wanted[variable] = given[variable]
+    return Stack(chosen, wanted, tuple(notes))
+
+
+def _by_generation(gpus: list[dict]) -> str:
+    """By the compute capability; a driver too old to tell it drives nothing newer than Turing."""
+    if not gpus:
+        return "cpu"
+    try:
+        capability = float(gpus[0].get("compute_cap") or "")
+    except ValueError:
+        return "cu102" if int(gpus[0]["driver_version"].partition(".")[0]) < DRIVER_OF_AMPERE else "cu102-modern"
+    return "cu102-modern" if capability > TURING else "cu102"
+
+
+def _cache(gpu: dict) -> dict:
+    """A cache of compiled code for this driver and GPU alone, large enough to hold all of OneFlow's."""
+    label = re.sub(r"[^a-z0-9.]+", "-", f"{gpu['driver_version']}-{gpu['name']}".lower())
+    return {"CUDA_CACHE_PATH": str(CACHE / f"cuda-{label}"), "CUDA_CACHE_MAXSIZE": str(CACHE_BYTES)}
+
+
+def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
+    """cuBLAS calls go to a newer library; NCCL uses no multicast over NVLink, as in 2020."""
+    library = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
+    notes.append(f"cuBLAS {library}")
+    return {"LD_PRELOAD": str(build_forward()), "CUBLAS_FORWARD_LIBRARY": str(library), "NCCL_NVLS_ENABLE": "0"}
+
+
+def _published(notes: list[str]) -> dict:
+    """NCCL 2.7.8 in the place of the wheel's 2.12, if the pinned wheel with it was fetched."""
+    from repro.pins import load_pins
+    from repro.wheelhouse import FOLDERS, WHEELS, unpack
+
+    pins = load_pins()
+    if not (WHEELS / FOLDERS["NCCL 2.7.8"] / pins.artefact("NCCL 2.7.8").file).exists():
+        notes.append("NCCL is the wheel's 2.12.10; `make image` fetches the published generation's 2.7.8")
+        return {}
+    return {"LD_PRELOAD": str(unpack(pins, "NCCL 2.7.8") / "libnccl.so.2")}
+
+
+def build_forward(source: Path = SOURCE, folder: Path = CACHE / "compat") -> Path:
+    """The compiled docker/compat/cublas_forward.c; it is compiled once for each state of its source."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    library = folder / f"libcublas_forward-{digest}.so"
+    if library.exists():
+        return library
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise StackError(f"{source.relative_to(ROOT)} must be compiled for this GPU, and there is no gcc: install it, "
+                         "or name a compiled one in LD_PRELOAD")  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = library.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", str(partial), str(source), "-ldl", "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise StackError(f"{source.relative_to(ROOT)} cannot be compiled:\n{done.stderr.strip()}")
+    partial.replace(library)
+    return library
+
+
+def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
+    """A cuBLAS of version 11 or later: the user's, the pinned one, the newest CUDA toolkit's, or the loader's."""
+    if given.get("CUBLAS"):
+        return _users(Path(given["CUBLAS"]))
+    return _pinned() or _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*")) or _loaders() or _fetched()
+
+
+def _users(path: Path) -> Path:
+    found = path if path.is_file() else _newest(path.glob("libcublas.so.*"))
+    if found is None:
+        raise StackError(f"CUBLAS={path}: it is a libcublas.so of version 11 or later, or a folder that holds one")
+    return found.absolute()
+
+
+def _newest(paths) -> Path | None:
+    versions = {path: _version(path) for path in paths}
+    return max((path for path in versions if versions[path][0] >= 11), key=lambda path: versions[path], default=None)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    numbers = tuple(int(part) for part in path.name.partition(".so.")[2].split(".") if part.isdigit())
+    return numbers or (0,)
+
+
+def _pinned() -> Path | None:
+    """The pinned copy, if it was fetched before."""
+    from repro.pins import load_pins
+    from repro.wheelhouse import FOLDERS, WHEELS
+
+    pin = load_pins().artefact("cuBLAS")
+    here = [WHEELS / FOLDERS["cuBLAS"] / pin.file, CACHE / "cublas" / pin.version / "libcublas.so.12"]
+    return _fetched() if any(path.exists() for path in here) else None
+
+
+def _fetched() -> Path:
+    from repro.pins import PinError, load_pins
+    from repro.wheelhouse import unpack
+
+    try:
+        return unpack(load_pins(), "cuBLAS") / "libcublas.so.12"
+    except PinError as error:
+        raise StackError(f"these GPUs need a cuBLAS newer than OneFlow's. None is in a CUDA toolkit in /usr/local, and "
+                         f"the pinned one cannot be fetched ({error}). CUBLAS=<folder> names another.") from error
+
+
+def _loaders() -> Path | None:
+    """The newest of those that the loader knows by name."""
+    ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin")
+    told = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
+    return _newest(Path(line.rpartition(" => ")[2]) for line in told.splitlines() if "libcublas.so." in line)
