@@ -16,8 +16,8 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "OMP_NUM_THREADS",
-            "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PEER_PYTHON", "PEERS",
+            "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -76,7 +76,7 @@ def cases(c):
 
 @task
 def bench(c):
-    """Run cases and report on them [MODEL= CASES= SCALE= REPEATS= RUN=]."""
+    """Run cases and report on them [MODEL= CASES= SCALE= FIT= REPEATS= PEER_PYTHON= PEERS= RUN=]."""
     from repro.bench import Bench
     from repro.launch import Limits, local_attempts
     from repro.plan import Plan
@@ -92,9 +92,10 @@ def bench(c):
         _check_local(port)
         run = Run.open(setting("RUN"), runs) if setting("RUN") else _new_run(runs, repeats)
         plan = Plan.from_json(run.description()["plan"])
+        peer = _peer_command(run.description())
     silence = whole_number("SILENCE", 120 if plan.scale == "smoke" else 900)
     trainer = tuple(shlex.split(setting("TRAINER_COMMAND", "")))
-    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer)
+    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer, peer)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = progress_display()
     interrupted = False
@@ -122,11 +123,37 @@ def _new_run(runs: Path, repeats: int | None):
     from repro.plan import make_plan
     from repro.record import Run
 
-    chosen = load_catalogue().select(_model(), setting("CASES"))
-    plan = make_plan(chosen, gpu_count(), setting("SCALE"), repeats)
+    chosen, scale = load_catalogue().select(_model(), setting("CASES")), setting("SCALE")
+    gpus = gpu_count()
+    peer = _peer_program(0 if scale == "smoke" else gpus)
+    plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else ())
     command = shlex.join(["make", "bench", *_make_variables()])
     description = {"created": time.time(), "command": command, "environment": capture(), "plan": plan.as_json()}
+    if peer:
+        description["peer"] = peer.as_json()
     return Run.create(f"{_model() or 'all'}-{plan.scale}", description, runs)
+
+
+def _peer_program(gpus: int):
+    """The peers' program if one is wanted; PEER_COMMAND replaces it in tests."""
+    if not any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
+        return None
+    from repro.peer_program import peer_program
+
+    return peer_program(setting("PEER_PYTHON"), tuple(shlex.split(setting("PEER_COMMAND", ""))), setting("PEERS"), gpus)
+
+
+def _peer_command(description: dict) -> tuple[str, ...]:
+    """The peers' command of a run, also of one that is gone on with; empty if it has no peers."""
+    return tuple(description.get("peer", {}).get("command", ()))
+
+
+def _fit() -> tuple[int, ...]:
+    """FIT as numbers of GPUs in ascending order."""
+    given = setting("FIT", "").replace(" ", ",").split(",")
+    if not all(each.isascii() and each.isdigit() for each in given if each):
+        raise Exit(f"FIT={setting('FIT')}: numbers of GPUs, such as 4 or 2,4", BAD_INPUT)
+    return tuple(sorted({int(each) for each in given if each}))
 
 
 def _model() -> str | None:

@@ -40,21 +40,36 @@ class Limits:
     total_s: float = 3600.0
 
 
-def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | None) -> Callable:
-    """What `Bench` needs to start its attempts on this machine; `trainer` replaces the trainer's command."""
+def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | None,
+                   peer: tuple[str, ...] = ()) -> Callable:
+    """What `Bench` needs to start its attempts on this machine.
+
+    `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow.
+    """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
-    return lambda unit, folder: Attempt(unit.config, folder, limits, port, trainer)
+
+    def attempt_of(unit, folder: Path) -> Attempt:
+        if unit.peer_of:
+            return Attempt(unit.config, folder, limits, port, peer, launcher=trainer[0])
+        return Attempt(unit.config, folder, limits, port, trainer)
+
+    return attempt_of
 
 
 @dataclass
 class Attempt:
-    """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there."""
+    """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
+
+    Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
+    the trainer's own.
+    """
 
     config: dict
     folder: Path
     limits: Limits
     port: int | None = None
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
+    launcher: str | None = None
     metrics: dict[int, "Tail"] = field(default_factory=dict)
     processes: list[int] = field(default_factory=list)
 
@@ -106,15 +121,16 @@ class Attempt:
 
         The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
         """
-        script = [*self.trainer[1:], "--config", str(self.folder / "config.json")]
+        rank = [self.trainer[0], "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
         if self.world_size == 1:
-            return [self.trainer[0], "-u", *script]
+            return rank
+        python = self.launcher or self.trainer[0]
         return [
-            self.trainer[0], str(_launcher(Path(self.trainer[0]))),
+            python, str(_launcher(Path(python))),
             "--nproc_per_node", str(self.world_size),
             "--master_port", str(self.port or free_port()),
             "--redirect_stdout_and_stderr", "--logdir", str(self.folder / "logs"),
-            *script,
+            "--no_python", *rank,
         ]  # fmt: skip
 
     def _start(self, command: list[str]) -> subprocess.Popen:

@@ -148,7 +148,7 @@ def _no_claim(_) -> Section:
 def _beside_published(_, story: Story) -> Section:
     published = {case.name: case.published for case in load_catalogue().cases}
     rows = []
-    for result in story.results:
+    for result in (each for each in story.results if each.unit.stands_for):
         printed = published[result.unit.name]
         rows.append((
             Cell(result.unit.name), figure(result.throughput, 2), figure(printed.throughput, 2),
@@ -249,7 +249,7 @@ def _method(_, story: Story) -> Section:
     reports = {case.name: case.report for case in load_catalogue().cases}
     rules = {}
     for unit in story.plan.units:
-        for name in unit.stands_for:
+        for name in (*unit.stands_for, *unit.derived_from):
             rules.setdefault(reports.get(name, name), Rule(**unit.rule))
     rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
     text = Text(_(

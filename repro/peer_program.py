@@ -1,0 +1,80 @@
+"""The PyTorch that a run measures beside OneFlow: its command, checked before anything starts."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from repro.peers.variants import DEFAULT, VARIANTS
+from repro.plan import PlanError
+
+SCRIPT = Path(__file__).resolve().parent / "peers" / "run.py"
+PATIENCE_S = 120
+PROBE = """
+import json, numpy, torch
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": torch.cuda.device_count()}))
+"""
+
+
+@dataclass(frozen=True)
+class PeerProgram:
+    """How peers are started, what their interpreter said of itself, and which variants of them are wanted."""
+
+    command: tuple[str, ...]
+    versions: dict = field(default_factory=dict)
+    variants: tuple[str, ...] = DEFAULT
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict) -> "PeerProgram":
+        return cls(tuple(content["command"]), content["versions"], tuple(content["variants"]))
+
+
+def peer_program(python: str | None, command: tuple[str, ...], wanted: str | None, gpus: int) -> PeerProgram | None:
+    """The program of a run's peers, None if no peer is wanted.
+
+    Parameters
+    ----------
+    python : PEER_PYTHON, an interpreter that has PyTorch and NumPy.
+    command : what replaces that interpreter and the peers' script, unchecked.
+    wanted : PEERS, names of variants separated by commas.
+    gpus : how many GPUs the run uses; PyTorch must see as many.
+
+    Raises
+    ------
+    PlanError
+        A variant is unknown, or the interpreter cannot run the peers; the message says what to do.
+    """
+    variants = tuple(dict.fromkeys(name for name in (wanted or "").replace(" ", ",").split(",") if name)) or DEFAULT
+    unknown = [name for name in variants if name not in VARIANTS]
+    if unknown:
+        raise PlanError(f"PEERS={wanted}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+    if command:
+        return PeerProgram(command, variants=variants)
+    if not python:
+        if wanted:
+            raise PlanError("PEERS needs PEER_PYTHON, an interpreter that has PyTorch: PEER_PYTHON=/usr/bin/python3")
+        return None
+    return PeerProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
+
+
+def _checked(python: str, gpus: int) -> dict:
+    """What the interpreter says of its PyTorch."""
+    if not shutil.which(python):
+        raise PlanError(f"PEER_PYTHON={python}: no such program")
+    try:
+        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlanError(f"PEER_PYTHON={python} cannot be started: {error}") from error
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise PlanError(f"PEER_PYTHON={python} cannot run the peers: {said}. Name an interpreter with torch and numpy, "
+                        "or leave PEER_PYTHON out")  # fmt: skip
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if found["gpus"] < gpus:
+        raise PlanError(f"PEER_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
+                        "its CUDA has to suit the driver")  # fmt: skip
+    return found
