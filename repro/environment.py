@@ -9,15 +9,20 @@ import subprocess
 from pathlib import Path
 
 from repro.jit_cache import jit_cache
+from repro.stack import Stack
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
 
 
-def capture() -> dict:
-    """Everything about this machine and checkout that a reader needs to judge a figure."""
+def capture(stack: Stack | None = None) -> dict:
+    """Everything about this machine and checkout that a reader needs to judge a figure.
+
+    `stack` is what trainers are given besides; it says which cache of compiled code they use.
+    """
     present = gpus()
+    cache = stack.environment.get("CUDA_CACHE_PATH") if stack else None
     return {
         "host": platform.node(),
         "system": _system(),
@@ -27,7 +32,8 @@ def capture() -> dict:
         "cpu_affinity": len(os.sched_getaffinity(0)),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "gpus": present,
-        "jit_cache": jit_cache(present),
+        "stack": stack.as_json() if stack else None,
+        "jit_cache": jit_cache(present, Path(cache) if cache else None),
         "controller_python": platform.python_version(),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed_files": _changed_files(),
@@ -36,12 +42,22 @@ def capture() -> dict:
 
 
 def gpus() -> list[dict]:
-    """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU."""
+    """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU.
+
+    Drivers before 2021 do not tell the compute capability; then `compute_cap` is left out.
+    """
     if not shutil.which("nvidia-smi"):
         return []
-    told = _output(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"])
+    found = _query(GPU_FIELDS)
+    for gpu, told in zip(found, _query(("compute_cap",)), strict=False):
+        gpu |= told
+    return found
+
+
+def _query(fields: tuple[str, ...]) -> list[dict]:
+    told = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
     rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
-    return [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
 
 
 def gpu_count() -> int:

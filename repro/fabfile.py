@@ -93,9 +93,10 @@ def bench(c):
         run = Run.open(setting("RUN"), runs) if setting("RUN") else _new_run(runs, repeats)
         plan = Plan.from_json(run.description()["plan"])
         peer = _peer_command(run.description())
+        stack = _stack(plan.device, run.description())
     silence = whole_number("SILENCE", 120 if plan.scale == "smoke" else 900)
     trainer = tuple(shlex.split(setting("TRAINER_COMMAND", "")))
-    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer, peer)
+    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer, peer, stack.environment)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = progress_display()
     interrupted = False
@@ -128,7 +129,8 @@ def _new_run(runs: Path, repeats: int | None):
     peer = _peer_program(0 if scale == "smoke" else gpus)
     plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else ())
     command = shlex.join(["make", "bench", *_make_variables()])
-    description = {"created": time.time(), "command": command, "environment": capture(), "plan": plan.as_json()}
+    environment = capture(_stack(plan.device))
+    description = {"created": time.time(), "command": command, "environment": environment, "plan": plan.as_json()}
     if peer:
         description["peer"] = peer.as_json()
     return Run.create(f"{_model() or 'all'}-{plan.scale}", description, runs)
@@ -146,6 +148,15 @@ def _peer_program(gpus: int):
 def _peer_command(description: dict) -> tuple[str, ...]:
     """The peers' command of a run, also of one that is gone on with; empty if it has no peers."""
     return tuple(description.get("peer", {}).get("command", ()))
+
+
+def _stack(device: str, description: dict | None = None):
+    """What trainers need on this machine's GPUs: by STACK, as the run that is gone on with had it, or by the GPU."""
+    from repro.environment import gpus
+    from repro.stack import stack_of
+
+    before = (description or {}).get("environment", {}).get("stack") or {}
+    return stack_of(gpus() if device == "cuda" else [], setting("STACK") or before.get("name"))
 
 
 def _fit() -> tuple[int, ...]:
@@ -202,8 +213,9 @@ class bad_input:
         from repro.logs import LogError
         from repro.plan import PlanError
         from repro.record import RecordError
+        from repro.stack import StackError
 
-        if isinstance(error, CaseError | HardwareError | PlanError | RecordError | LogError):
+        if isinstance(error, CaseError | HardwareError | PlanError | RecordError | LogError | StackError):
             raise Exit(str(error), self._status) from error
 
 

@@ -23,8 +23,9 @@ class image_errors:
         from repro.airgap import BundleError
         from repro.image import ImageError
         from repro.pins import PinError
+        from repro.stack import StackError
 
-        if isinstance(error, PinError | ImageError | BundleError):
+        if isinstance(error, PinError | ImageError | BundleError | StackError):
             raise Exit(str(error), FAILED) from error
 
 
@@ -171,20 +172,25 @@ def bundle_check(c):
 @task
 def warm(c):
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores [STACK=]."""
+    from repro.environment import gpus
     from repro.image import find_docker, run_command, tag_of
     from repro.launch import ROOT, TRAINER_PYTHON
     from repro.pins import load_pins
+    from repro.stack import stack_of
 
     check_settings()
-    cache = Path(os.environ.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
     command = [str(TRAINER_PYTHON), str(ROOT / "docker/inside/warm.py")]
     with image_errors():
+        needed = stack_of(gpus()).environment
+        cache = Path(needed.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
         if setting("STACK"):
             stack, = _stacks()
             cache.mkdir(parents=True, exist_ok=True)
             mounts = (f"{cache}:{CACHE}", f"{_cublas(load_pins())}:/opt/cublas:ro")
             docker = find_docker()
             command = run_command(tag_of(stack), ["python", "/opt/repro/warm.py"], docker, mounts, gpus=True)
+        else:
+            os.environ |= needed
     os.environ["CUDA_CACHE_PATH"] = str(cache)
     os.execvp(command[0], command)
 

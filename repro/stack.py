@@ -96,7 +96,9 @@ def _published(notes: list[str]) -> dict:
     if not (WHEELS / FOLDERS["NCCL 2.7.8"] / pins.artefact("NCCL 2.7.8").file).exists():
         notes.append("NCCL is the wheel's 2.12.10; `make image` fetches the published generation's 2.7.8")
         return {}
-    return {"LD_PRELOAD": str(unpack(pins, "NCCL 2.7.8") / "libnccl.so.2")}
+    library = unpack(pins, "NCCL 2.7.8") / "libnccl.so.2"
+    notes.append(f"NCCL {library}")
+    return {"LD_PRELOAD": str(library)}
 
 
 def build_forward(source: Path = SOURCE, folder: Path = CACHE / "compat") -> Path:
