@@ -41,17 +41,18 @@ class Limits:
 
 
 def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | None,
-                   peer: tuple[str, ...] = ()) -> Callable:
+                   peer: tuple[str, ...] = (), environment: dict | None = None) -> Callable:
     """What `Bench` needs to start its attempts on this machine.
 
-    `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow.
+    `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow. `environment` is
+    what OneFlow needs on this machine's GPUs.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
 
     def attempt_of(unit, folder: Path) -> Attempt:
         if unit.peer_of:
             return Attempt(unit.config, folder, limits, port, peer, launcher=trainer[0])
-        return Attempt(unit.config, folder, limits, port, trainer)
+        return Attempt(unit.config, folder, limits, port, trainer, environment=environment or {})
 
     return attempt_of
 
@@ -61,7 +62,7 @@ class Attempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
 
     Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
-    the trainer's own.
+    the trainer's own. On CUDA they also get the variables in `environment`.
     """
 
     config: dict
@@ -70,6 +71,7 @@ class Attempt:
     port: int | None = None
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
     launcher: str | None = None
+    environment: dict = field(default_factory=dict)
     metrics: dict[int, "Tail"] = field(default_factory=dict)
     processes: list[int] = field(default_factory=list)
 
@@ -137,6 +139,8 @@ class Attempt:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
         for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
+        if self.config.get("device") == "cuda":
+            environment |= self.environment
         single = self.world_size == 1
         if self.config.get("device") == "cuda" and not single:
             environment.setdefault("NCCL_DEBUG", "INFO")  # the log then says which network was used
