@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.failures import Failure, explain_logs
+from repro.gpu_samples import Sampler
 from repro.record import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +21,7 @@ TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
 TRAINER = ROOT / "repro" / "trainers" / "run.py"
 POLL_S = 0.1
 GRACE_S = 5.0
+LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
@@ -83,19 +85,19 @@ class Attempt:
     def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
         """Start the trainer, hand the metrics events of all ranks to `on_event`, and wait for the end.
 
-        Each event has its `rank`. `on_event` is called from one thread only.
-
+        Each event of a rank has its `rank`; samples of the GPUs stand among them. One thread calls `on_event`.
         Whatever happens, also an interrupt, no process of the attempt is left when this returns.
         """
         self._prepare()
         command = self._command()
         write_json(self.folder / "command.json", command)
         started = time.monotonic()
-        process = self._start(command)
-        try:
-            failure = self._watch(process, on_event, started)
-        finally:
-            _end_group(process)
+        with Sampler(self.folder, self.config.get("device") == "cuda", _end_with_parent) as sampler:
+            process = self._start(command)
+            try:
+                failure = self._watch(process, on_event, started, sampler)
+            finally:
+                _end_group(process)
         self._read_metrics(on_event)
         if failure is None:
             failure = self._unfinished(process.returncode)
@@ -149,14 +151,13 @@ class Attempt:
         err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
         if single:
             environment["GLOG_log_dir"] = str(self._rank_folder(0))
-        libc = ctypes.CDLL(None)
         with open(out, "ab") as stdout, open(err, "ab") as stderr:
             return subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                start_new_session=True, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+                start_new_session=True, preexec_fn=_end_with_parent,
             )  # fmt: skip
 
-    def _watch(self, process: subprocess.Popen, on_event, started: float) -> Failure | None:
+    def _watch(self, process: subprocess.Popen, on_event, started: float, sampler: Sampler) -> Failure | None:
         """Until the process ends: pass events on, and say which rank failed if one does."""
         poller = select.poll()
         handle = os.pidfd_open(process.pid)
@@ -166,6 +167,8 @@ class Attempt:
             while not poller.poll(POLL_S * 1000):
                 ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
+                for event in sampler.read():
+                    on_event(event)
                 failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
                 failure = failure or silence.check(self._bytes_written(), self.limits)
                 if failure is None and time.monotonic() - started > self.limits.total_s:
@@ -289,6 +292,11 @@ def _launcher(python: Path) -> Path:
     if found is None:
         raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it anew")
     return found
+
+
+def _end_with_parent() -> None:
+    """Lets the kernel end this process when its parent has ended."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _children(pid: int) -> list[int]:

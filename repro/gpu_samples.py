@@ -1,0 +1,71 @@
+"""What nvidia-smi says of a machine's GPUs every few seconds of an attempt: kept in its folder, shown while it runs."""
+
+import csv
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+EVERY_S = 5
+FILE = "gpu.csv"
+
+
+def sample_command() -> list[str]:
+    """Prints a line for each GPU every 5 s: index, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
+    return ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
+
+
+def events_of(text: str, visible: str = "") -> list[dict]:
+    """The samples in whole lines of that output as events; lines that are no sample are passed over.
+
+    `visible` is CUDA_VISIBLE_DEVICES of the ranks: an event's `index` counts the GPUs that they see.
+    """
+    chosen = [name.strip() for name in visible.split(",")] if visible else None
+    events = []
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(row) != len(FIELDS) or not row[0].isdigit() or not row[2].isdigit():
+            continue
+        index, uuid = row[:2]
+        if chosen is None:
+            place = int(index)
+        else:
+            place = next((i for i, name in enumerate(chosen) if name in (index, uuid)), None)
+        if place is not None:
+            events.append({"event": "gpu", "index": place, "utilisation": int(row[2])})
+    return events
+
+
+class Sampler:
+    """Samples the GPUs of this machine into a file of `folder`, where it is `wanted` and there is nvidia-smi.
+
+    `preexec` runs in the new process before nvidia-smi does.
+    """
+
+    def __init__(self, folder: Path, wanted: bool, preexec: Callable[[], object] | None = None):
+        self._path, self._offset = folder / FILE, 0
+        self._wanted, self._preexec = wanted and shutil.which("nvidia-smi") is not None, preexec
+
+    def __enter__(self) -> "Sampler":
+        if self._wanted:
+            with open(self._path, "wb") as file:
+                self._process = subprocess.Popen(sample_command(), stdin=subprocess.DEVNULL, stdout=file,
+                                                 stderr=subprocess.DEVNULL, preexec_fn=self._preexec)  # fmt: skip
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self._wanted:
+            self._process.kill()
+            self._process.wait()
+
+    def read(self) -> list[dict]:
+        """The events since the last look."""
+        if not self._wanted:
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return events_of(whole.decode(), os.environ.get("CUDA_VISIBLE_DEVICES", ""))
