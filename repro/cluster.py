@@ -8,10 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.inventory import ClusterError, Variables, ask_ansible
+from repro.inventory import ClusterError, Variables, ask_ansible, inventory_folder
 
-ROOT = Path(__file__).resolve().parent.parent
-INVENTORIES = ROOT / "ansible" / "inventories"
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
@@ -75,21 +73,6 @@ class Cluster:
     def variables(self) -> Path:
         """The file that holds the cluster's variables, as messages name it."""
         return self.folder / VARIABLES
-
-
-def inventory_folder(name_or_path: str | Path) -> Path:
-    """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
-    text = str(name_or_path)
-    folder = Path(text).expanduser().resolve() if "/" in text else INVENTORIES / text
-    if not (folder / "hosts.yml").is_file():
-        raise ClusterError(f"CLUSTER={text}: no inventory {folder / 'hosts.yml'} (there are: "
-                           f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster")  # fmt: skip
-    return folder
-
-
-def inventory_names() -> list[str]:
-    """The inventories of this checkout."""
-    return sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:

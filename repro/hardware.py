@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from repro.inventory import inventory_names, is_inventory
 from repro.published import CLUSTERS, DATA, load_cluster
 
 FOLDER = DATA / "hardware"
@@ -67,13 +68,19 @@ class Cluster:
 
 
 def describe(name: str) -> Cluster:
-    """A published cluster by its name, or `NODExN`: N nodes of a kind in nodes.toml; HardwareError if unknown."""
+    """A published cluster or an inventory by its name, or `NODExN`: N nodes of a kind in nodes.toml.
+
+    HardwareError if there is no such cluster, or if nothing is known of its GPU.
+    """
     if name in {path.stem for path in CLUSTERS.glob("*.toml")}:
         return _published(name, load_cluster(name))
+    if is_inventory(name):
+        return _inventory(name)
     kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}
     found = re.fullmatch(r"(.+)x([1-9]\d*)", name)
     if not found or found[1] not in kinds:
-        there = ", ".join([*sorted(path.stem for path in CLUSTERS.glob("*.toml")), *(f"{kind}xN" for kind in kinds)])
+        named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
+        there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])
         raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
     return Cluster(name, _node(kinds[found[1]]), int(found[2]))
 
@@ -96,6 +103,20 @@ def _published(name: str, described: dict) -> Cluster:
     ports, rate = hardware["network_ports_per_node"], _network_rate(hardware["network"])
     node = Node(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links, ports, rate)
     return Cluster(name, node, hardware["nodes"])
+
+
+def _inventory(name: str) -> Cluster:
+    from repro import cluster
+
+    try:
+        described = cluster.load_cluster(name)
+    except cluster.ClusterError as error:
+        raise HardwareError(str(error)) from error
+    if not described.gpu:
+        raise HardwareError(f"{described.variables}: cluster_gpu is empty; the model describes clusters of GPUs only")
+    modelled = from_devices(described.gpu, described.gpus_per_node, len(described.nodes), described.network_gbits / 8)
+    ports = max(1, len(described.hca.split(",")))
+    return replace(modelled, name=described.name, node=replace(modelled.node, ports=ports))
 
 
 def _node(data: dict) -> Node:

@@ -9,11 +9,35 @@ import sys
 from pathlib import Path
 from typing import Any
 
+INVENTORIES = Path(__file__).resolve().parent.parent / "ansible" / "inventories"
 REQUIRED = object()
 
 
 class ClusterError(Exception):
     """An inventory that cannot be used; the message names the file, the variable and what to do."""
+
+
+def is_inventory(name_or_path: str) -> bool:
+    """Whether this is the name of an inventory of this checkout, or with a "/" in it an inventory's folder."""
+    return (_folder(name_or_path) / "hosts.yml").is_file()
+
+
+def inventory_folder(name_or_path: str | Path) -> Path:
+    """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
+    folder = _folder(str(name_or_path))
+    if not (folder / "hosts.yml").is_file():
+        raise ClusterError(f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
+                           f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster")  # fmt: skip
+    return folder
+
+
+def inventory_names() -> list[str]:
+    """The inventories of this checkout."""
+    return sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+
+
+def _folder(name: str) -> Path:
+    return Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
 
 
 def ask_ansible(hosts: Path) -> dict:
