@@ -81,6 +81,7 @@ class _Watch:
     def __init__(self, started: float, forward):
         self._started, self._forward = started, forward
         self._start: dict = {}
+        self._end: dict = {}
         self._losses: list[float] = []
         self._first: float | None = None
         self._memory: list[float] = []
@@ -94,6 +95,8 @@ class _Watch:
     def _keep(self, event: dict) -> None:
         if event["event"] == "start":
             self._start = event
+        elif event["event"] == "end":
+            self._end = event
         elif event["event"] == "iteration":
             self._first = self._first or event["time"]
             self._memory.append(event.get("memory_mib") or 0)
@@ -109,12 +112,18 @@ class _Watch:
         return Failure("the loss at iteration {iteration} is not a number", {"iteration": self._not_finite})
 
     def seen(self) -> dict:
-        """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row."""
+        """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row.
+
+        `memory_allocated_mib` is the most that the program's tensors held, where the program tells.
+        """
         return {
             "losses": self._losses,
             "memory_peak_mib": max(self._memory, default=None),
             "first_row_s": self._first and self._first - self._started,
             "versions": self._start.get("versions"),
+            "settings": self._start.get("settings"),
+            "memory_kind": self._start.get("memory_kind"),
+            "memory_allocated_mib": self._end.get("peak_allocated_mib"),
             "parameters": self._start.get("parameters"),
         }
 

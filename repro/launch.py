@@ -47,13 +47,15 @@ def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | 
     """What `Bench` needs to start its attempts on this machine.
 
     `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow. `environment` is
-    what OneFlow needs on this machine's GPUs.
+    what OneFlow needs on this machine's GPUs; of it peers get NCCL's settings alone, so that both go the same way
+    between GPUs.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
+    shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
 
     def attempt_of(unit, folder: Path) -> Attempt:
         if unit.peer_of:
-            return Attempt(unit.config, folder, limits, port, peer, launcher=trainer[0])
+            return Attempt(unit.config, folder, limits, port, peer, trainer[0], shared)
         return Attempt(unit.config, folder, limits, port, trainer, environment=environment or {})
 
     return attempt_of

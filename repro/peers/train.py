@@ -51,7 +51,7 @@ def train(config: PeerConfig) -> None:
         monitor.after(iteration, step(iteration, feeder.batch(iteration - 1)))
     if place.world_size > 1:
         distributed.destroy_process_group()
-    metrics.write("end", iterations=config.iterations)
+    metrics.write("end", iterations=config.iterations, **allocated(config.device))
     metrics.close()
 
 
@@ -86,7 +86,7 @@ def write_start(metrics: Metrics, config: PeerConfig, place: Place, model: nn.Mo
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
-        "peer": asdict(config.peer),
+        "settings": {**asdict(config.peer), **read_back()},
         "memory_kind": memory.kind,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
@@ -95,6 +95,20 @@ def write_start(metrics: Metrics, config: PeerConfig, place: Place, model: nn.Mo
     if config.model != "resnet50":
         values["padded_vocab_size"] = config.padded_vocab_size
     metrics.write("start", **values)
+
+
+def read_back() -> dict:
+    """What PyTorch itself says of the precision that it may compute in."""
+    return {
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def allocated(device: str) -> dict:
+    """The most that tensors of this process held on its GPU, in MiB: without what the allocator keeps in reserve."""
+    return {"peak_allocated_mib": torch.cuda.max_memory_allocated() / MEBIBYTE} if device == "cuda" else {}
 
 
 class DeviceMemory(Memory):
