@@ -1,0 +1,101 @@
+"""The measurement of collectives: real sums on the CPU, what it makes of them, and what it says when it fails."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from repro import allreduce
+from repro.allreduce import MeasurementError, link_gbs, local_attempt_of, measure
+from repro.failures import Failure
+from repro.hardware import describe, from_devices
+from repro.launch import Outcome
+from tests.conftest import TRAINER_PYTHON as PYTHON
+
+
+@pytest.fixture
+def attempt_of():
+    if not PYTHON.exists():
+        pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
+    return local_attempt_of({}, str(PYTHON))
+
+
+def test_two_ranks_of_the_cpu_are_measured(tmp_path, attempt_of, monkeypatch):
+    monkeypatch.setitem(allreduce.SIZES, "cpu", (1024, 1 << 20))
+    table = measure(attempt_of, 2, "cpu", tmp_path / "measured")
+    assert [row["bytes"] for row in table.rows] == [1024, 1 << 20]
+    for row in table.rows:
+        assert row["algorithm_gbs"] == pytest.approx(row["bytes"] / row["seconds"] / 1e9)
+        assert row["bus_gbs"] == pytest.approx(row["algorithm_gbs"]), "2(n-1)/n is 1 for two ranks"
+        assert len(row["windows_s"]) == allreduce.REPEATS
+    assert table.bus_gbs == max(row["bus_gbs"] for row in table.rows)
+    assert [(pair["from"], pair["to"]) for pair in table.pairs] == [(0, 1)]
+    assert table.pairs[0]["gbs"] > 0
+    assert table.versions["oneflow"] == "0.8.0"
+    assert json.loads(json.dumps(table.as_json()))["ranks"] == 2
+    assert len(table.lines()) == 4
+
+
+def test_one_rank_has_nothing_to_send(tmp_path, attempt_of, monkeypatch):
+    monkeypatch.setitem(allreduce.SIZES, "cpu", (1024,))
+    table = measure(attempt_of, 1, "cpu", tmp_path / "measured")
+    assert table.rows[0]["bus_gbs"] == 0
+    assert table.pairs == ()
+
+
+def test_a_wrong_configuration_names_its_key(tmp_path, attempt_of, monkeypatch):
+    monkeypatch.setitem(allreduce.SIZES, "cpu", (2,))
+    with pytest.raises(MeasurementError, match=r"sizes\[0\]: 2 is not a whole number of at least 4"):
+        measure(attempt_of, 1, "cpu", tmp_path / "measured")
+
+
+class Told:
+    """An attempt that hands out recorded events."""
+
+    def __init__(self, events, failure=None):
+        self.events, self.failure = events, failure
+
+    def run(self, on_event):
+        for event in self.events:
+            on_event(event)
+        return Outcome(self.failure, 1.0, "a\nlog: NCCL WARN unhandled system error" if self.failure else "")
+
+
+START = {"event": "start", "rank": 0, "versions": {"nccl": 21210, "oneflow": "0.8.0"}, "libraries": ["/x/libnccl.so.2"]}
+ROW = {"event": "all_reduce", "rank": 0, "bytes": 1024, "calls": 10, "windows_s": [1e-5], "seconds": 1e-5,
+       "algorithm_gbs": 0.1024, "bus_gbs": 0.1792, "time": 1.0}  # fmt: skip
+
+
+def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
+    events = [{"event": "gpu", "index": 0}, START, {**START, "rank": 1}, ROW, {**ROW, "rank": 1, "bus_gbs": 9.9}]
+    table = measure(lambda config, folder: Told(events), 8, "cuda", tmp_path / "m")
+    assert len(table.rows) == 1
+    assert table.bus_gbs == 0.1792
+    assert table.latency_us == pytest.approx(10)
+    assert table.versions["nccl"] == "2.12.10"
+
+
+def test_a_failure_is_told_with_the_end_of_the_log(tmp_path):
+    failed = Told([START], Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1}))
+    with pytest.raises(MeasurementError, match="rank 1 exited with status 1\na\nlog: NCCL WARN"):
+        measure(lambda config, folder: failed, 2, "cuda", tmp_path / "m")
+
+
+def test_what_the_program_is_told(tmp_path):
+    told = {}
+
+    def attempt_of(config, folder):
+        told.update(config)
+        return Told([START, ROW])
+
+    measure(attempt_of, 4, "cuda", tmp_path / "m")
+    assert math.prod(told["layout"].values()) == 4
+    assert (told["sizes"][0], told["sizes"][-1]) == (1024, 256 * 2**20)
+
+
+def test_what_links_can_do():
+    assert link_gbs(from_devices("NVIDIA H200", 4)) == pytest.approx(18 * 20.6)
+    v100s = describe("v100x32")
+    assert link_gbs(v100s) == pytest.approx(12.5), "between nodes all ranks share one EDR port"
+    assert link_gbs(replace(v100s, nodes=1)) == pytest.approx(6 * 22.0)

@@ -1,0 +1,130 @@
+"""The stack of local trainers: chosen by the GPU, built or unpacked, and left alone where the user has chosen."""
+
+import subprocess
+
+import pytest
+
+from repro import stack
+from repro.environment import gpus
+from repro.stack import StackError, build_forward, find_cublas, stack_of
+
+H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
+V100 = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01"}
+T4 = {"name": "Tesla T4", "driver_version": "535.54.03", "compute_cap": "7.5"}
+A100 = {"name": "NVIDIA A100-SXM4-40GB", "driver_version": "450.80.02"}
+
+
+@pytest.fixture
+def libraries(tmp_path, monkeypatch):
+    """A folder with two cuBLAS, one of them CUDA 10's; a cache folder; no pinned copy, nothing known to the loader."""
+    monkeypatch.setattr(stack, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(stack, "_pinned", lambda: None)
+    monkeypatch.setattr(stack, "_loaders", lambda: None)
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    for name in ("libcublas.so.10", "libcublas.so.12.4.5.8", "libcublasLt.so.12"):
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize(("gpu", "name"), [(H200, "cu102-modern"), (A100, "cu102-modern"), (T4, "cu102"),
+                                           (V100, "cu102")])  # fmt: skip
+def test_the_generation_decides(libraries, monkeypatch, gpu, name):
+    monkeypatch.setattr(stack, "_published", lambda notes: {})
+    assert stack_of([gpu], given={"CUBLAS": str(libraries)}).name == name
+
+
+def test_no_gpu_needs_nothing():
+    assert stack_of([]).environment == {}
+    assert stack_of([]).name == "cpu"
+
+
+def test_a_modern_gpu_gets_a_newer_cublas(libraries):
+    chosen = stack_of([H200], given={"CUBLAS": str(libraries)})
+    assert chosen.environment["CUBLAS_FORWARD_LIBRARY"] == str(libraries / "libcublas.so.12.4.5.8")
+    assert chosen.environment["CUDA_CACHE_PATH"].endswith("/cache/cuda-580.159.04-nvidia-h200")
+    assert chosen.environment["CUDA_CACHE_MAXSIZE"] == "4000000000"
+    assert chosen.environment["NCCL_NVLS_ENABLE"] == "0"
+    names = subprocess.run(["nm", "-D", chosen.environment["LD_PRELOAD"]], capture_output=True, text=True).stdout
+    assert " T cublasGemmEx" in names
+
+
+def test_what_the_user_has_set_stays(libraries):
+    given = {"LD_PRELOAD": "/mine.so", "CUDA_CACHE_PATH": "/warm", "CUBLAS": str(libraries), "NCCL_NVLS_ENABLE": ""}
+    chosen = stack_of([H200], given=given)
+    assert chosen.environment["LD_PRELOAD"] == "/mine.so"
+    assert chosen.environment["CUDA_CACHE_PATH"] == "/warm"
+    assert chosen.environment["NCCL_NVLS_ENABLE"] == "0"
+    assert "LD_PRELOAD was set before and stays" in chosen.notes
+
+
+def test_a_setting_overrides_the_generation():
+    assert stack_of([H200], "cpu").environment == {}
+    with pytest.raises(StackError, match="STACK=cu111: it is cu102, cu102-modern, cpu"):
+        stack_of([H200], "cu111")
+
+
+def test_the_published_generation_gets_the_pinned_nccl(tmp_path, monkeypatch):
+    import repro.wheelhouse as wheelhouse
+
+    monkeypatch.setattr(wheelhouse, "WHEELS", tmp_path / "wheels")
+    plain = stack_of([V100], given={})
+    assert "LD_PRELOAD" not in plain.environment
+    assert any("wheel's 2.12.10" in note for note in plain.notes)
+    wheel = tmp_path / "wheels" / "nccl" / "cupy_cuda102-8.1.0-cp38-cp38-manylinux1_x86_64.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.touch()
+    monkeypatch.setattr(wheelhouse, "unpack", lambda pins, name: tmp_path / name)
+    assert stack_of([V100], given={}).environment["LD_PRELOAD"] == str(tmp_path / "NCCL 2.7.8" / "libnccl.so.2")
+
+
+def test_the_library_is_compiled_once(tmp_path, monkeypatch):
+    built = build_forward(folder=tmp_path)
+    stamp = built.stat().st_mtime_ns
+    monkeypatch.setenv("PATH", "")
+    assert build_forward(folder=tmp_path) == built
+    assert built.stat().st_mtime_ns == stamp
+    assert [path.name for path in tmp_path.iterdir()] == [built.name]
+
+
+def test_without_a_compiler_it_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(StackError, match="there is no gcc: install it"):
+        build_forward(folder=tmp_path)
+
+
+def test_where_a_newer_cublas_comes_from(libraries, tmp_path, monkeypatch):
+    toolkit = tmp_path / "local" / "cuda-12.8" / "targets" / "x86_64-linux" / "lib"
+    toolkit.mkdir(parents=True)
+    (toolkit / "libcublas.so.12").touch()
+    (toolkit / "libcublas.so.12.8.4.1").touch()
+    assert find_cublas({}, tmp_path / "local") == toolkit / "libcublas.so.12.8.4.1"
+    assert find_cublas({"CUBLAS": str(toolkit / "libcublas.so.12")}) == toolkit / "libcublas.so.12"
+    monkeypatch.setattr(stack, "_pinned", lambda: tmp_path / "pinned")
+    assert find_cublas({}, tmp_path / "local") == tmp_path / "pinned"
+
+
+def test_a_folder_without_a_newer_cublas_is_refused(tmp_path):
+    (tmp_path / "libcublas.so.10").touch()
+    with pytest.raises(StackError, match=r"it is a libcublas\.so of version 11 or later"):
+        find_cublas({"CUBLAS": str(tmp_path)})
+
+
+def test_the_loaders_list_is_read(tmp_path, monkeypatch):
+    tool = tmp_path / "ldconfig"
+    line = "\\tlibcublas.so.%s (libc6,x86-64) => /usr/lib/libcublas.so.%s\\n"
+    tool.write_text(f"#!/bin/sh\nprintf '{line}' 10 10 12 12\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(stack.shutil, "which", lambda name, path=None: str(tool))
+    assert str(stack._loaders()) == "/usr/lib/libcublas.so.12"
+
+
+@pytest.mark.parametrize(("old_driver", "capability"), [(True, None), (False, "9.0")])
+def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_driver, capability):
+    tool = tmp_path / "nvidia-smi"
+    refusal = 'echo "Field \\"compute_cap\\" is not a valid field to query."; exit 2' if old_driver else "echo 9.0"
+    tool.write_text(f'#!/bin/sh\ncase "$1" in *compute_cap*) {refusal};; '
+                    '*) echo "GPU, 440.33.01, 16160, 88.00, 1530, 877, GPU-1";; esac\n')  # fmt: skip
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert gpus()[0].get("compute_cap") == capability
