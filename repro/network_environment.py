@@ -7,7 +7,7 @@ from repro.cluster import Cluster
 NVLS_OFF = {"NCCL_NVLS_ENABLE": "0"}
 
 
-def node_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -> dict[str, str]:
+def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -> dict[str, str]:
     """What every rank on a node gets besides the launcher's own variables.
 
     Sources of the names: NCCL's user guide, "Environment Variables". NCCL prefixes `=` for exact names, else `mlx5_1`

@@ -1,0 +1,103 @@
+"""What the ranks on the node that this runs on write, and which of them have ended; needs Python 3.8 alone."""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+CHUNK = 1 << 16
+CHUNKS_AT_ONCE = 64
+
+
+class Files:
+    """What was added to the regular files of a folder since the last look, in pieces; links are passed over."""
+
+    def __init__(self, folder: str, left_out: tuple[str, ...]):
+        self._folder, self._left_out = folder, left_out
+        self._sent: dict[str, int] = {}
+
+    def added(self) -> Iterator[tuple[str, int, bytes]]:
+        """(path below the folder, offset, bytes); a file that is still empty comes once, with none."""
+        for base, _, names in os.walk(self._folder):
+            for name in names:
+                path = os.path.join(base, name)
+                relative = os.path.relpath(path, self._folder)
+                if relative not in self._left_out and not os.path.islink(path):
+                    yield from self._added_to(path, relative)
+
+    def _added_to(self, path: str, relative: str) -> Iterator[tuple[str, int, bytes]]:
+        offset = self._sent.get(relative, -1)
+        if os.stat(path).st_size <= offset:
+            return
+        offset = max(offset, 0)
+        with open(path, "rb") as file:
+            file.seek(offset)
+            for _ in range(CHUNKS_AT_ONCE):
+                data = file.read(CHUNK)
+                yield relative, offset, data
+                offset += len(data)
+                self._sent[relative] = offset
+                if len(data) < CHUNK:
+                    break
+
+
+class Ranks:
+    """Sees the launcher's children end before the launcher does: one that leaves quietly keeps the others waiting.
+
+    `launcher_of` gives the launcher's process number, 0 until it has started.
+    """
+
+    def __init__(self, launcher_of: Callable[[], int], first: int, count: int):
+        self._launcher_of, self._first, self._count = launcher_of, first, count
+        self._launcher = 0
+        self._pids: list[int] = []
+        self._told: set[int] = set()
+
+    def ended(self) -> list[tuple[int, int]]:
+        """(rank, status) of those that have ended since the last look; 0 for one that the launcher has waited for.
+
+        Any other status makes the launcher end them all.
+        """
+        self._launcher = self._launcher or self._launcher_of()
+        present = children(self._launcher) if self._launcher else []
+        new = [pid for pid in present if pid not in self._pids]
+        self._pids += new[: self._count - len(self._pids)]
+        found = []
+        for index, pid in enumerate(self._pids):
+            status = exit_status(pid) if pid in present else 0
+            if status is not None and index not in self._told and (pid in present or is_alive(self._launcher)):
+                self._told.add(index)
+                found.append((self._first + index, status))
+        return found
+
+
+def children(pid: int) -> list[int]:
+    """A process's children in the order of their start."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] != "Z"
+
+
+def exit_status(pid: int) -> int | None:
+    """The status of an ended child that nobody has waited for yet (negative: a signal), None while it runs."""
+    fields = _stat(pid)
+    if not fields or fields[0] != "Z":
+        return None
+    word = int(fields[-1])
+    return -(word & 0x7F) if word & 0x7F else word >> 8
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process from its state on, empty if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
