@@ -70,6 +70,15 @@ class Remote:
         err.end()
         return done.exited
 
+    def open(self, words: Sequence[str]):
+        """Start a command and return its paramiko channel, with which the caller holds its input; not waited for."""
+        try:
+            channel = self._connection.transport.open_session(timeout=CONNECT_S)
+            channel.exec_command(shlex.join(words))
+        except Exception as error:
+            raise RemoteError(self.node.name, f"`{_short(words)}` cannot be started: {error}") from error
+        return channel
+
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to the node."""
         self._transfer(lambda: self._connection.put(str(local), remote), f"cannot copy {local} to {remote}")
