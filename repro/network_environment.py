@@ -18,7 +18,7 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     device : "cuda" or "cpu"; on the CPU there is no NCCL.
     nodes, ranks : how many the attempt has.
     """
-    found = {"OMP_NUM_THREADS": "1"}
+    found = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if device != "cuda":
         return found
     if ranks > 1:

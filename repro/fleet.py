@@ -1,0 +1,169 @@
+"""The nodes of a run: connected, locked against other runs, checked, and brought back when one was lost."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from repro.cluster import Cluster, ClusterError, Node
+from repro.cluster_checks import check_order, host_of, problems
+from repro.containers import OWN, Host
+from repro.delivery import Code, deliver
+from repro.remote import Remote, RemoteError
+from repro.tether import LEASE_S, Tether
+
+T = TypeVar("T")
+ANSWER_S = 40
+
+
+class LockedError(RemoteError):
+    """A node is in use by another run."""
+
+
+class Member:
+    """One node of a run, open from construction until `close`; RemoteError if it cannot take part."""
+
+    def __init__(self, cluster: Cluster, node: Node, code: Code, run: str, port: int):
+        self.cluster, self.node, self._code = cluster, node, code
+        self.remote = Remote(cluster, node)
+        try:
+            deliver(self.remote, code)
+            self.removed = self._lock(run)
+            self.facts, self.host = self._check(port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def lost(self) -> bool:
+        """Whether the node let go of its lock, or was not heard for as long as its lease."""
+        return self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+
+    def start(self, order: dict, on_message: Callable[[dict], None]) -> Tether:
+        """Give an order to a keeper on this node."""
+        return Tether(self.remote, self._code.keeper(self.cluster.work, self.cluster.python), order, on_message)
+
+    def release(self) -> None:
+        """Give the lock back once the node has removed what is left of the run."""
+        self._lease.stop()
+        self._lease.gone.wait(LEASE_S)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.remote.close()
+
+    def _lock(self, run: str) -> list[str]:
+        """Hold the node's lock and lease for the run; the names of leftover containers that were removed."""
+        answers: queue.Queue[dict] = queue.Queue()
+        owner = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+                 "run": run}  # fmt: skip
+        order = {"do": "hold", "work": self.cluster.work, "owner": owner, "label": OWN,
+                 "containers": self.cluster.containers}  # fmt: skip
+        self._lease = self.start(order, answers.put)
+        try:
+            answer = answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            raise RemoteError(self.node.name, f"no answer within {ANSWER_S} s") from None
+        if "held" in answer:
+            raise LockedError(self.node.name, _held(answer["held"]))
+        if "locked" not in answer:
+            raise RemoteError(self.node.name, f"it cannot be locked: {answer.get('error') or answer.get('gone')}")
+        return answer["removed"]
+
+    def _check(self, port: int) -> tuple[dict, Host]:
+        words = self._code.keeper(self.cluster.work, self.cluster.python)
+        asked = time.time()
+        done = self.remote.run(words, stdin=json.dumps(check_order(self.cluster, port)) + "\n", timeout=ANSWER_S)
+        facts = json.loads(done.stdout)
+        if "error" in facts:
+            raise RemoteError(self.node.name, facts["error"])
+        found = problems(self.cluster, self.node, facts, _skew(facts["time"], asked, time.time()), port)
+        if found:
+            raise NodeProblems(self.node.name, found)
+        return facts, host_of(self.node, facts)
+
+
+class NodeProblems(RemoteError):
+    """What `repro.cluster_checks.problems` found on a node."""
+
+    def __init__(self, node: str, found: list[str]):
+        super().__init__(node, found[0])
+        self.args = ("\n".join(found),)
+
+
+def _skew(told: float, asked: float, answered: float) -> float:
+    """By how many seconds a clock is ahead at least, if it was read between two readings of this one."""
+    return max(0.0, told - answered) - max(0.0, asked - told)
+
+
+def _held(text: str) -> str:
+    try:
+        owner = json.loads(text)
+        return f"in use by {owner['who']} since {owner['since']} for run {owner['run']}; wait, or end that run"
+    except (ValueError, KeyError):
+        return "in use by another run"
+
+
+class Fleet:
+    """All nodes of a cluster for one run. Use it as a context; ClusterError names every node that cannot take part."""
+
+    def __init__(self, cluster: Cluster, code: Code, run: str, port: int | None = None):
+        self.cluster, self.code, self.run, self.port = cluster, code, run, port or cluster.port
+        self.members: dict[str, Member] = {}
+
+    def __enter__(self) -> Fleet:
+        failed = self.recover()
+        if failed:
+            self.__exit__(None, None, None)
+            said = [str(error) for error in failed.values()]
+            raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *said]))
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        _on_each(lambda member: member.release(), self.members.values())
+        self.members = {}
+
+    def recover(self) -> dict[str, RemoteError]:
+        """Open every node that is not open or was lost; the errors of those that cannot be opened, by name."""
+        for name in [name for name, member in self.members.items() if member.lost]:
+            self.drop(name)
+        missing = [node for node in self.cluster.nodes if node.name not in self.members]
+        failed = {}
+        for node, found in zip(missing, _on_each(self._open, missing), strict=True):
+            if isinstance(found, Member):
+                self.members[node.name] = found
+            elif isinstance(found, RemoteError):
+                failed[node.name] = found
+            else:
+                raise found
+        return failed
+
+    def drop(self, name: str) -> None:
+        """Let go of a node that was lost; `recover` opens it anew."""
+        self.members.pop(name).close()
+
+    def _open(self, node: Node) -> Member:
+        return Member(self.cluster, node, self.code, self.run, self.port)
+
+
+def _on_each(work: Callable[[object], T], items: Iterable) -> list[T | Exception]:
+    """What `work` returned or raised for each, all at once."""
+    items = list(items)
+
+    def one(item):
+        try:
+            return work(item)
+        except Exception as error:
+            return error
+
+    if not items:
+        return []
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(one, items))
