@@ -39,6 +39,16 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Slurm:
+    """What jobs ask Slurm for besides nodes; `time_minutes` None is the limit of a run, `options` are sbatch's own."""
+
+    partition: str = ""
+    account: str = ""
+    time_minutes: int | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Cluster:
     """An inventory: its nodes, rank 0 first, and the variables that hold for all of them, in their order there."""
 
@@ -63,6 +73,8 @@ class Cluster:
     known_hosts: Path
     private_key: Path | None
     python: str
+    slurm: Slurm = Slurm()
+    login: Node | None = None
 
     @property
     def world_size(self) -> int:
@@ -79,10 +91,9 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster that an inventory describes; ClusterError names the file, the variable and what to do."""
     folder = inventory_folder(name_or_path)
     told = ask_ansible(folder / "hosts.yml")
-    names = told.get("nodes", {}).get("hosts", [])
-    if not names:
+    hosts = _hosts(told, "nodes")
+    if not hosts:
         raise ClusterError(f"{folder / 'hosts.yml'}: no host in the group `nodes`; put the cluster's machines there")
-    hosts = {name: told["_meta"]["hostvars"].get(name, {}) for name in names}
     read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
     gpus = read.number("cluster_gpus_per_node", 1, 1024)
     key = read.text("ansible_ssh_private_key_file", r"([~/].+)?", "")
@@ -108,6 +119,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         known_hosts=_known_hosts(folder),
         private_key=Path(key).expanduser() if key else None,
         python=read.text("ansible_python_interpreter", r"/\S+", "/usr/bin/python3"),
+        slurm=_slurm(read),
+        login=next(iter(_nodes(folder / "hosts.yml", _hosts(told, "login"), gpus)), None),
     )
 
 
@@ -132,6 +145,26 @@ def _image(read: Variables) -> Image:
     if image.registry and not image.digest:
         raise read.wrong(f"{name}.digest", "", "an image from a registry is taken by its digest; write it here")
     return image
+
+
+def _slurm(read: Variables) -> Slurm:
+    name = "cluster_slurm"
+    value = read.value(name, {})
+    if not isinstance(value, dict) or set(value) - set(Slurm.__annotations__):
+        raise read.wrong(name, value, 'it is {partition: "", account: "", time_minutes: 60, options: ["--qos=high"]}')
+    minutes, options = value.get("time_minutes"), value.get("options") or []
+    if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1):
+        raise read.wrong(f"{name}.time_minutes", minutes, "it is a whole number from 1 on, or left out")
+    for key in ("partition", "account"):
+        if not re.fullmatch(r"[\w.,@-]*", str(value.get(key) or "")):
+            raise read.wrong(f"{name}.{key}", value[key], "it is a name that Slurm knows, or left out")
+    if not isinstance(options, list) or not all(re.fullmatch(r"--?\w.*", str(option)) for option in options):
+        raise read.wrong(f"{name}.options", options, 'it is a list of options of sbatch: ["--qos=high"]')
+    return Slurm(value.get("partition") or "", value.get("account") or "", minutes, tuple(map(str, options)))
+
+
+def _hosts(told: dict, group: str) -> dict[str, dict]:
+    return {name: told["_meta"]["hostvars"].get(name, {}) for name in told.get(group, {}).get("hosts", [])}
 
 
 def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
@@ -178,5 +211,5 @@ def _is_host_key(words: list[str]) -> bool:
 
 def _names() -> set[str]:
     """The inventory's `cluster_…` variables, less that prefix."""
-    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted"}
+    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login"}
     return set(Cluster.__annotations__) - own | {"accepted_differences"}
