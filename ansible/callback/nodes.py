@@ -1,0 +1,77 @@
+"""Ansible's usual output, but instead of its recap the outcome of every node, and how long it took, as a JSON file."""
+
+import json
+import os
+import time
+
+from ansible.plugins.callback.default import CallbackModule as Default
+
+DOCUMENTATION = """
+name: nodes
+type: stdout
+short_description: the outcome of every node as JSON
+description:
+  - Prints what the default output prints, without its recap.
+  - Writes one object a node into the file that PROVISION_SUMMARY names.
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+"""
+
+
+class CallbackModule(Default):
+    """Times each node's own tasks, which for the slowest node is nearly the whole run, and keeps its last failure."""
+
+    CALLBACK_NAME = "nodes"
+
+    def __init__(self):
+        super().__init__()
+        self._started, self._seconds, self._failures = {}, {}, {}
+
+    def v2_runner_on_start(self, host, task):
+        super().v2_runner_on_start(host, task)
+        self._started[host.name] = time.monotonic()
+
+    def v2_runner_on_ok(self, result):
+        self._ended(result)
+        super().v2_runner_on_ok(result)
+
+    def v2_runner_on_skipped(self, result):
+        self._ended(result)
+        super().v2_runner_on_skipped(result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._ended(result)
+        if not ignore_errors:
+            self._keep(result)
+        super().v2_runner_on_failed(result, ignore_errors)
+
+    def v2_runner_on_unreachable(self, result):
+        self._ended(result)
+        self._keep(result)
+        super().v2_runner_on_unreachable(result)
+
+    def v2_playbook_on_stats(self, stats):
+        nodes = {}
+        for name in sorted(stats.processed):
+            counts = stats.summarize(name)
+            failed = counts["failures"] + counts["unreachable"]
+            nodes[name] = {"ok": counts["ok"], "changed": counts["changed"], "failed": failed,
+                           "seconds": round(self._seconds.get(name, 0), 1),
+                           "failure": self._failures.get(name) if failed else None}  # fmt: skip
+        target = os.environ.get("PROVISION_SUMMARY")
+        if target:
+            with open(target, "w", encoding="utf-8") as file:
+                json.dump(nodes, file)
+
+    def _ended(self, result):
+        name = result.host.name
+        begun = self._started.pop(name, None)
+        if begun is not None:
+            self._seconds[name] = self._seconds.get(name, 0) + time.monotonic() - begun
+
+    def _keep(self, result):
+        said = result.result
+        texts = [said.get("msg"), *(item.get("msg") for item in said.get("results", []) if item.get("failed"))]
+        message = next((str(text) for text in reversed(texts) if text), "no message")
+        self._failures[result.host.name] = {"task": result.task.get_name(), "message": message.strip()}
