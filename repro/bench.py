@@ -121,8 +121,6 @@ class _Watch:
             "memory_peak_mib": max(self._memory, default=None),
             "first_row_s": self._first and self._first - self._started,
             "versions": self._start.get("versions"),
-            "settings": self._start.get("settings"),
-            "memory_kind": self._start.get("memory_kind"),
             "memory_allocated_mib": self._end.get("peak_allocated_mib"),
             "parameters": self._start.get("parameters"),
         }

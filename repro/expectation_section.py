@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from repro.cases import Case, Layout, load_catalogue
 from repro.document import Cell, Column, Section, Table, Text, figure
 from repro.hardware import Cluster, HardwareError, from_devices
+from repro.shrunk import shrunk_case
 
 
 def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Sequence[dict]) -> list[Section]:
     """One section for a run at the published scale, none for another.
 
-    results : the run's results, whose units are named as the catalogue's cases.
+    results : the run's results; the model knows the units of published cases, and those whose layout was shrunk.
     gpus : what nvidia-smi told of each GPU of the run; where the model does not know them, the section says so.
     """
     if scale != "published" or not gpus:
@@ -26,11 +28,10 @@ def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Seque
 
 
 def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
-    from repro.cases import load_catalogue
     from repro.model import expect
 
-    cases = {case.name: case for case in load_catalogue().cases if case.layout.world_size <= cluster.gpus}
-    pairs = [(result, expect(cases[result.unit.name], cluster)) for result in results if result.unit.name in cases]
+    cases = [(result, case) for result in results if (case := _case(result.unit))]
+    pairs = [(result, expect(case, cluster)) for result, case in cases if case.layout.world_size <= cluster.gpus]
     text = _(
         "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the error "
         "that nine in ten comparable cases stay within; a measurement further away is marked, and worth a second look."
@@ -46,6 +47,14 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     columns = (Column(_("Case")), *(Column(each, numeric=True) for each in numeric), Column(_("Deviates")))
     table = Table("expectation", columns, tuple(_row(_, result, expected) for result, expected in pairs))
     return (Text(text), *(Text(note) for note in notes), table)
+
+
+def _case(unit) -> Case | None:
+    """The case that a unit is, in its shrunk layout if it was shrunk; None for peers."""
+    known = {case.name: case for case in load_catalogue().cases}
+    if unit.derived_from and unit.derived_from[0] in known:
+        return shrunk_case(known[unit.derived_from[0]], Layout(**unit.config["layout"]))
+    return known.get(unit.name)
 
 
 def _row(_: Callable, result, expected) -> tuple[Cell, ...]:

@@ -19,11 +19,13 @@ from repro.document import (
     scientific,
     words,
 )
+from repro.environment_section import environment_section, program_starts
 from repro.expectation_section import expectation_sections
 from repro.failures import Failure
 from repro.html import html
 from repro.illustrated import drawing_pays, illustrated
 from repro.locales import LANGUAGES, catalogue
+from repro.peer_section import within_sections
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
 from repro.provenance import discard_derived
 from repro.record import Run, write_json, write_text
@@ -51,6 +53,7 @@ class Story:
     results: list
     parities: list
     judgement: Judgement
+    starts: dict
 
 
 def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:
@@ -63,7 +66,8 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     judgement = judge(run, plan, attempts, results, tolerance)
-    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement)
+    starts = program_starts(run.folder, plan, attempts)
+    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement, starts)
     write_json(run.folder / "verdicts.json", judgement.as_json())
     table = run.folder / "results.csv"
     write_text(table, results_csv(story.results))
@@ -85,13 +89,14 @@ def build(story: Story, language: str) -> Document:
     sections = [
         _outcome(_, story),
         *verdict_sections(_, story.judgement),
-        _no_claim(_) if story.plan.scale == "smoke" else _beside_published(_, story),
+        *([_no_claim(_)] if story.plan.scale == "smoke" else _beside_published(_, story)),
+        *within_sections(_, story.plan.scale, story.results),
         *expectation_sections(_, story.plan.scale, story.results, story.description["environment"]["gpus"]),
         _results(_, story),
         *([_parity(_, story)] if story.parities else []),
         *_failures(_, story),
         *([_skipped(_, story)] if story.plan.skipped else []),
-        _environment(_, story),
+        environment_section(_, story.description["environment"], story.starts),
         _method(_, story),
     ]
     description = story.description
@@ -115,6 +120,12 @@ def _outcome(_, story: Story) -> Section:
         units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units))
     scale = {"smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
              "published": _("published: the published shapes, on this machine's GPUs")}[plan.scale]  # fmt: skip
+    shrunk = sum(bool(unit.derived_from) for unit in plan.units)
+    peers = sum(bool(unit.peer_of) for unit in plan.units)
+    if shrunk:
+        scale += _("; of the configurations, {n} have their layout shrunk to these GPUs").format(n=shrunk)
+    if peers:
+        scale += _("; {n} are PyTorch peers").format(n=peers)
     rows = [
         words(_("What ran"), what),
         words(_("Scale"), scale),
@@ -122,9 +133,12 @@ def _outcome(_, story: Story) -> Section:
         (Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")),
         (Cell(_("Cases left out")), Cell(str(len(plan.skipped)))),
     ]
-    if story.parities:
-        share = _share(sum(p.holds for p in story.parities), len(story.parities))
-        rows.insert(3, (Cell(_("Layouts that print the losses of one process")), share))
+    for title, found in (
+        (_("Peers that print OneFlow's losses"), [p for p in story.parities if p.unit.peer_of]),
+        (_("Layouts that print the losses of one process"), [p for p in story.parities if not p.unit.peer_of]),
+    ):
+        if found:
+            rows.insert(3, (Cell(title), _share(sum(p.holds for p in found), len(found))))
     return Section("outcome", _("Outcome"), (Table("outcome", _columns(_("Question"), _("Answer")), tuple(rows)),))
 
 
@@ -145,7 +159,9 @@ def _no_claim(_) -> Section:
         "far they scatter; they are never compared with published figures, and no verdict is drawn from them.")),))
 
 
-def _beside_published(_, story: Story) -> Section:
+def _beside_published(_, story: Story) -> list[Section]:
+    if not any(result.unit.stands_for for result in story.results):
+        return []
     published = {case.name: case.published for case in load_catalogue().cases}
     rows = []
     for result in (each for each in story.results if each.unit.stands_for):
@@ -160,7 +176,7 @@ def _beside_published(_, story: Story) -> Section:
         _("Measured memory (MiB)"), _("Published memory (MiB)")))  # fmt: skip
     note = Text(_(
         "On other hardware than the published V100s, what may be compared is the scaling, not the samples/s."))
-    return Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))
+    return [Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))]
 
 
 def _results(_, story: Story) -> Section:
@@ -181,7 +197,7 @@ def _results(_, story: Story) -> Section:
     blocks = [text, Table("results", columns, rows)]
     if story.plan.scale == "smoke":
         stands = tuple(words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
-                       for r in story.results)
+                       for r in story.results if not r.unit.peer_of)
         blocks += [Text(_("Every published case runs as the configuration that it shrinks to:")),
                    Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands)]
     return Section("results", _("Results"), tuple(blocks))
@@ -193,6 +209,7 @@ def _parity(_, story: Story) -> Section:
         "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
         "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
         "shards apart.").format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}"))
+    peers = Text(_("A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses."))
     columns = (*_columns(_("Configuration"), _("Reference"), numeric=(
         _("Loss at iteration {n}").format(n=PARITY_ITERATIONS), _("Reference's loss"),
         _("Largest relative difference"))), Column(_("Holds")))  # fmt: skip
@@ -200,7 +217,8 @@ def _parity(_, story: Story) -> Section:
         *words(p.unit.name, p.reference), figure(p.last_loss, 6), figure(p.last_reference_loss, 6),
         scientific(p.difference), Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
     ) for p in story.parities)  # fmt: skip
-    return Section("parity", _("Same losses in every layout"), (text, Table("parity", columns, rows)))
+    texts = (text, peers) if any(p.unit.peer_of for p in story.parities) else (text,)
+    return Section("parity", _("Same losses in every layout"), (*texts, Table("parity", columns, rows)))
 
 
 def _failures(_, story: Story) -> list[Section]:
@@ -221,28 +239,6 @@ def _failures(_, story: Story) -> list[Section]:
 def _skipped(_, story: Story) -> Section:
     rows = tuple(words(s["case"], Failure.from_json(s).text(_)) for s in story.plan.skipped)
     return Section("left-out", _("Cases left out"), (Table("left-out", _columns(_("Case"), _("Reason")), rows),))
-
-
-def _environment(_, story: Story) -> Section:
-    """Versions are those that the trainer's processes reported, the rest was read when the run was planned."""
-    environment = story.description["environment"]
-    versions = next((a["versions"] for a in story.attempts if a.get("versions")), {})
-    gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
-    processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
-        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"])
-    rows = [
-        (_("Host"), environment["host"]),
-        (_("System"), f"{environment['system']}, Linux {environment['kernel']}"),
-        (_("Processor"), processor),
-        (_("Memory"), f"{environment['memory_mib']} MiB"),
-        ("GPU", ", ".join(gpus) or _("none")),
-        *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
-        *((name, str(value)) for name, value in sorted(versions.items()) if value is not None),
-        (_("Controller's Python"), environment["controller_python"]),
-        *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
-    ]
-    table = Table("environment", _columns(_("Item"), _("Value")), tuple(words(*row) for row in rows))
-    return Section("environment", _("Environment"), (table,))
 
 
 def _method(_, story: Story) -> Section:

@@ -13,7 +13,8 @@ class Result:
     """One unit's repeats. Throughput in samples/s, latency in ms an iteration, memory in MiB, times in seconds.
 
     A figure is None if no repeat succeeded; `cv` also with a single one. `speedup` is against the unit of the
-    same report and shape on one device, `failed` counts the attempts that did not succeed.
+    same report and shape on one device, `failed` counts the attempts that did not succeed. `memory_mib` is of the
+    whole device or process, `allocated_mib` the most that tensors took, where the program tells.
     """
 
     unit: Unit
@@ -27,6 +28,7 @@ class Result:
     speedup: float | None
     failed: int
     planned: int
+    allocated_mib: float | None = None
 
     @property
     def complete(self) -> bool:
@@ -87,6 +89,7 @@ def _result(unit: Unit, planned: int, attempts: list[dict]) -> Result:
         speedup=None,
         failed=sum(attempt["status"] == "failed" for attempt in attempts),
         planned=planned,
+        allocated_mib=_median_of(good, "memory_allocated_mib"),
     )
 
 

@@ -8,6 +8,7 @@ from repro.cases import Case, load_catalogue
 from repro.charts import GridChart, LineChart, Series
 from repro.document import Figure
 from repro.drawing import STYLES
+from repro.peer_figures import own_scaling_plates, peer_plates
 from repro.plates import Plate, efficiency, repeats_caption, repeats_chart, write_figures
 from repro.results import Result
 from repro.row_charts import BarChart, Panel
@@ -31,8 +32,9 @@ def run_plates(story, folder: Path) -> list[Plate]:
     repeated = [result for result in measured if len(result.throughputs) > 1]
     plates = [_repeats_plate(repeated)] if repeated else []
     if story.plan.scale != "smoke":
-        plates += _scaling_plates(measured)
-    for number, group in enumerate(_same_model(measured), 1):
+        plates += [*peer_plates(measured), *_scaling_plates(measured), *own_scaling_plates(measured)]
+    own = [result for result in measured if not result.unit.peer_of]
+    for number, group in enumerate(_same_model(own), 1):
         if len(group) > 1:
             plates.append(_throughput_plate(group, number))
     with_memory = [result for result in measured if result.memory_mib]

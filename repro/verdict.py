@@ -132,7 +132,7 @@ class Judgement:
             said = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
             return f"does not hold: {said}; attempts that failed: {self.failed}"
         reasons = {reason.text() for verdict in self.verdicts for reason in verdict.reasons}
-        return f"nothing here can be judged: {'; '.join(sorted(reasons))}"
+        return f"nothing here can be judged: {'; '.join(sorted(reasons)) or 'no unit stands for a published case'}"
 
     def as_json(self) -> dict:
         """The content of `verdicts.json`; the same run gives the same content."""
