@@ -154,7 +154,9 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     status = process.poll()
     end(process, order["container"])
     send(files)
-    say(end=status, memory_kills=out_of_memory_kills() - killed, free_mib=free_mib(order["folder"]))
+    free = free_mib(order["folder"])
+    shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
+    say(end=status, memory_kills=out_of_memory_kills() - killed, free_mib=free)
 
 
 def send(files: Files) -> None:

@@ -1,0 +1,226 @@
+"""Starts one attempt of a case on the nodes of a cluster and watches it until nothing of it is left there."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from repro.cluster_work import Work, work_of
+from repro.collected import Collected
+from repro.failures import Failure, explain_logs
+from repro.fleet import Fleet
+from repro.gpu_samples import events_of
+from repro.launch import Limits, Outcome, Silence, read_end
+from repro.plan import Unit
+from repro.record import write_json
+from repro.remote import RemoteError
+from repro.tether import LEASE_S, Tether
+from repro.troubles import (
+    DOCKER_REFUSED,
+    FULL_MIB,
+    MEMORY,
+    Troubles,
+    node_ended,
+    node_full,
+    node_gone,
+    node_says,
+    node_silent,
+    rank_ended,
+)
+
+POLL_S = 0.1
+STOP_S = 12.0
+TAIL_LINES = 15
+
+
+class ClusterAttempt:
+    """One start of a trainer on nodes; its configuration, commands, logs and metrics come to `folder`."""
+
+    def __init__(self, work: Work, folder: Path, fleet: Fleet, limits: Limits):
+        self._work, self._folder, self._fleet, self._limits = work, folder, fleet, limits
+        self._inbox: queue.SimpleQueue[tuple[int, dict]] = queue.SimpleQueue()
+        self._tethers: dict[int, Tether] = {}
+        self._ended: dict[int, dict] = {}
+        self._failed: set[int] = set()
+        self._troubles = Troubles()
+
+    def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
+        """Start the ranks, hand the events of all of them to `on_event`, and wait for the end.
+
+        Each event of a rank has its `rank` and `node`; samples of GPUs and states stand among them. One thread calls
+        `on_event`. Whatever happens, also an interrupt, what was started on nodes that can be reached is ended when
+        this returns; a node that cannot be reached ends it by itself within the time of its lease.
+        """
+        self._collected = Collected(self._folder, self._work.placement)
+        write_json(self._folder / "config.json", {**self._work.config, "output": str(self._folder)})
+        started = time.monotonic()
+        failure = self._recover(on_event)
+        try:
+            if failure is None:
+                self._start()
+                failure = self._watch(on_event, started)
+        finally:
+            self._stop()
+        for event in self._drain():
+            on_event(event)
+        if failure is None:
+            failure = self._unfinished()
+        tail = self._log_tail(failure) if failure else ""
+        if failure:
+            failure = self._explained(failure)
+        return Outcome(failure, time.monotonic() - started, tail)
+
+    def _recover(self, on_event) -> Failure | None:
+        """Bring back nodes that an earlier attempt lost; why one that is needed cannot take part."""
+        lost = [name for name, member in self._fleet.members.items() if member.lost]
+        missing = [node.name for node in self._work.cluster.nodes if node.name not in self._fleet.members]
+        if lost or missing:
+            on_event({"event": "state", "text": f"connecting again to {', '.join(lost + missing)}"})
+        failed = self._fleet.recover()
+        needed = [node.name for node in self._work.placement.nodes if node.name in failed]
+        if not needed:
+            return None
+        return node_says(needed[0], str(failed[needed[0]]).removeprefix(f"{needed[0]}: "))
+
+    def _start(self) -> None:
+        members = [self._fleet.members[node.name] for node in self._work.placement.nodes]
+        hosts = [member.host for member in members]
+        orders = [self._work.order(index, hosts) for index in range(len(members))]
+        commands = {member.node.name: order["words"] for member, order in zip(members, orders, strict=True)}
+        write_json(self._folder / "command.json", commands)
+        for index, (member, order) in enumerate(zip(members, orders, strict=True)):
+            try:
+                self._tethers[index] = member.start(order, lambda message, at=index: self._inbox.put((at, message)))
+            except RemoteError as error:
+                self._inbox.put((index, {"gone": str(error)}))
+
+    def _watch(self, on_event, started: float) -> Failure | None:
+        """Until all nodes have ended well: pass events on, and name the cause if something goes wrong."""
+        silence = Silence(started)
+        while len(self._ended) < len(self._work.placement.nodes) or self._troubles:
+            for event in self._drain(POLL_S):
+                on_event(event)
+            quiet = {index: tether.silent() for index, tether in self._tethers.items() if index not in self._ended}
+            for index, seconds in quiet.items():
+                if seconds > LEASE_S:
+                    self._lose(index, node_silent(self._name(index), seconds))
+            failure = self._troubles.cause(list(quiet.values()))
+            if not failure and not self._troubles:
+                failure = silence.check(self._collected.bytes, self._limits) or self._too_long(started)
+            if failure:
+                return failure
+        return None
+
+    def _too_long(self, started: float) -> Failure | None:
+        if time.monotonic() - started <= self._limits.total_s:
+            return None
+        return Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self._limits.total_s})
+
+    def _drain(self, patience: float = 0.0) -> Iterator[dict]:
+        """Take what nodes have sent, waiting a little for the first of it; gives the events in it."""
+        try:
+            index, message = self._inbox.get(timeout=patience) if patience else self._inbox.get_nowait()
+            while True:
+                yield from self._take(index, message)
+                index, message = self._inbox.get_nowait()
+        except queue.Empty:
+            yield from self._collected.events()
+
+    def _take(self, index: int, message: dict) -> Iterator[dict]:
+        node = self._name(index)
+        if message.get("free_mib", FULL_MIB) < FULL_MIB:
+            self._troubles.add(node_full(node, message["free_mib"]))
+        if "file" in message:
+            self._collected.write(index, message["file"], message["at"], message["data"])
+        elif "sample" in message:
+            yield from ({**event, "node": node} for event in events_of(message["sample"]))
+        elif "rank" in message or "end" in message:
+            yield from self._collected.events()
+            if "rank" in message:
+                self._rank_ended(message["rank"], message["status"])
+            else:
+                self._node_ended(index, message)
+        elif "error" in message:
+            self._lose(index, node_says(node, message["error"]))
+        elif message.get("gone"):
+            self._lose(index, node_gone(node, message["gone"]))
+
+    def _rank_ended(self, rank: int, status: int) -> None:
+        if not self._collected.finished(rank):
+            self._failed.add(rank)
+            self._troubles.add(*rank_ended(rank, self._work.placement.node_of(rank).name, status))
+
+    def _node_ended(self, index: int, message: dict) -> None:
+        """Everything on a node has ended: name a rank that left its work, or what else is known of the end."""
+        self._ended[index] = message
+        status, ranks = message["end"], self._work.placement.ranks(index)
+        if status is None or self._failed.intersection(ranks):
+            return
+        containers = self._work.cluster.containers
+        if self._work.placement.world_size == 1 and not (containers and status in DOCKER_REFUSED):
+            if status or not self._collected.finished(0):
+                self._rank_ended(0, 128 - status if containers and status > 128 else status)
+        elif status:
+            said = (self._end_of(self._collected.launcher_log(index)) or [""])[-1]
+            self._troubles.add(node_ended(self._name(index), status, containers, said))
+        for rank in self._collected.unfinished():
+            if rank in ranks and not status:
+                self._rank_ended(rank, 0)
+
+    def _lose(self, index: int, failure: Failure) -> None:
+        """Nothing more comes from a node; what it sent stays."""
+        if index not in self._ended:
+            self._ended[index] = {}
+            self._troubles.add(failure)
+
+    def _stop(self) -> None:
+        """End what still runs on nodes, and let go of those that do not answer: they end it by their lease."""
+        for tether in self._tethers.values():
+            if not tether.gone.is_set():
+                tether.stop()
+        deadline = time.monotonic() + STOP_S
+        for index, tether in self._tethers.items():
+            if not tether.gone.wait(max(0.0, deadline - time.monotonic()) if self._ended.get(index) != {} else 0.0):
+                tether.close()
+                if self._name(index) in self._fleet.members:
+                    self._fleet.drop(self._name(index))
+
+    def _unfinished(self) -> Failure | None:
+        for rank in self._collected.unfinished():
+            return rank_ended(rank, self._work.placement.node_of(rank).name, 0)[0]
+        return None
+
+    def _name(self, index: int) -> str:
+        return self._work.placement.nodes[index].name
+
+    def _explained(self, failure: Failure) -> Failure:
+        """With what the logs, the kernels and the disks of the nodes tell of the cause."""
+        told = failure if failure.hint else explain_logs(failure, self._collected.log_files())
+        if told.hint is None and any(message.get("memory_kills") for message in self._ended.values()):
+            return Failure(told.message, told.values, MEMORY)
+        return told
+
+    def _log_tail(self, failure: Failure) -> str:
+        """The last lines of the rank that failed, or else of the first rank on the node that the failure names."""
+        nodes = [node.name for node in self._work.placement.nodes]
+        index = nodes.index(failure.values["node"]) if failure.values.get("node") in nodes else 0
+        rank = failure.values.get("rank", self._work.placement.ranks(index)[0])
+        logs = [self._collected.rank_folder(rank) / name for name in ("stderr", "stdout")]
+        lines = [self._end_of(path) for path in [*logs, self._collected.launcher_log(index)]]
+        return "\n".join(next(filter(None, lines), [])[-TAIL_LINES:])
+
+    @staticmethod
+    def _end_of(path: Path) -> list[str]:
+        return read_end(path).strip().splitlines() if path.exists() else []
+
+
+def cluster_attempts(fleet: Fleet, limits: Limits, spread: bool) -> Callable[[Unit, Path], ClusterAttempt]:
+    """What `Bench` needs to start its attempts on a cluster; `spread` puts the ranks on as many nodes as can be."""
+
+    def attempt_of(unit: Unit, folder: Path) -> ClusterAttempt:
+        work = work_of(fleet.cluster, fleet.code, unit, spread, fleet.port, fleet.run, folder.name)
+        return ClusterAttempt(work, folder, fleet, limits)
+
+    return attempt_of
