@@ -21,7 +21,7 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
 
     Parameters
     ----------
-    facts : as `repro.node_facts.facts` gives them.
+    facts : as `repro.keeper_facts.facts` gives them.
     skew : how many seconds the node's clock is ahead of the controller's.
     """
     again = f"`make provision CLUSTER={cluster.name}`"

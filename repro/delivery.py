@@ -51,7 +51,7 @@ class Code:
 
     def __init__(self, trainer: Path = TRAINER):
         self.script = trainer.name
-        own = {f"repro/{path.name}": path for path in sorted([HERE / "keeper.py", *HERE.glob("node_*.py")])}
+        own = {f"repro/{path.name}": path for path in sorted(HERE.glob("keeper*.py"))}
         trainers = {f"repro/trainers/{path.name}": path for path in sorted(trainer.parent.glob("*.py"))}
         self.files = {name: path.read_text(encoding="utf-8") for name, path in (own | trainers).items()}
         self.digest = _digest(self.files.items())

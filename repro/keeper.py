@@ -20,9 +20,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from repro.node_engine import first_process, remove_containers
-from repro.node_facts import facts, port_is_free
-from repro.node_ranks import Files, Ranks, children
+from repro.keeper_engine import first_process, remove_containers
+from repro.keeper_facts import facts, port_is_free
+from repro.keeper_ranks import Files, Ranks, children
 
 POLL_S = 0.1
 BEAT_S = 2.0
