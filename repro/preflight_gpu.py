@@ -1,0 +1,247 @@
+"""Checks of GPUs: are they all there, free, healthy, at their clocks, and can they reach each other."""
+
+from __future__ import annotations
+
+import re
+
+from repro.preflight import UNAVAILABLE, Check, Finding, Machine, Stop, failed, ok, unavailable, warning
+
+QUERY = ("nvidia-smi", "--format=csv,noheader,nounits")
+MEMORY_IN_USE_MIB = 1024
+THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal limit", 0x40: "hardware thermal limit",
+             0x80: "power brake"}  # fmt: skip
+POWER_CAP = 0x4
+# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): those that a program causes; the rest are the machine's.
+XIDS_OF_PROGRAMS = {8, 11, 13, 31, 43, 45, 68, 69, 94, 109, 137}
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+),\s*(.*)")
+XID_NAMES = {13: "exception in a kernel", 31: "illegal memory access", 43: "a program's error", 45: "program ended",
+             48: "uncorrectable memory error", 61: "microcontroller", 62: "microcontroller",
+             63: "memory row retired", 64: "memory row not retired", 74: "NVLink error", 79: "GPU fell off the bus",
+             92: "many corrected memory errors", 94: "contained memory error", 95: "uncontained memory error",
+             119: "GPU firmware does not answer", 120: "GPU firmware error"}  # fmt: skip
+NO_VALUE = ("[N/A]", "N/A", "[Not Supported]", "[GPU requires reset]", "[Unknown Error]")
+
+
+def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
+    """A row of these fields for each GPU; Stop where there is none, or nvidia-smi does not tell."""
+    if machine.wanted.gpu == "":
+        raise Stop(unavailable("a cluster without GPUs"))
+    try:
+        done = machine.run([QUERY[0], f"--query-gpu={','.join(fields)}", *QUERY[1:]])
+    except Stop as stop:
+        raise stop if machine.wanted.gpu else Stop(unavailable("no NVIDIA driver here, so no GPU")) from None
+    said = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    if done.status:
+        if "is not a valid field" in done.stdout + done.stderr:
+            raise Stop(unavailable(f"this driver does not tell {fields[-1]}"))
+        found = said[0] if said else f"nvidia-smi: status {done.status}"
+        fix = "load or reinstall the driver; `make provision` does it"
+        raise Stop(failed(found, "No program can use the GPUs.", fix))
+    rows = [[cell.strip() for cell in line.split(",")] for line in said]
+    rows = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    if not rows:
+        raise Stop(unavailable("nvidia-smi shows no GPU"))
+    return rows
+
+
+def each(rows: list[dict], field: str) -> str:
+    """"index: value" of a field, one after the other."""
+    return ", ".join(f"GPU {row['index']}: {row[field]}" for row in rows)
+
+
+def look_present(machine: Machine) -> Finding:
+    wanted = machine.wanted
+    means = "Ranks would have no GPU, or another one than the run claims."
+    try:
+        names = [row["name"] for row in query(machine, "index", "name")]
+    except Stop as stop:
+        if wanted.gpu and stop.finding.result == UNAVAILABLE:
+            return failed(stop.finding.found, means, stop.finding.fix or "see `dmesg`, reseat or replace")
+        raise
+    found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    if wanted.gpu and names != [wanted.gpu] * wanted.gpus:
+        should = f"{wanted.gpus} x {wanted.gpu}"
+        return failed(f"{found}; the inventory says {should}", means,
+                      "a GPU may have fallen off the bus (see `dmesg`); else correct the inventory")  # fmt: skip
+    if len(set(names)) > 1:
+        return warning(found, "The slowest kind decides a run's speed.", "hide the others: CUDA_VISIBLE_DEVICES=")
+    return ok(found)
+
+
+def look_busy(machine: Machine) -> Finding:
+    rows = query(machine, "index", "memory.used", "utilization.gpu")
+    told = machine.text([QUERY[0], "--query-compute-apps=gpu_bus_id,pid,process_name,used_memory", *QUERY[1:]])
+    programs = [line.split(", ") for line in told.splitlines() if line.count(",") >= 3]
+    used = [row for row in rows if row["memory.used"].isdigit() and int(row["memory.used"]) > MEMORY_IN_USE_MIB]
+    if programs or used:
+        names = ", ".join(f"{words[2]} (pid {words[1]}, {words[-1]} MiB)" for words in programs)
+        return failed(f"in use by {names}" if names else f"memory in use, MiB: {each(used, 'memory.used')}",
+                      "Another program shares the GPU: speed and memory are not the run's own.",
+                      "wait for it or end it; memory without a program is often one in another container")  # fmt: skip
+    return ok(f"{len(rows)} idle")
+
+
+def look_throttled(machine: Machine) -> Finding:
+    rows = query(machine, "index", "clocks_throttle_reasons.active", "temperature.gpu")
+    masks = {row["index"]: int(row["clocks_throttle_reasons.active"], 16) for row in rows
+             if row["clocks_throttle_reasons.active"].startswith("0x")}  # fmt: skip
+    if not masks:
+        return unavailable("these GPUs do not tell why they slow down")
+    slowed = {index: [name for bit, name in THROTTLED.items() if mask & bit] for index, mask in masks.items()}
+    slowed = {index: names for index, names in slowed.items() if names}
+    if slowed:
+        found = ", ".join(f"GPU {index}: {' and '.join(names)}" for index, names in slowed.items())
+        return failed(f"{found} (temperature {each(rows, 'temperature.gpu')} C)",
+                      "The GPU runs slower than it can, and not evenly.",
+                      "check fans, air flow and power supply; `nvidia-smi -q -d PERFORMANCE` says more")  # fmt: skip
+    capped = [index for index, mask in masks.items() if mask & POWER_CAP]
+    if capped:
+        return warning(f"GPU {', '.join(capped)} at the power cap while idle", "The power limit is set low.",
+                       "compare `nvidia-smi -q -d POWER` with the default limit; `nvidia-smi -pl` sets it")  # fmt: skip
+    return ok(f"no GPU is held back; {each(rows, 'temperature.gpu')} C")
+
+
+def look_clocks(machine: Machine) -> Finding:
+    fields = [f"clocks.{kind}.{which}" for which in ("graphics", "memory")
+              for kind in ("applications", "default_applications")]  # fmt: skip
+    rows = query(machine, "index", *fields)
+    known = [row for row in rows if not any(row[field].startswith("[") for field in fields)]
+    if not known:
+        return ok("these GPUs have no application clocks: they run as fast as they can")
+    apart = [row for row in known if row[fields[0]] != row[fields[1]] or row[fields[2]] != row[fields[3]]]
+    if apart:
+        found = ", ".join(f"GPU {row['index']}: {row[fields[0]]} MHz, by default {row[fields[1]]}" for row in apart)
+        return warning(found, "Application clocks were set: figures differ from those of other machines.",
+                       "sudo nvidia-smi -rac puts them back (FIX=1)")  # fmt: skip
+    return ok(f"application clocks as by default: {each(known, fields[0])} MHz")
+
+
+def reset_clocks(machine: Machine) -> None:
+    machine.text([QUERY[0], "-rac"], sudo=True)
+
+
+def look_ecc(machine: Machine) -> Finding:
+    kinds = ("ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "ecc.errors.uncorrected.aggregate.total",
+             "ecc.errors.corrected.volatile.total", "retired_pages.pending")  # fmt: skip
+    mode, now, ever, mild, pending = kinds
+    rows = query(machine, "index", *kinds)
+    if all(row[mode] in NO_VALUE for row in rows):
+        return unavailable("these GPUs have no ECC")
+    if any(row[now].isdigit() and int(row[now]) for row in rows):
+        return failed(f"uncorrectable errors since the driver was loaded: {each(rows, now)}",
+                      "A program that met one was ended, or computed with wrong numbers.",
+                      "reset the GPU or reboot; replace it if it comes back")  # fmt: skip
+    if any(row[pending] == "Yes" for row in rows):
+        return failed(f"memory waits to be retired: {each(rows, pending)}", "The next error may end a run.",
+                      "reboot the machine: pages are retired then")  # fmt: skip
+    if any(row[mode] == "Disabled" for row in rows):
+        return warning(f"ECC: {each(rows, mode)}", "Errors stay unnoticed, and memory is a little faster and larger.",
+                       "sudo nvidia-smi -e 1, then reboot")  # fmt: skip
+    before = [row for row in rows if row[ever].isdigit() and int(row[ever])]
+    many = [row for row in rows if row[mild].isdigit() and int(row[mild])]
+    if before or many:
+        history = f"uncorrectable in the past: {each(before, ever)}" if before else f"corrected: {each(many, mild)}"
+        return warning(history, "The memory has a history; results are right.", "watch it; compare with other GPUs")
+    return ok("ECC is on, no errors")
+
+
+def look_xid(machine: Machine) -> Finding:
+    if machine.wanted.gpu == "":
+        return unavailable("a cluster without GPUs")
+    done = machine.run(["dmesg"])
+    if done.status:
+        done = machine.run(["dmesg"], sudo=True)
+    if done.status:
+        return unavailable("the kernel's log may not be read here", "run as root, or allow sudo without a password")
+    found = [(match[1], int(match[2]), match[3]) for match in XID.finditer(done.stdout)]
+    if not found:
+        return ok("no Xid since the machine started")
+    serious = [entry for entry in found if entry[1] not in XIDS_OF_PROGRAMS]
+    counted = {}
+    for bus, number, _ in serious or found:
+        counted[bus, number] = counted.get((bus, number), 0) + 1
+    text = ", ".join(f"{bus}: Xid {number}{_named(number)} x {count}" for (bus, number), count in counted.items())
+    if serious:
+        return failed(text, "The driver met an error that is no program's fault.",
+                      "look it up in NVIDIA's Xid catalogue; reset or reboot, replace if it returns")  # fmt: skip
+    return warning(text, "Programs failed on this GPU before; that is usually their own fault.",
+                   "nothing, if you know the program; else look up the number in NVIDIA's Xid catalogue")  # fmt: skip
+
+
+def _named(number: int) -> str:
+    return f" ({XID_NAMES[number]})" if number in XID_NAMES else ""
+
+
+def look_persistence(machine: Machine) -> Finding:
+    rows = query(machine, "index", "persistence_mode")
+    off = [row["index"] for row in rows if row["persistence_mode"] == "Disabled"]
+    if off:
+        return warning(f"off on GPU {', '.join(off)}", "The driver unloads between programs: each start takes longer.",
+                       "sudo nvidia-smi -pm 1 (FIX=1), or nvidia-persistenced")  # fmt: skip
+    return ok("on")
+
+
+def set_persistence(machine: Machine) -> None:
+    machine.text([QUERY[0], "-pm", "1"], sudo=True)
+
+
+def look_peers(machine: Machine) -> Finding:
+    count = len(query(machine, "index", "name"))
+    if count < 2:
+        return unavailable("one GPU has no peer")
+    cells = matrix(machine.text([QUERY[0], "topo", "-p2p", "r"]))
+    if len(cells) != count * (count - 1):
+        return unavailable("`nvidia-smi topo -p2p r` does not tell about all of them")
+    closed = [f"GPU {one}-{other}: {cell}" for (one, other), cell in cells.items() if one < other and cell != "OK"]
+    if closed:
+        return failed(", ".join(closed), "These GPUs exchange data through host memory, many times slower.",
+                      "switch off PCIe ACS and the IOMMU; with NVSwitch, start nvidia-fabricmanager")  # fmt: skip
+    return ok(f"all {count} reach each other")
+
+
+def matrix(text: str) -> dict[tuple[int, int], str]:
+    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices."""
+    rows = [line.split() for line in text.splitlines() if re.match(r"\s*GPU\d+\s+(?!\s|GPU\d)", line)]
+    return {(int(row[0][3:]), other): row[1 + other] for row in rows for other in range(len(rows))
+            if other != int(row[0][3:])}  # fmt: skip
+
+
+def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
+    """NVLinks between each two GPUs by `nvidia-smi topo -m`; None where it shows none."""
+    cells = matrix(machine.text([QUERY[0], "topo", "-m"]))
+    count = max((one for one, _ in cells), default=-1) + 1
+    table = tuple(tuple(int(cells[i, j][2:]) if i != j and cells[i, j].startswith("NV") else 0 for j in range(count))
+                  for i in range(count))  # fmt: skip
+    return table if any(map(any, table)) else None
+
+
+def look_container(machine: Machine) -> Finding:
+    wanted = machine.wanted
+    if not wanted.containers:
+        return unavailable("runs here need no container")
+    if wanted.gpu == "":
+        return unavailable("a cluster without GPUs")
+    done = machine.run(["docker", "run", "--rm", "--network", "none", "--read-only", "--pull", "never", "--gpus", "all",
+                        wanted.image, "nvidia-smi", "-L"], timeout=120)  # fmt: skip
+    if done.status:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return failed(said[-1] if said else f"status {done.status}", "Trainers cannot start in a container here.",
+                      "`make provision` sets up engine, NVIDIA container toolkit and image")  # fmt: skip
+    count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+    if count != wanted.gpus:
+        return failed(f"{count} GPUs in a container, {wanted.gpus} on the machine", "Some ranks would have no GPU.",
+                      "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml")  # fmt: skip
+    return ok(f"{count} GPUs in a container of {wanted.image}")
+
+
+CHECKS = (
+    Check("gpus", "the GPUs are there", look_present),
+    Check("gpu-busy", "nothing else uses the GPUs", look_busy),
+    Check("gpu-throttled", "no GPU is slowed down", look_throttled),
+    Check("gpu-clocks", "application clocks", look_clocks, reset_clocks),
+    Check("gpu-ecc", "memory errors", look_ecc),
+    Check("gpu-xid", "the driver's errors in the kernel log", look_xid),
+    Check("gpu-persistence", "the driver stays loaded", look_persistence, set_persistence),
+    Check("gpu-peers", "GPUs reach each other's memory", look_peers),
+    Check("container", "a container sees all GPUs", look_container),
+)
