@@ -35,7 +35,8 @@ class Unit:
     that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
     published cases whose layout was shrunk to this one at the published scale. `reference` is the unit whose losses
     this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a peer names the unit it stands beside,
-    `peer_of`, whose configuration and rule it shares.
+    `peer_of`, whose configuration and rule it shares. `role` is what it is for among the loss curves of a run that
+    compares them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Unit:
     derived_from: tuple[str, ...] = ()
     program: str = "oneflow"
     peer_of: str | None = None
+    role: str = ""
 
     @property
     def world_size(self) -> int:
