@@ -3,6 +3,7 @@
 They need root and an engine; without these the tests are skipped. `make e2e LONG=1` runs those marked `long` too.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,11 @@ def simulation():
 
 @pytest.fixture(scope="session")
 def make_nodes(simulation):
-    """Brings up nodes as `tests.cluster.nodes.up` does, under a name of this session; they end with it at the latest."""
+    """Brings up nodes as `tests.cluster.nodes.up` does, under names of this session; they end with it at the latest."""
     made = []
 
     def make(name, count, **options):
-        nodes = up(f"{name}-{process_label().split()[1]}", count, owner=process_label(), **options)
+        nodes = up(f"{name}-{os.getpid()}", count, **{"owner": process_label(), **options})
         nodes.write_inventory()
         made.append(nodes)
         return nodes

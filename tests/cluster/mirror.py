@@ -57,9 +57,9 @@ class Mirror(SimpleHTTPRequestHandler):
         """An open file with what the archive answers, None once an error is sent."""
         scratch = self.folder / "apt"
         scratch.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(dir=scratch)  # noqa: SIM115 - whoever asked closes it
         try:
             with urllib.request.urlopen(f"{ARCHIVES[archive]}/{path}", timeout=120) as answer:
-                file = tempfile.NamedTemporaryFile(dir=scratch)
                 shutil.copyfileobj(answer, file)
         except urllib.error.HTTPError as error:
             self.send_error(error.code)

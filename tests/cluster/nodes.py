@@ -35,12 +35,19 @@ READY_S = 60
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of one cluster, up or not. `third` is the third number of their addresses."""
+    """The nodes of one cluster, up or not.
+
+    `third` is the third number of their addresses, `image` the ID of the trainer image in their engines or empty,
+    `options` are further ones for `docker run`.
+    """
 
     engine: Engine
     name: str
     third: int
     count: int
+    kind: str = "engine"
+    image: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -80,21 +87,25 @@ class Nodes:
         record = self.root(node, "sh", "-c", "cat /var/log/sim-runc.jsonl 2>/dev/null || true")
         return [json.loads(line) for line in record.splitlines()]
 
-    def run_node(self, node: str, kind: str, options: tuple[str, ...] = ()) -> None:
-        """Start a node's container; its disk is the volume of its name if there is one."""
+    def start_node(self, node: str) -> None:
+        """Start a node on a new disk, with the trainer image if it is to have it, and do not wait for it."""
         name = self.container(node)
+        names = self.names if self.kind == "engine" else []
+        self.engine.docker("volume", "create", name)
+        if self.image:
+            seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
         self.engine.docker(
             "run", "--detach", "--name", name, "--hostname", node, "--network", self.name, "--ip", self.address(node),
             "--label", f"{LABEL}={self.name}", "--volume", f"{name}:/var/lib/docker", *RIGHTS,
             "--volume", f"{KEY}.pub:/simulation/authorized_keys:ro", "--env", f"SIM_HOST={self.engine.host}",
-            "--env", f"SIM_DEBIAN={self.engine.web}/debian", *options, node_image(self.engine, kind),
+            "--env", f"SIM_DEBIAN={self.engine.web}/debian", *(f"--add-host={n}:{self.address(n)}" for n in names),
+            *self.options, node_image(self.engine, self.kind),
         )  # fmt: skip
 
     def wait(self, *nodes: str) -> None:
-        """Until the nodes answer SSH, all of them if none is named; then their host keys are the known ones."""
+        """Until the nodes, all of them if none is named, answer SSH and have their engine up if they have one."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(self._wait_for, nodes or self.names))
-        self.write_ssh_config()
 
     def _wait_for(self, node):
         deadline = time.monotonic() + READY_S
@@ -112,7 +123,7 @@ class Nodes:
         return self.root(node, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
 
     def write_ssh_config(self) -> None:
-        """The files for ssh, and known_hosts for the inventory."""
+        """The configuration for ssh, and the inventory's known_hosts with the keys that the nodes have now."""
         self.inventory.mkdir(parents=True, exist_ok=True)
         known = "".join(f"{self.address(node)} {self.host_key(node)}\n" for node in self.names)
         (self.inventory / "known_hosts").write_text(known)
@@ -126,7 +137,7 @@ class Nodes:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
         hosts = {node: {"ansible_host": self.address(node), "ansible_port": 22, "ansible_user": "runner",
                         "ansible_ssh_private_key_file": str(KEY)} for node in self.names}  # fmt: skip
-        given = {**cpu_cluster(), **variables}
+        given = {**cpu_cluster(self.image), **variables}
         (self.inventory / "group_vars").mkdir(parents=True, exist_ok=True)
         inventory = yaml.safe_dump({"nodes": {"hosts": hosts}}, sort_keys=False)
         (self.inventory / "hosts.yml").write_text(inventory)
@@ -146,12 +157,12 @@ class Nodes:
         subprocess.run(["rm", "-rf", str(self.folder)], check=True)
 
 
-def cpu_cluster() -> dict:
-    """The variables of a cluster of simulated nodes: no GPU, no InfiniBand, the trainer image already there."""
+def cpu_cluster(image: str) -> dict:
+    """The variables of a cluster of simulated nodes: no GPU, no InfiniBand, the trainer image (its ID) is there."""
     return {
         "cluster_gpu": "", "cluster_gpus_per_node": 2, "cluster_interface": "eth0", "cluster_hca": "",
         "cluster_gid_index": None, "cluster_network_gbits": 10, "cluster_stack": "cu102",
-        "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": "", "registry": "", "archive": ""},
+        "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": image, "registry": "", "archive": ""},
         "cluster_data": "", "cluster_shared_results": "", "cluster_work": WORK, "cluster_port": 29500,
         "cluster_containers": True, "cluster_launcher": "ssh", "cluster_accepted_differences": [],
     }  # fmt: skip
@@ -168,30 +179,24 @@ def up(name: str, count: int, kind: str = "engine", image: bool = False, owner: 
         engine = start()
         if name in engine.clusters():
             raise EngineError(f"{name} is up already; `python -m tests.cluster.nodes down {name}` removes it")
-        trainer = trainer_image(engine) if image else None
+        trainer = trainer_image(engine) if image else ""
         node_image(engine, kind)
-        nodes = Nodes(engine, name, _free_third(engine), count)
+        nodes = Nodes(engine, name, _free_third(engine), count, kind, trainer, options)
         _make_key()
+        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
         engine.docker("network", "create", "--subnet", subnet, "--opt",
                       f"com.docker.network.bridge.name=sim{nodes.third}", "--label", f"{LABEL}={name}",
-                      "--label", f"{LABEL}.owner={owner}", "--label", f"{LABEL}.count={count}", name)  # fmt: skip
+                      "--label", f"{LABEL}.owner={owner}", "--label", f"{LABEL}.nodes={what}", name)  # fmt: skip
     try:
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda node: _start_node(nodes, node, kind, trainer, options), nodes.names))
+            list(pool.map(nodes.start_node, nodes.names))
         nodes.wait()
+        nodes.write_ssh_config()
     except BaseException:
         nodes.down()
         raise
     return nodes
-
-
-def _start_node(nodes, node, kind, trainer, options):
-    if trainer:
-        nodes.engine.docker("volume", "create", nodes.container(node))
-        seed(HOME / "data", HOME / "data/volumes" / nodes.container(node) / "_data", trainer)
-    names = () if kind == "bare" else [f"--add-host={other}:{nodes.address(other)}" for other in nodes.names]
-    nodes.run_node(node, kind, (*names, *options))
 
 
 def _free_third(engine):
@@ -215,7 +220,8 @@ def attach(name: str) -> Nodes:
         raise EngineError(f"{name} is not up{known}")
     network = engine.inspect("network", "inspect", name)
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
-    return Nodes(engine, name, third, int(network["Labels"][f"{LABEL}.count"]))
+    what = json.loads(network["Labels"][f"{LABEL}.nodes"])
+    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], tuple(what["options"]))
 
 
 def process_label() -> str:

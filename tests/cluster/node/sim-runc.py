@@ -29,7 +29,7 @@ def requests_of(config, container):
         "devices": [device["path"] for device in linux.get("devices") or []],
         "mounts": {mount["destination"]: mount.get("source", "") for mount in config["mounts"]},
         "read_only_mounts": [mount["destination"] for mount in config["mounts"] if "ro" in mount.get("options", [])],
-        "namespaces": [namespace["type"] for namespace in linux["namespaces"]],
+        "namespaces": [namespace["type"] for namespace in linux["namespaces"] if not namespace.get("path")],
         "read_only_root": config["root"].get("readonly", False),
     }
 
