@@ -155,9 +155,11 @@ def look_bandwidth(machines: Sequence[Machine]) -> Finding:
     if len(machines) < 2:
         return unavailable("a single machine has no peers")
     wanted = machines[0].wanted
-    measure, limit = _with_iperf3, min(wanted.network_gbits, IPERF3_GBITS)
+    measure, tool, limit = _with_iperf3, "iperf3", min(wanted.network_gbits, IPERF3_GBITS)
     if wanted.hca:
-        measure, limit = _with_ib_write_bw, wanted.network_gbits
+        measure, tool, limit = _with_ib_write_bw, "ib_write_bw", wanted.network_gbits
+    for machine in machines:
+        machine.run([tool, "--version"])
     rates: dict[str, float] = {}
     with ThreadPoolExecutor(len(machines)) as pool:
         for pairs in rounds(machines):
@@ -199,9 +201,7 @@ def write_bandwidth(text: str) -> float:
 
 
 def _between(server: Machine, listen: list[str], client: Machine, send: list[str]) -> str:
-    """What a client prints once its server listens; Stop if either is not installed or they do not meet."""
-    for machine in (server, client):
-        machine.run([send[0], "--version"])
+    """What a client prints once its server listens; Stop if they do not meet."""
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.run, listen, timeout=SERVER_S + 5)
         for _ in range(10):
