@@ -22,22 +22,27 @@ LOSSES_KEPT = 2 * PARITY_ITERATIONS
 class Bench:
     """Runs the units of a plan into a run folder.
 
-    `attempt_of` makes the attempt of a unit in a folder; it decides where and how the ranks are started.
+    `attempt_of` makes the attempt of a unit in a folder; it decides where and how the ranks are started. What fails is
+    tried again up to `retries` times; every attempt is recorded.
     """
 
     run: Run
     plan: Plan
     progress: object
     attempt_of: Callable[[Unit, Path], Attempt]
+    retries: int = 0
 
     def run_all(self) -> list[dict]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run."""
         todo = remaining(self.plan, self.run.attempts())
         self.progress.begin(self.plan, todo)
         for unit, repeat in todo:
-            check_free_space(self.run.folder)
-            attempt = self.run_one(unit, repeat)
-            self.progress.ended(unit, repeat, attempt)
+            for left in reversed(range(self.retries + 1)):
+                check_free_space(self.run.folder)
+                attempt = self.run_one(unit, repeat)
+                self.progress.ended(unit, repeat, attempt, final=attempt["status"] == "ok" or not left)
+                if attempt["status"] == "ok":
+                    break
         return self.run.attempts()
 
     def run_one(self, unit: Unit, repeat: int) -> dict:

@@ -216,11 +216,11 @@ class ClusterAttempt:
         return read_end(path).strip().splitlines() if path.exists() else []
 
 
-def cluster_attempts(fleet: Fleet, limits: Limits, spread: bool) -> Callable[[Unit, Path], ClusterAttempt]:
-    """What `Bench` needs to start its attempts on a cluster; `spread` puts the ranks on as many nodes as can be."""
+def cluster_attempts(fleet: Fleet, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], ClusterAttempt]:
+    """What `Bench` needs to start a run's attempts on a cluster; `spread` uses as many nodes as can be."""
 
     def attempt_of(unit: Unit, folder: Path) -> ClusterAttempt:
-        work = work_of(fleet.cluster, fleet.code, unit, spread, fleet.port, fleet.run, folder.name)
+        work = work_of(fleet.cluster, fleet.code, unit, spread, fleet.port, run, folder.name)
         return ClusterAttempt(work, folder, fleet, limits)
 
     return attempt_of

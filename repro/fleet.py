@@ -29,12 +29,12 @@ class LockedError(RemoteError):
 class Member:
     """One node of a run, open from construction until `close`; RemoteError if it cannot take part."""
 
-    def __init__(self, cluster: Cluster, node: Node, code: Code, run: str, port: int):
+    def __init__(self, cluster: Cluster, node: Node, code: Code, what: str, port: int):
         self.cluster, self.node, self._code = cluster, node, code
         self.remote = Remote(cluster, node)
         try:
             deliver(self.remote, code)
-            self.removed = self._lock(run)
+            self.removed = self._lock(what)
             self.facts, self.host = self._check(port)
         except BaseException:
             self.close()
@@ -59,11 +59,11 @@ class Member:
         """Let go of the connection."""
         self.remote.close()
 
-    def _lock(self, run: str) -> list[str]:
-        """Hold the node's lock and lease for the run; the names of leftover containers that were removed."""
+    def _lock(self, what: str) -> list[str]:
+        """Hold the node's lock and lease; the names of leftover containers that were removed."""
         answers: queue.Queue[dict] = queue.Queue()
         owner = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-                 "run": run}  # fmt: skip
+                 "what": what}  # fmt: skip
         order = {"do": "hold", "work": self.cluster.work, "owner": owner, "label": OWN,
                  "containers": self.cluster.containers}  # fmt: skip
         self._lease = self.start(order, answers.put)
@@ -106,16 +106,19 @@ def _skew(told: float, asked: float, answered: float) -> float:
 def _held(text: str) -> str:
     try:
         owner = json.loads(text)
-        return f"in use by {owner['who']} since {owner['since']} for run {owner['run']}; wait, or end that run"
+        return f"in use by {owner['who']} since {owner['since']} for `{owner['what']}`; wait for that to end"
     except (ValueError, KeyError):
         return "in use by another run"
 
 
 class Fleet:
-    """All nodes of a cluster for one run. Use it as a context; ClusterError names every node that cannot take part."""
+    """All nodes of a cluster for one run. Use it as a context; ClusterError names every node that cannot take part.
 
-    def __init__(self, cluster: Cluster, code: Code, run: str, port: int | None = None):
-        self.cluster, self.code, self.run, self.port = cluster, code, run, port or cluster.port
+    `what` says to others who want the nodes what they are used for.
+    """
+
+    def __init__(self, cluster: Cluster, code: Code, what: str, port: int | None = None):
+        self.cluster, self.code, self._what, self.port = cluster, code, what, port or cluster.port
         self.members: dict[str, Member] = {}
 
     def __enter__(self) -> Fleet:
@@ -150,7 +153,7 @@ class Fleet:
         self.members.pop(name).close()
 
     def _open(self, node: Node) -> Member:
-        return Member(self.cluster, node, self.code, self.run, self.port)
+        return Member(self.cluster, node, self.code, self._what, self.port)
 
 
 def _on_each(work: Callable[[object], T], items: Iterable) -> list[T | Exception]:

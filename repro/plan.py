@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from repro.cases import Case, Layout
@@ -87,8 +88,9 @@ class Plan:
 
 
 def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None,
-              fit: tuple[int, ...] = (), peers: tuple[str, ...] = ()) -> Plan:
-    """Plan a run of `cases` on this machine.
+              fit: tuple[int, ...] = (), peers: tuple[str, ...] = (), processes: int = SMOKE_PROCESSES,
+              misfit: Callable[[Case], dict | None] = lambda case: None) -> Plan:  # fmt: skip
+    """Plan a run of `cases` on a machine or a cluster.
 
     Parameters
     ----------
@@ -98,6 +100,8 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     repeats : how often each case is run; without it, as published (7 where a median of 7 is), at the smoke scale 2.
     fit : numbers of GPUs to which the layouts that need more than `gpus` are shrunk; without, they are left out.
     peers : names of `repro.peers.variants.VARIANTS` to run right after each unit that they can run.
+    processes : how many ranks a smoke run may have.
+    misfit : why a case that has GPUs enough cannot run all the same, as `message` and `values`; None if it can.
 
     Raises
     ------
@@ -112,13 +116,19 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     if scale == "smoke":
         if fit:
             raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
-        return Plan("smoke", "cpu", repeats or 2, _with_peers(_smoke_units(cases), peers))
+        return Plan("smoke", "cpu", repeats or 2, _with_peers(_smoke_units(cases, processes), peers))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
         raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = [] if fit else [_skip(case, gpus) for case in cases if case.layout.world_size > gpus]
+    skipped = [] if fit else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    refused = [(case, reason) for case in fitting if (reason := misfit(case))]
+    skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
+    fitting = [case for case in fitting if case not in [case for case, _ in refused]]
+    if refused and not fitting and not fit:
+        case, reason = refused[0]
+        raise PlanError(f"none of these cases fits: {case.name} {reason['message'].format(**reason['values'])}")
     if not fitting and not fit:
         smallest = min(case.layout.world_size for case in cases)
         raise PlanError(f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; "
@@ -169,7 +179,7 @@ def _with_peers(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) ->
     return tuple(found)
 
 
-def _skip(case: Case, gpus: int) -> dict:
+def _too_large(case: Case, gpus: int) -> dict:
     return {"case": case.name, "model": case.model, "message": N_("needs {needed} GPUs, {present} are here"),
             "values": {"needed": case.layout.world_size, "present": gpus}}  # fmt: skip
 
@@ -229,10 +239,10 @@ def _smoke_config(case: Case, layout: Layout) -> dict:
     }
 
 
-def _smoke_units(cases: list[Case]) -> tuple[Unit, ...]:
+def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:
     units: dict[str, Unit] = {}
     for case in cases:
-        config = _smoke_config(case, shrink(case.layout, SMOKE_PROCESSES))
+        config = _smoke_config(case, shrink(case.layout, processes))
         reference = _reference(config)
         for candidate, stands_for in ((reference, ()), (config, (case.name,))):
             name = _smoke_name(case, candidate)

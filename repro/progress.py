@@ -75,10 +75,12 @@ class PlainProgress:
         if new:
             self._say(f"    {self._watch.line()}")
 
-    def ended(self, unit, repeat, attempt) -> None:
+    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
         self._stop.set()
-        self._clock.ended()
-        self._say(f"    {outcome_text(attempt)}; {attempt['wall_s']:.1f} s, left {self._clock.left()}")
+        if final:
+            self._clock.ended()
+        left = f"left {self._clock.left()}" if final else "trying again"
+        self._say(f"    {outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
         if attempt["status"] != "ok" and attempt["log_tail"]:
             self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
 
@@ -130,10 +132,11 @@ class LiveProgress:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
             self._bars.update(self._one, completed=event["iteration"], note=note)
 
-    def ended(self, unit, repeat, attempt) -> None:
+    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
         self._watch = None
-        self._clock.ended()
-        self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
+        if final:
+            self._clock.ended()
+            self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
         if attempt["status"] != "ok":
             self._console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
             self._console.print(attempt["log_tail"], markup=False, highlight=False)
