@@ -99,7 +99,7 @@ warm: .venv/ready .venv-trainer/ready  ## compile for a GPU newer than the wheel
 image-test: .venv/ready .venv-trainer/ready  ## tests that need root and Docker                      [ONLY=]
 	@$(RUN_TASK) image-test
 
-e2e: .venv/ready .venv-trainer/ready  ## the tests over simulated nodes (root, Docker)        [ONLY=]
+e2e: .venv/ready .venv-trainer/ready  ## the tests over simulated nodes (root, Docker)        [ONLY= LONG=1]
 	@$(RUN_TASK) e2e
 
 test: .venv/ready .venv-trainer/ready  ## lint and tests
