@@ -26,7 +26,7 @@ class ProvisionError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one node: its tasks by how they ended, the time they took, and the failure that stopped it."""
+    """What came of one node: its tasks by how they ended, their time, what stopped it, and what its user should know."""
 
     node: str
     ok: int
@@ -35,6 +35,7 @@ class Outcome:
     seconds: float
     task: str = ""
     message: str = ""
+    notes: tuple[str, ...] = ()
 
     def line(self) -> str:
         """One line for people."""
@@ -109,8 +110,8 @@ def _play(playbook, cluster, check, limit, tags, extra, quiet):
                               capture_output=quiet, stdin=subprocess.DEVNULL)  # fmt: skip
         seconds = time.monotonic() - started
         if not summary.exists():
-            raise ProvisionError(f"Ansible did not start (status {done.returncode})"
-                                 + (f":\n{done.stderr.strip()}" if quiet else "; its message stands above"))  # fmt: skip
+            said = f":\n{done.stderr.strip()}" if quiet else "; its message stands above"
+            raise ProvisionError(f"Ansible did not start (status {done.returncode}){said}")
         outcomes = _outcomes(json.loads(summary.read_text()))
     return Provisioned(outcomes, seconds, done.returncode)
 
@@ -133,7 +134,7 @@ def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
     def outcome(name, told):
         failure = told["failure"] or {"task": "", "message": ""}
         counts = (told["ok"], told["changed"], told["failed"], told["seconds"])
-        return Outcome(name, *counts, failure["task"], _hint(failure["message"]))
+        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(told["notes"]))
 
     return tuple(outcome(name, told) for name, told in nodes.items())
 
@@ -162,7 +163,9 @@ def _from_bundle(bundle: Path) -> dict:
     """The variables that make the roles take everything from a bundle, which is checked first."""
     from repro.airgap import check_bundle
 
-    problems = check_bundle(bundle) if bundle.is_dir() else [f"BUNDLE={bundle}: no such folder; `make bundle` writes one"]
+    if not bundle.is_dir():
+        raise ProvisionError(f"BUNDLE={bundle}: no such folder; `make bundle` writes one")
+    problems = check_bundle(bundle)
     if problems:
         raise ProvisionError("\n".join(problems))
     images = json.loads((bundle / "images.json").read_text())

@@ -40,15 +40,17 @@ def _check() -> bool:
     return setting("CHECK") == "1"
 
 
-def _tell(done, what: str) -> None:
+def _tell(done, what: str, check: bool) -> None:
     """One line a node, and the exit status."""
+    what = f"dry run of {what}" if check else what
     for outcome in done.outcomes:
-        print(outcome.line())
+        print(outcome.line(), *(f"    {note}" for note in outcome.notes), sep="\n")
     if not done.succeeded:
         failed = [outcome.node for outcome in done.outcomes if outcome.failed]
         raise Exit(f"{what} failed on {', '.join(failed) or 'no node in particular'}, see above; what is done stays "
                    "done, so mend the cause and run the same command again", FAILED)  # fmt: skip
-    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s")
+    changed = "; nothing was changed" if check else ""
+    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{changed}")
 
 
 @task
@@ -60,7 +62,7 @@ def provision(c):
     bundle = Path(setting("BUNDLE")) if setting("BUNDLE") else None
     with provision_errors():
         done = set_up(cluster, check=check, limit=setting("LIMIT", ""), tags=setting("TAGS", ""), bundle=bundle)
-    _tell(done, "dry run, nothing was changed" if check else "provisioned")
+    _tell(done, "provisioning", check)
 
 
 @task
@@ -71,4 +73,4 @@ def deprovision(c):
     cluster, check = _cluster(), _check()
     with provision_errors():
         done = take_back(cluster, check=check, limit=setting("LIMIT", ""))
-    _tell(done, "dry run, nothing was changed" if check else "deprovisioned")
+    _tell(done, "deprovisioning", check)

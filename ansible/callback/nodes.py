@@ -12,7 +12,7 @@ type: stdout
 short_description: the outcome of every node as JSON
 description:
   - Prints what the default output prints, without its recap.
-  - Writes one object a node into the file that PROVISION_SUMMARY names.
+  - Writes one object a node into the file that PROVISION_SUMMARY names; what `debug` tells without a change is a note.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -26,7 +26,7 @@ class CallbackModule(Default):
 
     def __init__(self):
         super().__init__()
-        self._started, self._seconds, self._failures = {}, {}, {}
+        self._started, self._seconds, self._failures, self._notes = {}, {}, {}, {}
 
     def v2_runner_on_start(self, host, task):
         super().v2_runner_on_start(host, task)
@@ -34,6 +34,9 @@ class CallbackModule(Default):
 
     def v2_runner_on_ok(self, result):
         self._ended(result)
+        if result.task.action.endswith("debug") and not result.result.get("changed"):
+            said = result.result.get("msg", [])
+            self._notes.setdefault(result.host.name, []).extend([said] if isinstance(said, str) else said)
         super().v2_runner_on_ok(result)
 
     def v2_runner_on_skipped(self, result):
@@ -58,6 +61,7 @@ class CallbackModule(Default):
             failed = counts["failures"] + counts["unreachable"]
             nodes[name] = {"ok": counts["ok"], "changed": counts["changed"], "failed": failed,
                            "seconds": round(self._seconds.get(name, 0), 1),
+                           "notes": self._notes.get(name, []),
                            "failure": self._failures.get(name) if failed else None}  # fmt: skip
         target = os.environ.get("PROVISION_SUMMARY")
         if target:

@@ -33,22 +33,23 @@ options:
 MARKED = re.compile(r"^# BEGIN oneflow-reproduction\n.*?^# END oneflow-reproduction\n?", re.M | re.S)
 LISTS = ("packages_added", "users_added", "groups_added", "memberships_added")
 SAFE_TO_COPY = 2**20
+PACKAGE = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n"
 
 
 def answer(*words):
     """The status of a command, and what it printed."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return done.returncode, done.stdout
 
 
 def state_of_system():
     """Installed packages with their versions, users, groups, and who is in which group."""
-    _, told = answer("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n")
+    _, told = answer("dpkg-query", "--show", "--showformat", PACKAGE)
     packages = dict(line.split()[1:] for line in told.splitlines() if line[1] == "i")
     groups = grp.getgrall()
     return {"packages": packages, "users": [user.pw_name for user in pwd.getpwall()],
             "groups": [group.gr_name for group in groups],
-            "memberships": ["%s %s" % (group.gr_name, name) for group in groups for name in group.gr_mem]}
+            "memberships": [f"{group.gr_name} {name}" for group in groups for name in group.gr_mem]}
 
 
 def digest(path):
@@ -145,21 +146,21 @@ class Record:
             with open("/proc/sys/" + name.replace(".", "/")) as source:
                 now = source.read().strip()
             if now.split() != value.split():
-                act("%s is %s again" % (name, value), answer, "sysctl", "--quiet", "--write", "%s=%s" % (name, value))
+                act(f"{name} is {value} again", answer, "sysctl", "--quiet", "--write", f"{name}={value}")
         for path, existed in self.data["blocks"].items():
             self._undo_block(path, existed, act)
         for path in sorted(self.data["paths"], reverse=True):
             if path in keep:
-                left.append("%s, which holds what others put there" % path)
+                left.append(f"{path}, which holds what others put there")
             else:
                 self._undo_path(path, self.data["paths"][path], act, left)
         for name, (enabled, active) in self.data["services"].items():
             if answer("systemctl", "cat", name)[0] == 0:
                 for was, query, verb in ((enabled, "is-enabled", "disable"), (active, "is-active", "stop")):
                     if not was and answer("systemctl", query, name)[0] == 0:
-                        act("%s %s" % (verb, name), answer, "systemctl", verb, name)
+                        act(f"{verb} {name}", answer, "systemctl", verb, name)
         self._undo_users(act)
-        left += ["%s in version %s, which was %s" % (name, new, old)
+        left += [f"{name} in version {new}, which was {old}"
                  for name, (old, new) in sorted(self.data["packages_changed"].items())]
         self._undo_folder(act, left)
         return done, left
@@ -171,45 +172,45 @@ class Record:
             text = source.read()
         rest = MARKED.sub("", text)
         if not rest.strip() and not existed:
-            act("removed %s" % path, os.unlink, path)
+            act(f"removed {path}", os.unlink, path)
         elif rest != text:
-            act("removed our lines from %s" % path, rewrite, path, rest)
+            act(f"removed our lines from {path}", rewrite, path, rest)
 
     def _undo_path(self, path, before, act, left):
         if before is None:
             if os.path.isdir(path) and not os.path.islink(path):
-                act("removed %s" % path, shutil.rmtree, path)
+                act(f"removed {path}", shutil.rmtree, path)
             elif os.path.lexists(path):
-                act("removed %s" % path, os.unlink, path)
+                act(f"removed {path}", os.unlink, path)
         elif "content" in before:
             content = before["content"].encode("latin-1")
             if digest(path) == hashlib.sha256(content).hexdigest():
                 return
             if os.path.exists(path) and digest(path) != self.data.get("written", {}).get(path):
-                left.append("%s, which was changed after provisioning" % path)
+                left.append(f"{path}, which was changed after provisioning")
             else:
-                act("put %s back" % path, put_back, path, content, before)
+                act(f"put {path} back", put_back, path, content, before)
 
     def _undo_users(self, act):
         for membership in self.data["memberships_added"]:
             group, name = membership.split()
             if group not in self.data["groups_added"] and membership in state_of_system()["memberships"]:
-                act("%s is no longer in group %s" % (name, group), answer, "gpasswd", "--delete", name, group)
+                act(f"{name} is no longer in group {group}", answer, "gpasswd", "--delete", name, group)
         for kind, command, there in (("users", "userdel", pwd.getpwnam), ("groups", "groupdel", grp.getgrnam)):
             for name in self.data[kind + "_added"]:
                 try:
                     there(name)
                 except KeyError:
                     continue
-                act("removed %s %s" % (kind[:-1], name), answer, command, name)
+                act(f"removed {kind[:-1]} {name}", answer, command, name)
 
     def _undo_folder(self, act, left):
-        act("removed %s" % self.file, os.unlink, self.file)
+        act(f"removed {self.file}", os.unlink, self.file)
         rest = sorted(set(os.listdir(self.folder)) - {os.path.basename(self.file)})
         if rest:
-            left.append("%s, which holds %s" % (self.folder, ", ".join(rest)))
+            left.append("{}, which holds {}".format(self.folder, ", ".join(rest)))
         elif self.data.get("folder_made"):
-            act("removed %s" % self.folder, os.rmdir, self.folder)
+            act(f"removed {self.folder}", os.rmdir, self.folder)
 
 
 def rewrite(path, text):
