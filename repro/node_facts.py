@@ -1,75 +1,151 @@
-"""What a run must know of the node that this runs on before it starts; needs Python 3.8 and nothing else."""
-from __future__ import annotations
+"""Runs on a node, with nothing but Python 3.6: prints as JSON what tools and files there say, unread.
+
+`python3 - INTERFACE HCAS IMAGE PACKAGE…` with this file as its input; HCAS are joined by commas, PACKAGE are patterns.
+"""
 
 import glob
+import json
 import os
-import shutil
-import socket
+import resource
 import subprocess
+import sys
+import threading
 import time
 
-from repro.node_engine import image_ids
+TIMEOUT_S = 60
+FILE_BYTES = 8192
+NET, INFINIBAND = "/sys/class/net", "/sys/class/infiniband"
+FILES = [
+    "/etc/os-release", "/proc/cmdline", "/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/uptime",
+    "/etc/timezone", "/proc/driver/nvidia/version", "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "/sys/devices/system/cpu/cpufreq/boost", "/sys/module/*/version",
+]  # fmt: skip
+INTERFACE_FILES = ["speed", "mtu", "operstate", "mode", "device/vendor", "device/device", "device/numa_node"]
+HCA_FILES = ["fw_ver", "hca_type", "board_id", "ports/*/rate", "ports/*/state", "ports/*/phys_state",
+             "ports/*/link_layer", "device/current_link_speed", "device/current_link_width",
+             "device/numa_node"]  # fmt: skip
+SYSCTLS = [
+    "fs/nr_open", "kernel/nmi_watchdog", "kernel/numa_balancing", "kernel/perf_event_paranoid", "kernel/pid_max",
+    "kernel/randomize_va_space", "kernel/sched_autogroup_enabled", "kernel/shmall", "kernel/shmmax",
+    "net/core/busy_poll", "net/core/busy_read", "net/core/default_qdisc", "net/core/netdev_max_backlog",
+    "net/core/rmem_default", "net/core/rmem_max", "net/core/somaxconn", "net/core/wmem_default", "net/core/wmem_max",
+    "net/ipv4/conf/all/arp_announce", "net/ipv4/conf/all/arp_ignore", "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/ip_local_port_range", "net/ipv4/tcp_congestion_control", "net/ipv4/tcp_keepalive_time",
+    "net/ipv4/tcp_mtu_probing", "net/ipv4/tcp_retries2", "net/ipv4/tcp_rmem", "net/ipv4/tcp_sack",
+    "net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_timestamps", "net/ipv4/tcp_window_scaling",
+    "net/ipv4/tcp_wmem", "vm/dirty_background_ratio", "vm/dirty_ratio", "vm/max_map_count", "vm/nr_hugepages",
+    "vm/overcommit_memory", "vm/overcommit_ratio", "vm/swappiness", "vm/zone_reclaim_mode",
+]  # fmt: skip
 
 
-def facts(order: dict) -> dict:
-    """Clock, disk, user, network, port, image, launcher, and what is next to each GPU."""
+def main(interface, hcas, image, packages):
+    """Everything, with the times before and after: they tell the clock's offset."""
+    began = time.time()
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+    os.environ["LC_ALL"] = "C"
+    told = {
+        "commands": run_all(commands(interface, hcas, image, packages)),
+        "files": read_all(paths(interface, hcas)),
+        "links": {"interface_driver": link(os.path.join(NET, interface, "device/driver")),
+                  "zone": os.path.realpath("/etc/localtime")},
+        "modules": sorted(os.listdir("/sys/module")) if os.path.isdir("/sys/module") else [],
+        "limits": {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
+                   for name in ("memlock", "nofile", "stack", "core")},
+        "shared_memory_bytes": size("/dev/shm"),
+        "uname": list(os.uname()),
+        "python": sys.version.split()[0],
+    }  # fmt: skip
+    told["times"] = [began, time.time()]
+    return told
+
+
+def commands(interface, hcas, image, packages):
+    """Each command's name and its words; a tool that is not there is no error."""
+    own_link = {"iblinkinfo " + hca: ["iblinkinfo", "--line", "-C", hca.split(":")[0], "-D", "0"] for hca in hcas}
     return {
-        "time": time.time(),
-        "host": socket.gethostname(),
-        "user": f"{os.getuid()}:{os.getgid()}",
-        "free_mib": shutil.disk_usage(order["work"]).free >> 20,
-        "writable": os.access(order["work"], os.W_OK | os.X_OK),
-        "addresses": addresses(order["interface"]),
-        "port_free": port_is_free(order["port"]),
-        "images": image_ids(order["images"]),
-        "launcher": launcher(order["work"]),
-        "infiniband": sorted(glob.glob("/dev/infiniband/*")),
-        **affinity(),
+        **own_link,
+        "lscpu": ["lscpu"],
+        "nvidia-smi -q": ["nvidia-smi", "-q"],
+        "nvidia-smi topo -m": ["nvidia-smi", "topo", "-m"],
+        "ibstat": ["ibstat"],
+        "ibv_devinfo": ["ibv_devinfo"],
+        "ofed_info": ["ofed_info", "-s"],
+        "ethtool -i": ["ethtool", "-i", interface],
+        "chronyc tracking": ["chronyc", "-n", "tracking"],
+        "docker info": ["docker", "info", "--format", "{{json .}}"],
+        "docker image": ["docker", "image", "inspect", "--format", "{{.Id}}", image],
+        "nvidia-ctk": ["nvidia-ctk", "--version"],
+        "dpkg": ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\\n", *packages],
     }
 
 
-def addresses(interface: str) -> list[str]:
-    """The IPv4 addresses of a network interface; none if there is no such interface."""
-    told = _printed(["ip", "-4", "-oneline", "address", "show", "dev", interface])
-    return [line.split()[3].partition("/")[0] for line in told]
+def run_all(wanted):
+    """Run them at once: {name: {"status", "output", "errors"}}, status None where the tool is missing."""
+    results = {}
+    threads = [threading.Thread(target=run, args=(name, words, results)) for name, words in wanted.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
-def port_is_free(port: int) -> bool:
-    """Whether the rendezvous can listen on this port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def run(name, words, results):
+    """Run one command, with nothing as its input, for a minute at most."""
+    try:
+        with open(os.devnull) as nothing:
+            process = subprocess.Popen(words, stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        results[name] = {"status": None, "output": "", "errors": str(error)}
+        return
+    try:
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors, status = b"", b"took longer than %d s" % TIMEOUT_S, -1
+    results[name] = {"status": status, "output": text(output), "errors": text(errors)}
+
+
+def paths(interface, hcas):
+    """All files to read; patterns are filled in."""
+    wanted = FILES + [os.path.join(NET, interface, name) for name in INTERFACE_FILES]
+    wanted += [os.path.join(INFINIBAND, hca.split(":")[0], name) for hca in hcas for name in HCA_FILES]
+    wanted += ["/proc/sys/" + name for name in SYSCTLS]
+    return sorted({path for pattern in wanted for path in glob.glob(pattern)})
+
+
+def read_all(names):
+    """{path: its first kilobytes}, less the files that cannot be read."""
+    contents = {}
+    for name in names:
         try:
-            probe.bind(("0.0.0.0", port))
+            with open(name, "rb") as file:
+                contents[name] = text(file.read(FILE_BYTES)).strip()
         except OSError:
-            return False
-        return True
+            pass
+    return contents
 
 
-def launcher(work: str) -> str:
-    """OneFlow's launcher in the node's venv, empty if there is none."""
-    found = glob.glob(os.path.join(work, "venv/lib/python3*/site-packages/oneflow/distributed/launch.py"))
-    return found[0] if found else ""
+def link(path):
+    """Where a link ends, less the folders."""
+    return os.path.basename(os.path.realpath(path)) if os.path.exists(path) else ""
 
 
-def affinity() -> dict:
-    """Processors and memory next to each GPU in the driver's order, empty where the kernel does not say."""
-    buses = _printed(["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"])
-    folders = ["/sys/bus/pci/devices/" + bus.strip().lower()[-12:] for bus in buses]
-    nodes = [_first_line(folder + "/numa_node") for folder in folders]
-    return {"cpus": [_first_line(folder + "/local_cpulist") for folder in folders],
-            "numa": [node if node.isdigit() else "" for node in nodes]}  # fmt: skip
-
-
-def _printed(command: list[str]) -> list[str]:
+def size(path):
+    """Bytes of a file system, 0 if it is not there."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.splitlines()
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.readline().strip()
+        found = os.statvfs(path)
     except OSError:
-        return ""
+        return 0
+    return found.f_blocks * found.f_frsize
+
+
+def text(content):
+    """Bytes as text, whatever they are."""
+    return content.decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    json.dump(main(sys.argv[1], sys.argv[2].split(",") if sys.argv[2] else [], sys.argv[3], sys.argv[4:]), sys.stdout)
