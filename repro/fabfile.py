@@ -76,33 +76,69 @@ def cases(c):
 
 @task
 def bench(c):
-    """Run cases and report on them [MODEL= CASES= SCALE= FIT= REPEATS= PEER_PYTHON= PEERS= RUN=]."""
-    from repro.bench import Bench
-    from repro.launch import Limits, local_attempts
-    from repro.plan import Plan
-    from repro.progress import progress_display
-    from repro.provenance import record
+    """Run cases and report on them [MODEL= CASES= SCALE= FIT= REPEATS= RETRIES= PEER_PYTHON= PEERS= RUN= CLUSTER= DRY=]
+
+    With CLUSTER, an inventory's name or folder, the ranks run on its nodes; DRY=1 only prints the commands for them.
+    """
     from repro.record import RUNS, Run
-    from repro.report import render
 
     check_settings()
-    runs = Path(setting("RUNS", RUNS))
-    port, repeats = whole_number("PORT"), whole_number("REPEATS")
+    runs, port = Path(setting("RUNS", RUNS)), whole_number("PORT")
+    with bad_input():
+        before = Run.open(setting("RUN"), runs) if setting("RUN") else None
+        cluster = _cluster_of(before)
+    if cluster:
+        _bench_on_cluster(cluster, runs, before, port)
+    else:
+        _bench_here(runs, before, port)
+
+
+def _bench_here(runs: Path, before, port: int | None) -> None:
+    from repro.launch import local_attempts
+
     with bad_input():
         _check_local(port)
-        run = Run.open(setting("RUN"), runs) if setting("RUN") else _new_run(runs, repeats)
-        plan = Plan.from_json(run.description()["plan"])
+        run = before or _new_run(runs, whole_number("REPEATS"))
+        plan = _planned(run)
         peer = _peer_command(run.description())
         stack = _stack(plan.device, run.description())
-    silence = whole_number("SILENCE", 120 if plan.scale == "smoke" else 900)
-    trainer = tuple(shlex.split(setting("TRAINER_COMMAND", "")))
-    attempt_of = local_attempts(Limits(silence_s=silence), port, trainer, peer, stack.environment)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, stack.environment))
+
+
+def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
+    from repro.cases import load_catalogue
+    from repro.cluster_site import ClusterSite
+    from repro.environment import capture
+    from repro.plan import PlanError
+
+    with bad_input():
+        if any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
+            raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
+        site = ClusterSite.of(name, port, _trainer())
+        chosen = load_catalogue().select(_model(), setting("CASES"))
+        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit())
+    if _flag("DRY"):
+        print("\n".join(site.dry(plan)))
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with bad_input(), site.opened(_command()) as fleet:
+        environment = {**capture(), "cluster": site.description(fleet)}
+        run = before or _create_run(runs, plan, environment)
+        _run_and_report(run, plan, site.attempts(fleet, run, plan, _limits(plan)))
+
+
+def _run_and_report(run, plan, attempt_of) -> None:
+    from repro.bench import Bench
+    from repro.progress import progress_display
+    from repro.provenance import record
+    from repro.report import render
+
     progress = progress_display()
     interrupted = False
     with bad_input(FAILED):
         try:
-            Bench(run, plan, progress, attempt_of).run_all()
+            Bench(run, plan, progress, attempt_of, whole_number("RETRIES", 0)).run_all()
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -118,22 +154,59 @@ def bench(c):
         raise Exit(f"{problems}; the reports say why. Try the failed ones again with: make bench RUN={run.id}", FAILED)
 
 
+def _cluster_of(before) -> str | None:
+    """CLUSTER, or the cluster of the run that is gone on with, which must be the same."""
+    from repro.plan import PlanError
+
+    name = setting("CLUSTER")
+    if before is None:
+        return name
+    recorded = before.description()["environment"].get("cluster", {})
+    if name and Path(name).name != recorded.get("name"):
+        where = f"on cluster {recorded['name']}" if recorded else "on one machine"
+        raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
+    return name or recorded.get("folder")
+
+
+def _planned(run):
+    from repro.plan import Plan
+
+    return Plan.from_json(run.description()["plan"])
+
+
+def _limits(plan):
+    from repro.launch import Limits
+
+    return Limits(silence_s=whole_number("SILENCE", 120 if plan.scale == "smoke" else 900))
+
+
+def _trainer() -> tuple[str, ...]:
+    """TRAINER_COMMAND replaces the trainer in tests."""
+    return tuple(shlex.split(setting("TRAINER_COMMAND", "")))
+
+
+def _command() -> str:
+    return shlex.join(["make", "bench", *_make_variables()])
+
+
+def _create_run(runs: Path, plan, environment: dict, **more):
+    from repro.record import Run
+
+    description = {"created": time.time(), "command": _command(), "environment": environment, "plan": plan.as_json()}
+    return Run.create(f"{_model() or 'all'}-{plan.scale}", description | more, runs)
+
+
 def _new_run(runs: Path, repeats: int | None):
     from repro.cases import load_catalogue
     from repro.environment import capture, gpu_count
     from repro.plan import make_plan
-    from repro.record import Run
 
     chosen, scale = load_catalogue().select(_model(), setting("CASES")), setting("SCALE")
     gpus = gpu_count()
     peer = _peer_program(0 if scale == "smoke" else gpus)
     plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else ())
-    command = shlex.join(["make", "bench", *_make_variables()])
-    environment = capture(_stack(plan.device))
-    description = {"created": time.time(), "command": command, "environment": environment, "plan": plan.as_json()}
-    if peer:
-        description["peer"] = peer.as_json()
-    return Run.create(f"{_model() or 'all'}-{plan.scale}", description, runs)
+    more = {"peer": peer.as_json()} if peer else {}
+    return _create_run(runs, plan, capture(_stack(plan.device)), **more)
 
 
 def _peer_program(gpus: int):
@@ -176,13 +249,8 @@ def _check_local(port: int | None) -> None:
     from repro.launch import port_is_free
     from repro.plan import PlanError
 
-    if setting("CLUSTER"):
-        folder = Path("ansible/inventories")
-        known = sorted(path.name for path in folder.glob("*") if path.is_dir())
-        raise PlanError(
-            f"CLUSTER={setting('CLUSTER')}: no such inventory in {folder}/ (there are: {', '.join(known) or 'none'}). "
-            "Without CLUSTER the run is on this machine."
-        )
+    if _flag("DRY"):
+        raise PlanError("DRY=1 prints what would be started on a cluster's nodes; name it with CLUSTER")
     if port is not None and (port > 65535 or not port_is_free(port)):
         raise PlanError(f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one")
 
@@ -210,12 +278,14 @@ class bad_input:
     def __exit__(self, kind, error, traceback):
         from repro.cases import CaseError
         from repro.hardware import HardwareError
+        from repro.inventory import ClusterError
         from repro.logs import LogError
         from repro.plan import PlanError
         from repro.record import RecordError
         from repro.stack import StackError
 
-        if isinstance(error, CaseError | HardwareError | PlanError | RecordError | LogError | StackError):
+        known = CaseError | ClusterError | HardwareError | PlanError | RecordError | LogError | StackError
+        if isinstance(error, known):
             raise Exit(str(error), self._status) from error
 
 
@@ -244,6 +314,11 @@ def report(c):
         record(run)
     for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):
         print(path)
+    if rendered.shown:
+        if check and rendered.shown.problems:
+            raise Exit(rendered.shown.summary(), FAILED)
+        print(rendered.shown.summary())
+        return
     if check and rendered.judgement.status:
         raise Exit(rendered.judgement.summary(), rendered.judgement.status)
     print(rendered.judgement.summary())
@@ -320,9 +395,13 @@ def _tolerance() -> float | None:
 
 
 def _check() -> bool:
-    if setting("CHECK", "0") not in ("0", "1"):
-        raise Exit(f"CHECK={setting('CHECK')}: it is 1 to exit by the verdicts, or 0", BAD_INPUT)
-    return setting("CHECK") == "1"
+    return _flag("CHECK")
+
+
+def _flag(name: str) -> bool:
+    if setting(name, "0") not in ("0", "1"):
+        raise Exit(f"{name}={setting(name)}: it is 0 or 1", BAD_INPUT)
+    return setting(name) == "1"
 
 
 @task
