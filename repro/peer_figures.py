@@ -20,9 +20,10 @@ def peer_plates(results: list[Result]) -> list[Plate]:
     values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
 
     def chart(_):
+        said = _("throughput of OneFlow over that of PyTorch in the same run")
         return BarChart(
             _("OneFlow beside PyTorch"),
-            _("throughput of OneFlow over that of PyTorch in the same run"),
+            f"{said}: {kinds[0]}" if len(kinds) == 1 else said,
             tuple(rows),
             (Panel("", values),),
             kinds,
