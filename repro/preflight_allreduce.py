@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.allreduce import MeasurementError, Table, link_gbs, local_attempt_of, measure
+from repro.allreduce import LIMITS, PROGRAM, MeasurementError, Table, link_gbs, local_attempt_of, measure
 from repro.hardware import Cluster, HardwareError, Node, from_devices
 from repro.preflight import Check, Finding, Machine, Stop, failed, ok, unavailable, warning
 from repro.preflight_gpu import links, query
@@ -34,13 +35,12 @@ class Collectives:
     def look_inside(self, machine: Machine) -> Finding:
         ranks, device, hardware = self._inside(machine)
         if ranks < 2:
-            return unavailable("one GPU has nothing to exchange")
+            return unavailable("one rank has nothing to exchange")
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
             return self._judge(local_attempt_of(self.environment), ranks, device, name, hardware)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
-        with _attempts(replace(self.cluster, nodes=(node,))) as attempt_of:
-            return self._judge(attempt_of, ranks, device, name, hardware)
+        return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
 
     def look_between(self, machines: Sequence[Machine]) -> Finding:
         if len(machines) < 2:
@@ -49,8 +49,7 @@ class Collectives:
         if hardware:
             node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
             hardware = replace(hardware, node=node, nodes=len(machines))
-        with _attempts(self.cluster) as attempt_of:
-            return self._judge(attempt_of, per_node * len(machines), device, "all-nodes", hardware)
+        return self._over(self.cluster, per_node * len(machines), device, "all-nodes", hardware)
 
     def _inside(self, machine: Machine) -> tuple[int, str, Cluster | None]:
         """Ranks and device of a machine, and its hardware if that is known."""
@@ -59,6 +58,16 @@ class Collectives:
         except Stop:
             return machine.wanted.gpus or CPU_RANKS, "cpu", None
         return len(names), "cuda", hardware_of(names, links(machine) if len(names) > 1 else None)
+
+    def _over(self, cluster, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
+        from repro.cluster import ClusterError
+
+        try:
+            with _attempts(cluster) as attempt_of:
+                return self._judge(attempt_of, ranks, device, name, hardware)
+        except ClusterError as error:
+            said = "; ".join(str(error).splitlines()[1:]) or str(error)
+            return failed(said, "It keeps `make bench` from starting as well.", "do what the message says")
 
     def _judge(self, attempt_of, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
         try:
@@ -104,8 +113,21 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
     return replace(cluster, node=Node(gpu, count, None if switched else nvlinks, 1, cluster.node.port_gbs))
 
 
+@contextmanager
 def _attempts(cluster):
-    """The maker of attempts over a cluster's nodes."""
-    from repro.cluster_launch import cluster_attempts
+    """The maker of attempts over a cluster's nodes, which are held for as long as the context lasts."""
+    from repro.cluster_launch import ClusterAttempt
+    from repro.cluster_work import work_of
+    from repro.delivery import Code
+    from repro.fleet import Fleet
+    from repro.plan import Unit
 
-    return cluster_attempts(cluster, script="allreduce.py", run="preflight")
+    code = Code(PROGRAM)
+    with Fleet(cluster, code, "make preflight") as fleet:
+
+        def attempt_of(config: dict, folder: Path) -> ClusterAttempt:
+            unit = Unit("allreduce", "", config, {}, 1)
+            work = work_of(cluster, code, unit, True, fleet.port, folder.parent.name, folder.name)
+            return ClusterAttempt(work, folder, fleet, LIMITS)
+
+        yield attempt_of

@@ -98,11 +98,12 @@ def show(entries: list, machines: int) -> None:
     for (check, finding), names in groups.items():
         where = "" if len(names) == machines or names == ["all"] else f"{', '.join(names)}: "
         mended = " (mended)" if finding.mended else ""
-        console.print(Text.assemble((f"{finding.result:<14}", STYLES[finding.result]), f"{check:<16}",
+        console.print(Text.assemble((f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}",
                                     f"{where}{finding.found}{mended}"))  # fmt: skip
-        for label, text in (("means", finding.means), ("fix", finding.fix)):
-            if text:
-                console.print(Text(f"{'':<30}{label}: {text}", style="dim"))
+    for label, texts in (("means", [entry.finding.means for entry in entries]),
+                         ("fix", [entry.finding.fix for entry in entries])):  # fmt: skip
+        for text in dict.fromkeys(filter(None, texts)):
+            console.print(Text(f"{'':<31}{label}: {text}", style="dim"))
 
 
 def _keep(folder: Path, entries: list, cluster) -> Path:

@@ -178,4 +178,4 @@ def test_wrong_settings_are_named(task, tmp_path, settings, said):
 
 def test_a_warning_does_not_fail(capsys):
     preflight_tasks.show([entry("node1", warning("8 KiB", "Too little.", "more"))], 1)
-    assert capsys.readouterr().out.startswith("warning       disk            8 KiB")
+    assert capsys.readouterr().out.startswith("warning       disk             8 KiB")

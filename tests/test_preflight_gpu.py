@@ -90,7 +90,7 @@ CASES = [
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n"}, FAILED, "1 GPUs in a container, 8 on"),
     ("container", {"docker run": (125, 'docker: Error response from daemon: could not select device driver "" with '
                                        "capabilities: [[gpu]].\n")}, FAILED, "could not select device driver"),
-    ("container", {}, UNAVAILABLE, "docker is not installed"),
+    ("container", {}, FAILED, "docker is not installed"),
 ]  # fmt: skip
 
 
@@ -102,10 +102,19 @@ def test_a_check_finds(check, answers, result, said):
     assert bool(finding.means and finding.fix) == (result in (WARNING, FAILED))
 
 
-@pytest.mark.parametrize("check", sorted(NAMED))
+@pytest.mark.parametrize("check", sorted(set(NAMED) - {"container"}))
 def test_a_cluster_without_gpus_has_none_to_check(check):
-    finding = look(check, {"nvidia-smi": names(1)}, gpu="", gpus=2, containers=True)
+    finding = look(check, {"nvidia-smi": names(1)}, gpu="", gpus=2)
     assert (finding.result, finding.found) == (UNAVAILABLE, "a cluster without GPUs")
+
+
+def test_without_gpus_a_container_must_start():
+    wanted = {"gpu": "", "containers": True, "image": "sha256:0123456789abcdef"}
+    start = "docker run --rm --network none --read-only --pull never sha256:0123456789abcdef true"
+    assert look("container", {start: ""}, **wanted).result == OK
+    denied = "permission denied while trying to connect to the Docker daemon socket\nSee 'docker run --help'.\n"
+    assert "permission denied" in look("container", {"docker run": (126, denied)}, **wanted).found
+    assert look("container", {}, containers=False).result == UNAVAILABLE
 
 
 def test_any_gpus_will_do_on_this_machine():
