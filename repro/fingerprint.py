@@ -60,14 +60,14 @@ class Difference:
 def gather(cluster: Cluster) -> dict[str, Fingerprint]:
     """Look at all nodes at once, each in one exchange over SSH; FingerprintError names those that failed and why."""
     script = SCRIPT.read_text(encoding="utf-8")
-    hcas = cluster.hca
-    words = [cluster.python, "-", cluster.interface, hcas, cluster.image.name, *PACKAGES]
+    words = [cluster.python, "-", cluster.interface, cluster.hca, *PACKAGES]
 
     def look(remote: Remote) -> Fingerprint:
         sent = time.time()
         told = remote.run(words, stdin=script, timeout=GATHER_S)
         received = time.time()
-        return fingerprint_of(remote.node.name, json.loads(told.stdout), cluster.interface, sent, received)
+        fields = NodeFields(json.loads(told.stdout), cluster.interface, cluster.image.name)
+        return fingerprint_of(remote.node.name, fields, sent, received)
 
     found = on_all(cluster, look)
     failed = [str(result) for result in found.values() if isinstance(result, Exception)]
@@ -76,10 +76,9 @@ def gather(cluster: Cluster) -> dict[str, Fingerprint]:
     return found
 
 
-def fingerprint_of(node: str, facts: dict, interface: str, sent: float, received: float) -> Fingerprint:
-    """A node's fingerprint from what node_facts.py printed there, sent for and received at these times of ours."""
-    told = NodeFields(facts, interface)
-    began, ended = facts["times"]
+def fingerprint_of(node: str, told: NodeFields, sent: float, received: float) -> Fingerprint:
+    """A node's fingerprint from its fields; what they are made of was sent for and received at these times of ours."""
+    began, ended = told.times
     clock = {"time.offset_s": round((began - sent + ended - received) / 2, 4),
              "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4)}  # fmt: skip
     return Fingerprint(node, told.fields, told.readings | clock, told.topology, tuple(told.notes))

@@ -1,6 +1,6 @@
 """Runs on a node, with nothing but Python 3.6: prints as JSON what tools and files there say, unread.
 
-`python3 - INTERFACE HCAS IMAGE PACKAGE…` with this file as its input; HCAS are joined by commas, PACKAGE are patterns.
+`python3 - INTERFACE HCAS PACKAGE…` with this file as its input; HCAS are joined by commas, PACKAGE are patterns.
 """
 
 import glob
@@ -16,8 +16,8 @@ TIMEOUT_S = 60
 FILE_BYTES = 8192
 NET, INFINIBAND = "/sys/class/net", "/sys/class/infiniband"
 FILES = [
-    "/etc/os-release", "/proc/cmdline", "/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/uptime",
-    "/etc/timezone", "/proc/driver/nvidia/version", "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/etc/os-release", "/proc/cmdline", "/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/net/route",
+    "/proc/uptime", "/etc/timezone", "/proc/driver/nvidia/version", "/sys/kernel/mm/transparent_hugepage/enabled",
     "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "/sys/devices/system/cpu/intel_pstate/no_turbo",
     "/sys/devices/system/cpu/cpufreq/boost", "/sys/module/*/version",
 ]  # fmt: skip
@@ -39,13 +39,13 @@ SYSCTLS = [
 ]  # fmt: skip
 
 
-def main(interface, hcas, image, packages):
+def main(interface, hcas, packages):
     """Everything, with the times before and after: they tell the clock's offset."""
     began = time.time()
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
     os.environ["LC_ALL"] = "C"
     told = {
-        "commands": run_all(commands(interface, hcas, image, packages)),
+        "commands": run_all(commands(interface, hcas, packages)),
         "files": read_all(paths(interface, hcas)),
         "links": {"interface_driver": link(os.path.join(NET, interface, "device/driver")),
                   "zone": os.path.realpath("/etc/localtime")},
@@ -60,7 +60,7 @@ def main(interface, hcas, image, packages):
     return told
 
 
-def commands(interface, hcas, image, packages):
+def commands(interface, hcas, packages):
     """Each command's name and its words; a tool that is not there is no error."""
     own_link = {"iblinkinfo " + hca: ["iblinkinfo", "--line", "-C", hca.split(":")[0], "-D", "0"] for hca in hcas}
     return {
@@ -74,7 +74,7 @@ def commands(interface, hcas, image, packages):
         "ethtool -i": ["ethtool", "-i", interface],
         "chronyc tracking": ["chronyc", "-n", "tracking"],
         "docker info": ["docker", "info", "--format", "{{json .}}"],
-        "docker image": ["docker", "image", "inspect", "--format", "{{.Id}}", image],
+        "docker images": ["docker", "images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"],
         "nvidia-ctk": ["nvidia-ctk", "--version"],
         "dpkg": ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\\n", *packages],
     }
@@ -148,4 +148,4 @@ def text(content):
 
 
 if __name__ == "__main__":
-    json.dump(main(sys.argv[1], sys.argv[2].split(",") if sys.argv[2] else [], sys.argv[3], sys.argv[4:]), sys.stdout)
+    json.dump(main(sys.argv[1], sys.argv[2].split(",") if sys.argv[2] else [], sys.argv[3:]), sys.stdout)

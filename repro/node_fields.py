@@ -27,8 +27,9 @@ OF_ONE_MACHINE = re.compile(r"(root|resume|BOOT_IMAGE|initrd|ip|crashkernel|rd\.
 class NodeFields:
     """One node's fields, {name: text}, which nodes of a cluster must share; readings that change; and notes."""
 
-    def __init__(self, facts: dict, interface: str):
+    def __init__(self, facts: dict, interface: str, image: str):
         self._facts, self._commands, self._files = facts, facts["commands"], facts["files"]
+        self._image, self.times = image, facts["times"]
         self.fields: dict[str, str] = {}
         self.readings: dict[str, float] = {}
         self.notes: list[str] = []
@@ -162,7 +163,6 @@ class NodeFields:
             if answer["status"] is not None:
                 self._note("docker info", answer)
             return
-        image = self._output("docker image").strip()
         self.fields |= {
             "docker.version": told["ServerVersion"],
             "docker.storage": told.get("Driver"),
@@ -171,7 +171,7 @@ class NodeFields:
             "docker.runtimes": ", ".join(sorted(told.get("Runtimes") or {})),
             "docker.containerd": (told.get("ContainerdCommit") or {}).get("ID"),
             "docker.runc": (told.get("RuncCommit") or {}).get("ID"),
-            "image.id": image or "not there",
+            "image.id": images_of(self._facts).get(self._image, "not there"),
         }
         version = re.search(r"version ([\d.]+\S*)", self._output("nvidia-ctk"))
         self.fields["docker.nvidia_toolkit"] = version and version[1]
@@ -207,6 +207,11 @@ class NodeFields:
     def _note(self, name: str, answer: dict) -> None:
         said = (answer["errors"].strip() or answer["output"].strip() or "nothing").splitlines()[0]
         self.notes.append(f"{name}: status {answer['status']}: {said[:160]}")
+
+
+def images_of(facts: dict) -> dict[str, str]:
+    """The images of a node's engine: {name with tag: ID}."""
+    return dict(line.split() for line in facts["commands"]["docker images"]["output"].splitlines())
 
 
 def _pairs(text: str) -> dict[str, str]:
