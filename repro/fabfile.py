@@ -220,7 +220,11 @@ def _peer_program(gpus: int):
 
 def _peer_command(description: dict) -> tuple[str, ...]:
     """The peers' command of a run, also of one that is gone on with; empty if it has no peers."""
-    return tuple(description.get("peer", {}).get("command", ()))
+    if "peer" not in description:
+        return ()
+    from repro.peer_program import recorded_command
+
+    return recorded_command(description["peer"])
 
 
 def _stack(device: str, description: dict | None = None):

@@ -28,10 +28,6 @@ class PeerProgram:
     def as_json(self) -> dict:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, content: dict) -> "PeerProgram":
-        return cls(tuple(content["command"]), content["versions"], tuple(content["variants"]))
-
 
 def peer_program(python: str | None, command: tuple[str, ...], wanted: str | None, gpus: int) -> PeerProgram | None:
     """The program of a run's peers, None if no peer is wanted.
@@ -59,6 +55,14 @@ def peer_program(python: str | None, command: tuple[str, ...], wanted: str | Non
             raise PlanError("PEERS needs PEER_PYTHON, an interpreter that has PyTorch: PEER_PYTHON=/usr/bin/python3")
         return None
     return PeerProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
+
+
+def recorded_command(peer: dict) -> tuple[str, ...]:
+    """The command of a run that is gone on with; PlanError if its interpreter is no longer there."""
+    command = tuple(peer["command"])
+    if not shutil.which(command[0]):
+        raise PlanError(f"this run's peers were started by {command[0]}, which is no longer there; begin a new run")
+    return command
 
 
 def _checked(python: str, gpus: int) -> dict:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro.launch import Limits, local_attempts
-from repro.peer_program import SCRIPT, PeerProgram, peer_program
+from repro.peer_program import SCRIPT, peer_program, recorded_command
 from repro.plan import PlanError, make_plan
 from tests.conftest import STANDIN, TRAINER_PYTHON
 from tests.test_bench import attempts, only_run
@@ -38,7 +38,10 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     assert found.command == (python, str(SCRIPT))
     assert found.versions["torch"] == "2.9.1"
     assert found.variants == ("pytorch", "pytorch-tf32")
-    assert PeerProgram.from_json(json.loads(json.dumps(found.as_json()))) == found
+    assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
+    Path(python).unlink()
+    with pytest.raises(PlanError, match="no longer there"):
+        recorded_command(found.as_json())
 
 
 def test_the_wanted_variants_are_kept_in_order(tmp_path):
