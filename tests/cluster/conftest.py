@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster import engine
 from tests.cluster.nodes import process_label, remove_leftovers, up
+from tests.cluster.vendor import vendors
 
 HERE = Path(__file__).resolve().parent
 
@@ -60,3 +61,11 @@ def two_nodes(make_nodes):
 def bare_nodes(make_nodes):
     """Two freshly installed nodes without an engine, for the tests of provisioning."""
     return make_nodes("bare", 2, kind="bare")
+
+
+@pytest.fixture(scope="session")
+def vendor(simulation):
+    """The vendors' repositories, signed; a test that changes one makes its own with `vendors` or `repository`."""
+    made = vendors(simulation)
+    yield made
+    made.remove()

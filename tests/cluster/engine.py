@@ -25,7 +25,8 @@ NAME = f"e2e-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
 RUN = Path("/run") / NAME
 PORT = 8000
 LABEL = "reproduction.cluster"
-NEEDED = ("dockerd", "debootstrap", "ip", "nsenter", "unshare", "ssh", "ssh-keygen")
+NEEDED = ("dockerd", "debootstrap", "ip", "nsenter", "unshare", "ssh", "ssh-keygen", "dpkg-deb", "apt-ftparchive",
+          "gpg")  # fmt: skip
 
 
 class EngineError(Exception):

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster import faults
 from tests.cluster.nodes import remove_leftovers
 
-PROBE = "docker run --rm --network host --ipc host --pull never --gpus all --ulimit memlock=-1 --device {device} {image}"
+PROBE = "docker run --rm --network host --ipc host --pull never --gpus all --ulimit memlock=-1 --device {} {}"
 IMAGE = "oneflow-reproduction:cu102"
 
 
@@ -31,7 +31,7 @@ def test_nodes_know_and_reach_each_other_and_nobody_else(two_nodes):
 def test_an_engine_in_a_node_runs_the_trainer_image_with_all_that_production_asks_for(two_nodes):
     two_nodes.root("node2", "sh", "-c", "mkdir -p /dev/infiniband; mknod /dev/infiniband/uverbs0 c 231 192 || true")
     started = time.time()
-    line = PROBE.format(device="/dev/infiniband/uverbs0", image=IMAGE)
+    line = PROBE.format("/dev/infiniband/uverbs0", IMAGE)
     done = two_nodes.ssh("node2", f"{line} python -c 'import oneflow; print(oneflow.__version__)'")
     assert (done.stdout.strip(), done.returncode) == ("0.8.0", 0), done.stderr
     asked, = (each for each in two_nodes.containers_asked_for("node2") if each["time"] >= started)
