@@ -150,7 +150,7 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
         send(files)
         for rank, status in ended:
             say(rank=rank, status=status)
-        lease.stopped.wait(POLL_S)
+        ranks.wait(POLL_S)
     status = process.poll()
     end(process, order["container"])
     send(files)

@@ -1,11 +1,15 @@
 """What the ranks on the node that this runs on write, and which of them have ended; needs Python 3.8 alone."""
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import time
 from collections.abc import Callable, Iterator
 
 CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
+BLIND_S = 0.02
 
 
 class Files:
@@ -51,6 +55,20 @@ class Ranks:
         self._launcher = 0
         self._pids: list[int] = []
         self._told: set[int] = set()
+        self._handles: dict[int, int] = {}
+
+    def wait(self, seconds: float) -> None:
+        """Until a rank ends, or for a while; the launcher looks for ended ranks but once a second.
+
+        Where the kernel or Python gives no handles of processes, that is a very short while.
+        """
+        if not self._handles:
+            time.sleep(BLIND_S if len(self._told) < len(self._pids) else seconds)
+            return
+        poll = select.poll()
+        for handle in self._handles.values():
+            poll.register(handle, select.POLLIN)
+        poll.poll(1000 * seconds)
 
     def ended(self) -> list[tuple[int, int]]:
         """(rank, status) of those that have ended since the last look; 0 for one that the launcher has waited for.
@@ -60,14 +78,22 @@ class Ranks:
         self._launcher = self._launcher or self._launcher_of()
         present = children(self._launcher) if self._launcher else []
         new = [pid for pid in present if pid not in self._pids]
-        self._pids += new[: self._count - len(self._pids)]
+        for pid in new[: self._count - len(self._pids)]:
+            self._pids.append(pid)
+            self._watch(pid)
         found = []
         for index, pid in enumerate(self._pids):
             status = exit_status(pid) if pid in present else 0
             if status is not None and index not in self._told and (pid in present or is_alive(self._launcher)):
                 self._told.add(index)
                 found.append((self._first + index, status))
+                if pid in self._handles:
+                    os.close(self._handles.pop(pid))
         return found
+
+    def _watch(self, pid: int) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            self._handles[pid] = os.pidfd_open(pid)
 
 
 def children(pid: int) -> list[int]:
