@@ -74,8 +74,8 @@ class Layer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x, mask):
-        weigh = partial(ops.masked_weights, mask=mask, p=self.dropout)
-        x = self.norm1(x + ops.bias_dropout(*self.attention(x, weigh), self.dropout))
+        attend = partial(ops.masked_attention, mask=mask, p=self.dropout)
+        x = self.norm1(x + ops.bias_dropout(*self.attention(x, attend), self.dropout))
         return self.norm2(x + ops.bias_dropout(*self.perceptron(x), self.dropout))
 
 
@@ -92,8 +92,7 @@ class MaskedTokens(nn.Module):
         self.layout = make.layout
 
     def forward(self, x, table, positions, labels, weights):
-        index = positions.unsqueeze(-1).expand(positions.shape[0], positions.shape[1], x.shape[-1])
-        x = self.norm(ops.bias_gelu(*self.transform(flow.gather(x, 1, index))))
+        x = self.norm(ops.bias_gelu(*self.transform(flow._C.batch_gather(x, positions))))
         losses = self.vocabulary(x, table, labels, whole(self.bias, self.layout))
         weights = weights.reshape(-1)
         return (losses * weights).sum() / (weights.sum() + FEWEST_WEIGHTS)

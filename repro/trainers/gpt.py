@@ -54,8 +54,8 @@ class Layer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x, mask):
-        weigh = partial(ops.causal_weights, layer=self.number, mask=mask, p=self.dropout)
-        x = x + ops.bias_dropout(*self.attention(self.norm1(x), weigh), self.dropout)
+        attend = partial(ops.causal_attention, layer=self.number, mask=mask, p=self.dropout)
+        x = x + ops.bias_dropout(*self.attention(self.norm1(x), attend), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
 
 

@@ -56,7 +56,7 @@ class RowLinear(nn.Module):
 class Attention(nn.Module):
     """Multi-head self-attention, heads split over the tensor parallel ranks; bias and dropout are left to the caller.
 
-    `weigh` (query, key) gives the attention weights.
+    `attend` (query, key, value) gives the context.
     """
 
     def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0) -> None:
@@ -65,12 +65,12 @@ class Attention(nn.Module):
         self.inward = ColumnLinear(make, f"{name}.inward", size, 3 * size, stage)
         self.outward = RowLinear(make, f"{name}.outward", size, size, std, stage)
 
-    def forward(self, x, weigh):
+    def forward(self, x, attend):
         y, bias = self.inward(x)
         batch, length, size = y.shape
         y = (y + bias).view(batch, length, self.heads, size // self.heads).permute(0, 2, 1, 3)
         query, key, value = flow.chunk(y, 3, dim=-1)
-        context = flow.matmul(weigh(query, key), value).permute(0, 2, 1, 3)
+        context = attend(query, key, value).permute(0, 2, 1, 3)
         return self.outward(context.reshape(batch, length, size // 3))
 
 

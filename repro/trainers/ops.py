@@ -13,6 +13,10 @@ from repro.trainers.layout import BROADCAST
 MASKED = -10000.0
 """What is added to a score that must not count; it fits half precision and its exponential is 0."""
 
+ATTENTION_BLOCKS = 8
+SHORTEST_BLOCK = 128
+"""Into how many blocks causal attention cuts its queries, and the fewest queries in one."""
+
 
 def layer_norm(x, weight, bias, epsilon: float):
     """Normalise the last dimension, then scale and shift it.
@@ -55,19 +59,40 @@ def dropout(x, p: float):
     return flow.nn.functional.dropout(x, p=p) if p > 0.0 else x
 
 
-def causal_weights(query, key, layer: int, mask, p: float):
-    """Attention weights (b, n, s, s) of each position over those up to its own, after dropout.
+def causal_attention(query, key, value, layer: int, mask, p: float):
+    """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
+
+    The queries are taken in blocks, each with the keys and values up to its end only: with 8 blocks 7/16 of the scores,
+    which a mask would hide, are neither computed nor stored.
+    """
+    length = query.shape[2]
+    blocks = ATTENTION_BLOCKS if length >= ATTENTION_BLOCKS * SHORTEST_BLOCK and length % ATTENTION_BLOCKS == 0 else 1
+    if blocks == 1:
+        return flow.matmul(causal_weights(query, key, 0, layer, mask, p), value)
+    size = length // blocks
+    contexts = []
+    for first, rows in zip(range(0, length, size), flow.chunk(query, blocks, dim=2)):
+        seen = first + size
+        weights = causal_weights(rows, flow.narrow(key, 2, 0, seen), first, layer, mask, p)
+        contexts.append(flow.matmul(weights, flow.narrow(value, 2, 0, seen)))
+    return flow.cat(contexts, dim=2)
+
+
+def causal_weights(query, key, first: int, layer: int, mask, p: float):
+    """Attention weights (b, n, q, k) of the positions `first` to `first` + q over the first k, after dropout.
 
     On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
     computes in fp32: half-precision scores of deep layers stay in range, as in the published program. The kernel
-    makes the mask itself; on the CPU `mask` (1, 1, s, s) is added.
+    makes the mask itself; on the CPU its part of `mask` (1, 1, s, s) is added.
     """
     damping = float(layer) if query.is_cuda else 1.0
     scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
     if not scores.is_cuda:
+        if mask.shape[2:] != scores.shape[2:]:
+            mask = flow.narrow(flow.narrow(mask, 2, first, scores.shape[2]), 3, 0, scores.shape[3])
         return dropout(flow.softmax(scores + mask, dim=-1), p)
     fused = flow._C.fused_scale_tril_softmax_mask_scale
-    return fused(scores, p=p, diagonal=0, tril_scale_value=damping)[0]
+    return fused(scores, p=p, diagonal=first, tril_scale_value=damping)[0]
 
 
 def padding_mask(valid):
@@ -76,6 +101,11 @@ def padding_mask(valid):
         keys = valid.unsqueeze(1).unsqueeze(1)
         return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0
     return ((1.0 - valid.to(flow.float32)) * MASKED).unsqueeze(1).unsqueeze(1)
+
+
+def masked_attention(query, key, value, mask, p: float):
+    """Context (b, n, s, d) from the positions that `mask` lets through, with dropout of the attention weights."""
+    return flow.matmul(masked_weights(query, key, mask, p), value)
 
 
 def masked_weights(query, key, mask, p: float):
