@@ -32,8 +32,9 @@ def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
         raise stop if machine.wanted.gpu else Stop(unavailable("no NVIDIA driver here, so no GPU")) from None
     said = (done.stdout.strip() or done.stderr.strip()).splitlines()
     if done.status:
-        if "is not a valid field" in done.stdout + done.stderr:
-            raise Stop(unavailable(f"this driver does not tell {fields[-1]}"))
+        unknown = re.search(r'Field "(\S+)" is not a valid field', done.stdout + done.stderr)
+        if unknown:
+            raise Stop(unavailable(f"this driver does not tell {unknown[1]}"))
         found = said[0] if said else f"nvidia-smi: status {done.status}"
         fix = "load or reinstall the driver; `make provision` does it"
         raise Stop(failed(found, "No program can use the GPUs.", fix))
@@ -82,9 +83,15 @@ def look_busy(machine: Machine) -> Finding:
 
 
 def look_throttled(machine: Machine) -> Finding:
-    rows = query(machine, "index", "clocks_throttle_reasons.active", "temperature.gpu")
-    masks = {row["index"]: int(row["clocks_throttle_reasons.active"], 16) for row in rows
-             if row["clocks_throttle_reasons.active"].startswith("0x")}  # fmt: skip
+    field = "clocks_throttle_reasons.active"
+    try:
+        rows = query(machine, "index", field, "temperature.gpu")
+    except Stop as stop:
+        if stop.finding.found != f"this driver does not tell {field}":
+            raise
+        field = "clocks_event_reasons.active"  # its name since driver 535
+        rows = query(machine, "index", field, "temperature.gpu")
+    masks = {row["index"]: int(row[field], 16) for row in rows if row[field].startswith("0x")}
     if not masks:
         return unavailable("these GPUs do not tell why they slow down")
     slowed = {index: [name for bit, name in THROTTLED.items() if mask & bit] for index, mask in masks.items()}

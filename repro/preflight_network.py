@@ -166,7 +166,9 @@ def look_bandwidth(machines: Sequence[Machine]) -> Finding:
             for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
                 rates["-".join(machine.name for machine in pair)] = gbits
     slowest, fastest = min(rates, key=rates.get), max(rates.values())
-    found = f"{rates[slowest]:.1f} ({slowest}) to {fastest:.1f} Gb/s over {len(rates)} pairs"
+    found = f"{rates[slowest]:.1f} Gb/s ({slowest})"
+    if len(rates) > 1:
+        found += f" to {fastest:.1f} Gb/s over {len(rates)} pairs"
     share = rates[slowest] / limit
     means = f"{limit:g} Gb/s are expected: exchanges between nodes take {1 / share:.1f} times as long."
     fix = "see the checks link and link-errors of both nodes, their MTU, and what else uses the network"
