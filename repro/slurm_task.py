@@ -1,0 +1,96 @@
+"""Runs on each node of a Slurm job, from its text alone: takes an order, and has the keeper follow it on this node.
+
+The order has the code to run, and one order for the keeper a node; what only the node knows is filled in here. Needs
+Python 3.8 and nothing else.
+"""
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import signal
+import sys
+
+
+def read_order() -> dict:
+    """The first line of the input; not a byte of what follows is taken."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            sys.exit("no order came")
+        line += byte
+    return json.loads(line)
+
+
+def speak_to(path: str) -> None:
+    """Let standard output be a file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 1)
+    os.close(file)
+
+
+def write_code(folder: str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def fill(value: object, values: dict[str, str]) -> object:
+    """A value with each placeholder in its texts, such as @MASTER@, replaced by what it stands for."""
+    if isinstance(value, dict):
+        return {key: fill(each, values) for key, each in value.items()}
+    if isinstance(value, list):
+        return [fill(each, values) for each in value]
+    if isinstance(value, str):
+        for name, text in values.items():
+            value = value.replace(f"@{name}@", text)
+    return value
+
+
+def stop(number: int, frame: object) -> None:
+    """Slurm ends the job: leave by way of what removes the container."""
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    order, node = read_order(), os.environ["SLURM_NODEID"]
+    launchers = glob.glob(f"{order['work']}/venv/lib/python3*/site-packages/oneflow/distributed/launch.py")
+    values = {"NODE": node, "MASTER": os.environ["MASTER"], "USER": f"{os.getuid()}:{os.getgid()}",
+              "LAUNCHER": next(iter(launchers), "")}  # fmt: skip
+    mine = fill(order["nodes"][int(node)], values)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        speak_to(mine["messages"])
+        write_code(mine["code"], order["files"])
+        sys.path.insert(0, mine["code"])
+        sys.dont_write_bytecode = True
+        follow(order, mine)
+    finally:
+        shutil.rmtree(mine["home"], ignore_errors=True)
+
+
+def follow(order: dict, mine: dict) -> None:
+    """Run this node's order; whatever ends it, no container is left."""
+    from repro import keeper
+    from repro.keeper_engine import remove_containers
+
+    try:
+        if mine["container"]:
+            remove_containers(f"label={order['label']}")
+        keeper.run(mine)
+    except OSError as error:
+        keeper.say(error=str(error))
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if mine["container"]:
+            remove_containers(f"name=^/{mine['container']}$")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Debian's Slurm on simulated nodes: the controller on the first, a partition `main` of all, user `runner` may submit.
+
+Each node's Slurm has two processors and no accounts are kept, as on many small clusters.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+CONFIGURATION = """
+ClusterName=sim
+SlurmctldHost=node1
+SlurmUser=slurm
+AuthType=auth/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmctldTimeout=20
+SlurmdTimeout=20
+KillWait=10
+SchedulerParameters=sched_interval=5
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+"""
+KEY = "0123456789abcdef" * 8
+
+
+def install(nodes) -> None:
+    """Install and start Slurm on all nodes."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda node: _install(nodes, node), nodes.names))
+    nodes.root("node1", "systemctl", "restart", "slurmctld")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda node: nodes.root(node, "systemctl", "restart", "slurmd"), nodes.names))
+    nodes.root("node1", "sh", "-c", f"for i in $(seq 200); do [ $(sinfo -h -N -t idle -o %N | wc -l) -eq {nodes.count} ]"
+               " && exit; sleep 0.1; done; sinfo -R; exit 1")  # fmt: skip
+
+
+def _install(nodes, node) -> None:
+    nodes.root(node, "sh", "-ec", "apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -yq "
+               f"--no-install-recommends {' '.join(PACKAGES)}; mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd; "
+               "chown slurm: /var/lib/slurm /var/lib/slurm/slurmctld")  # fmt: skip
+    machines = "".join(f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
+                       for name in nodes.names)  # fmt: skip
+    partition = f"PartitionName=main Nodes={','.join(nodes.names)} Default=YES MaxTime=INFINITE State=UP\n"
+    write(nodes, node, "/etc/slurm/slurm.conf", CONFIGURATION + machines + partition)
+    write(nodes, node, "/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+    write(nodes, node, "/etc/munge/munge.key", KEY)
+    nodes.root(node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; "
+               "systemctl restart munge")  # fmt: skip
+
+
+def write(nodes, node: str, path: str, text: str) -> None:
+    """Put a file on a node."""
+    nodes.root(node, "sh", "-c", 'cat > "$1"', "sh", path, input=text)
