@@ -6,6 +6,7 @@ end of one cable at `Engine.host`, and nothing else: there is no route, no trans
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -50,6 +51,14 @@ def alone():
         yield
 
 
+@functools.cache
+def client() -> str:
+    """The Docker client, one that can build."""
+    from repro.image import find_docker
+
+    return find_docker()
+
+
 @dataclass(frozen=True)
 class Engine:
     """The running engine. `second` is the second number of its addresses, 10.SECOND.0.0/16."""
@@ -73,9 +82,7 @@ class Engine:
 
     def docker(self, *words, check=True, **options) -> str:
         """Run the Docker client; what it printed."""
-        from repro.image import find_docker
-
-        done = subprocess.run([find_docker(), *map(str, words)], env=self.environment, capture_output=True, text=True,
+        done = subprocess.run([client(), *map(str, words)], env=self.environment, capture_output=True, text=True,
                               **options)  # fmt: skip
         if check and done.returncode:
             raise EngineError(f"docker {' '.join(map(str, words[:6]))} …: {done.stderr.strip()}")
@@ -134,7 +141,7 @@ def stop() -> None:
 
 
 def _answers(engine):
-    return subprocess.run(["/usr/bin/docker", "info"], env=engine.environment, capture_output=True).returncode == 0
+    return subprocess.run([client(), "info"], env=engine.environment, capture_output=True).returncode == 0
 
 
 def _free_network():

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.engine import HOME, LABEL, Engine, EngineError, alone, running, start, stop
+from tests.cluster.engine import HOME, LABEL, Engine, EngineError, alone, client, running, start, stop
 from tests.cluster.images import node_image, trainer_image
 from tests.cluster.seed import seed
 
@@ -111,7 +111,7 @@ class Nodes:
         deadline = time.monotonic() + READY_S
         ready = "systemctl is-active --quiet ssh && { ! systemctl is-enabled --quiet docker || docker info; }"
         while time.monotonic() < deadline:
-            done = subprocess.run(["/usr/bin/docker", "exec", self.container(node), "sh", "-c", ready],
+            done = subprocess.run([client(), "exec", self.container(node), "sh", "-c", ready],
                                   env=self.engine.environment, capture_output=True, text=True)  # fmt: skip
             if done.returncode == 0:
                 return
