@@ -69,7 +69,7 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
     """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first."""
     nodes = []
     for number, word in enumerate(hosts.replace(",", " ").split(), 1):
-        found = re.fullmatch(r"(?:([\w.-]+)=)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d+))?", word)
+        found = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", word)
         if not found:
             raise ClusterError(f"HOSTS: {word!r} is no address, address:port or name=address:port ([…] around IPv6)")
         address = found[2].strip("[]")

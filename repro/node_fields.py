@@ -177,10 +177,9 @@ class NodeFields:
         self.fields["docker.nvidia_toolkit"] = version and version[1]
 
     def _packages(self) -> None:
-        for line in self._commands["dpkg"]["output"].splitlines():
-            status, name, version = (*line.split(), "", "")[:3]
-            if status == "installed":
-                self.fields[f"package.{name}"] = version
+        told = self._commands["dpkg"]["output"]
+        installed = re.findall(r"(?m)^installed (\S+) (\S+)$", told)
+        self.fields |= {f"package.{name}": version for name, version in installed}
 
     def _modules(self) -> None:
         for name in set(MODULES) & set(self._facts["modules"]):
@@ -211,7 +210,7 @@ class NodeFields:
 
 def images_of(facts: dict) -> dict[str, str]:
     """The images of a node's engine: {name with tag: ID}."""
-    return dict(line.split() for line in facts["commands"]["docker images"]["output"].splitlines())
+    return dict(re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"]))
 
 
 def _pairs(text: str) -> dict[str, str]:
