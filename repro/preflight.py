@@ -73,16 +73,12 @@ class Wanted:
 
 @dataclass
 class Machine:
-    """A machine that is checked. `runner` runs words there as `Remote.run` does; `peers` are the other machines' names.
-
-    `address` is how the controller reaches it.
-    """
+    """A machine that is checked: `runner` runs words there as `Remote.run` does, `peers` names the other machines."""
 
     name: str
     runner: object
     wanted: Wanted = field(default_factory=Wanted)
     peers: tuple[str, ...] = ()
-    address: str = ""
 
     def run(self, words: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False):
         """The result of a command, whatever its status; Stop if it is not installed."""
@@ -235,6 +231,6 @@ def of_cluster(cluster) -> tuple[list[Machine], dict[str, Exception]]:
                     cluster.work, cluster.port, cluster.containers, cluster.image.digest or cluster.image.name,
                     cluster.gid_index)  # fmt: skip
     names = [node.name for node in cluster.nodes]
-    machines = [Machine(node.name, runner, wanted, tuple(name for name in names if name != node.name), node.address)
+    machines = [Machine(node.name, runner, wanted, tuple(name for name in names if name != node.name))
                 for node, runner in found.items() if isinstance(runner, Remote)]  # fmt: skip
     return machines, {node.name: error for node, error in found.items() if isinstance(error, RemoteError)}

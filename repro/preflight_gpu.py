@@ -5,20 +5,13 @@ from __future__ import annotations
 import re
 
 from repro.preflight import UNAVAILABLE, Check, Finding, Machine, Stop, failed, ok, unavailable, warning
+from repro.preflight_xid import look_xid
 
 QUERY = ("nvidia-smi", "--format=csv,noheader,nounits")
 MEMORY_IN_USE_MIB = 1024
 THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal limit", 0x40: "hardware thermal limit",
              0x80: "power brake"}  # fmt: skip
 POWER_CAP = 0x4
-# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): those that a program causes; the rest are the machine's.
-XIDS_OF_PROGRAMS = {8, 11, 13, 31, 43, 45, 68, 69, 94, 109, 137}
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+),\s*(.*)")
-XID_NAMES = {13: "exception in a kernel", 31: "illegal memory access", 43: "a program's error", 45: "program ended",
-             48: "uncorrectable memory error", 61: "microcontroller", 62: "microcontroller",
-             63: "memory row retired", 64: "memory row not retired", 74: "NVLink error", 79: "GPU fell off the bus",
-             92: "many corrected memory errors", 94: "contained memory error", 95: "uncontained memory error",
-             119: "GPU firmware does not answer", 120: "GPU firmware error"}  # fmt: skip
 NO_VALUE = ("[N/A]", "N/A", "[Not Supported]", "[GPU requires reset]", "[Unknown Error]")
 
 
@@ -141,6 +134,8 @@ def look_ecc(machine: Machine) -> Finding:
     if any(row[pending] == "Yes" for row in rows):
         return failed(f"memory waits to be retired: {each(rows, pending)}", "The next error may end a run.",
                       "reboot the machine: pages are retired then")  # fmt: skip
+    if remapped := _remapped(machine):
+        return failed(remapped, "The next error may end a run.", "reset the GPU; replace it if rows cannot be remapped")
     if any(row[mode] == "Disabled" for row in rows):
         return warning(f"ECC: {each(rows, mode)}", "Errors stay unnoticed, and memory is a little faster and larger.",
                        "sudo nvidia-smi -e 1, then reboot")  # fmt: skip
@@ -152,31 +147,15 @@ def look_ecc(machine: Machine) -> Finding:
     return ok("ECC is on, no errors")
 
 
-def look_xid(machine: Machine) -> Finding:
-    if machine.wanted.gpu == "":
-        return unavailable("a cluster without GPUs")
-    done = machine.run(["dmesg"])
-    if done.status:
-        done = machine.run(["dmesg"], sudo=True)
-    if done.status:
-        return unavailable("the kernel's log may not be read here", "run as root, or allow sudo without a password")
-    found = [(match[1], int(match[2]), match[3]) for match in XID.finditer(done.stdout)]
-    if not found:
-        return ok("no Xid since the machine started")
-    serious = [entry for entry in found if entry[1] not in XIDS_OF_PROGRAMS]
-    counted = {}
-    for bus, number, _ in serious or found:
-        counted[bus, number] = counted.get((bus, number), 0) + 1
-    text = ", ".join(f"{bus}: Xid {number}{_named(number)} x {count}" for (bus, number), count in counted.items())
-    if serious:
-        return failed(text, "The driver met an error that is no program's fault.",
-                      "look it up in NVIDIA's Xid catalogue; reset or reboot, replace if it returns")  # fmt: skip
-    return warning(text, "Programs failed on this GPU before; that is usually their own fault.",
-                   "nothing, if you know the program; else look up the number in NVIDIA's Xid catalogue")  # fmt: skip
-
-
-def _named(number: int) -> str:
-    return f" ({XID_NAMES[number]})" if number in XID_NAMES else ""
+def _remapped(machine: Machine) -> str:
+    """What is wrong with replacing bad memory rows, which GPUs do since Ampere; older drivers know no such query."""
+    asked = ("remapped_rows.pending", "remapped_rows.failure")
+    done = machine.run([QUERY[0], f"--query-remapped-rows={','.join(('gpu_bus_id', *asked))}", *QUERY[1:]])
+    rows = [line.split(", ") for line in done.stdout.splitlines() if done.status == 0 and line.count(",") == len(asked)]
+    said = [f"{bus}: a bad row {what}" for bus, *values in rows
+            for value, what in zip(values, ("waits to be remapped", "cannot be remapped"), strict=True)
+            if value in ("Yes", "1")]  # fmt: skip
+    return ", ".join(said)
 
 
 def look_persistence(machine: Machine) -> Finding:

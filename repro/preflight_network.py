@@ -186,12 +186,15 @@ def _with_iperf3(server: Machine, client: Machine) -> float:
 
 
 def _with_ib_write_bw(server: Machine, client: Machine) -> float:
-    """Gb/s from client to server by RDMA."""
-    (device, port), *_ = ports(server)
-    words = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
-    if server.wanted.gid_index is not None:
-        words += ["-x", str(server.wanted.gid_index)]
-    return write_bandwidth(_between(server, ["timeout", str(SERVER_S), *words], client, [*words, address(server)]))
+    """Gb/s from client to server by RDMA, over the slowest of their ports."""
+    rates = []
+    for device, port in ports(server):
+        words = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
+        if server.wanted.gid_index is not None:
+            words += ["-x", str(server.wanted.gid_index)]
+        listen = ["timeout", str(SERVER_S), *words]
+        rates.append(write_bandwidth(_between(server, listen, client, [*words, address(server)])))
+    return min(rates)
 
 
 def write_bandwidth(text: str) -> float:

@@ -7,7 +7,7 @@ from repro.preflight_gpu import CHECKS, links, matrix
 from tests.recorded import machine
 
 NAMED = {check.name: check for check in CHECKS}
-QUERY = "nvidia-smi --query-gpu=index,"
+QUERY, REMAPPED = "nvidia-smi --query-gpu=index,", "nvidia-smi --query-remapped-rows="
 V100 = "Tesla V100-SXM2-16GB"
 # nvidia-smi 440 and 580: what it prints when the module is not loaded, and for a field that a driver does not know.
 NO_DRIVER = ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
@@ -65,18 +65,22 @@ CASES = [
      "GPU 1: hardware slowdown and hardware thermal limit"),
     ("gpu-throttled", {QUERY: "0, 0x0000000000000004, 33\n"}, WARNING, "GPU 0 at the power cap"),
     ("gpu-throttled", {QUERY: "0, [N/A], 33\n"}, UNAVAILABLE, "do not tell"),
-    ("gpu-throttled", {f"{QUERY}clocks_throttle_reasons.active": (2, NO_FIELD.format("clocks_throttle_reasons.active")),
+    ("gpu-throttled", {f"{QUERY}clocks_thr": (2, NO_FIELD.format("clocks_throttle_reasons.active")),
                        f"{QUERY}clocks_event_reasons.active": "0, 0x0000000000000080, 33\n"}, FAILED, "power brake"),
     ("gpu-clocks", {QUERY: "0, 1312, 1312, 877, 877\n"}, OK, "GPU 0: 1312 MHz"),
     ("gpu-clocks", {QUERY: "0, 1005, 1312, 877, 877\n"}, WARNING, "GPU 0: 1005 MHz, by default 1312"),
     ("gpu-clocks", {QUERY: "0, [N/A], [N/A], [N/A], [N/A]\n"}, OK, "no application clocks"),
-    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n"}, OK, "no errors"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n", REMAPPED: ""}, OK, "no errors"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n1, Enabled, 2, 2, 0, No\n"}, FAILED, "GPU 1: 2"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 1, 0, Yes\n"}, FAILED, "waits to be retired"),
-    ("gpu-ecc", {QUERY: "0, Disabled, [N/A], [N/A], [N/A], [N/A]\n"}, WARNING, "GPU 0: Disabled"),
-    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 17, No\n"}, WARNING, "corrected: GPU 0: 17"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, No, No\n"}, OK, "no errors"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, Yes, No\n"}, FAILED,
+     "00000000:00:06.0: a bad row waits to be remapped"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n", REMAPPED: (1, "Option is not recognized.")}, OK, "no errors"),
+    ("gpu-ecc", {QUERY: "0, Disabled, [N/A], [N/A], [N/A], No\n", REMAPPED: ""}, WARNING, "GPU 0: Disabled"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 17, No\n", REMAPPED: ""}, WARNING, "corrected: GPU 0: 17"),
     ("gpu-ecc", {QUERY: "0, [N/A], [N/A], [N/A], [N/A], [N/A]\n"}, UNAVAILABLE, "no ECC"),
-    ("gpu-ecc", {QUERY: (2, NO_FIELD.format("retired_pages.pending"))}, UNAVAILABLE, "does not tell retired_pages.pending"),
+    ("gpu-ecc", {QUERY: (2, NO_FIELD.format("retired_pages.pending"))}, UNAVAILABLE, "tell retired_pages.pending"),
     ("gpu-xid", {"dmesg": "[ 1.0] Linux version 5.4\n"}, OK, "no Xid"),
     ("gpu-xid", {"dmesg": XID_45 + XID_79}, FAILED, "0000:01:00: Xid 79 (GPU fell off the bus) x 1"),
     ("gpu-xid", {"dmesg": XID_45 + XID_45 + XID_13}, WARNING, "0000:dc:00: Xid 45 (program ended) x 2"),
