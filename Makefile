@@ -69,7 +69,7 @@ deprovision: .venv/ready  ## take back what provisioning added                  
 fingerprint: .venv/ready  ## what each node is, and where nodes differ            CLUSTER= [CHECK=1]
 	@$(RUN_TASK) fingerprint
 
-preflight: .venv/ready  ## what would spoil a run, and how to mend it           [CLUSTER= FIX=1 ONLY=]
+preflight: .venv/ready .venv-trainer/ready  ## what would spoil a run, and how to mend it           [CLUSTER= FIX=1 ONLY=]
 	@$(RUN_TASK) preflight
 
 pins: .venv/ready  ## every outside artefact, checked and printed
