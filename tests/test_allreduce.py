@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -99,3 +100,13 @@ def test_what_links_can_do():
     v100s = describe("v100x32")
     assert link_gbs(v100s) == pytest.approx(12.5), "between nodes all ranks share one EDR port"
     assert link_gbs(replace(v100s, nodes=1)) == pytest.approx(6 * 22.0)
+
+
+@pytest.mark.parametrize(("wanted", "status"), [(2.0, 0), (3.0, 1)])
+def test_a_wrong_sum_has_no_speed(tmp_path, wanted, status):
+    code = ("import sys; sys.path.insert(0, sys.argv[1]); import oneflow; from repro.trainers.collectives import check; "
+            "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')")  # fmt: skip
+    done = subprocess.run([PYTHON, "-c", code, allreduce.ROOT, str(wanted)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    said = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"
+    assert (said in done.stderr) == bool(status)

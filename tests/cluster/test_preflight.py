@@ -124,3 +124,13 @@ def test_collectives_over_the_nodes(task, tmp_path, inventory, work_folder):
     assert table["ranks"] == 2
     assert table["bus_gbs"] > 0
     assert [(pair["from"], pair["to"]) for pair in table["pairs"]] == [(0, 1)]
+
+
+@pytest.mark.long
+def test_bandwidth_between_nodes(make_nodes):
+    nodes = make_nodes("bandwidth", 2, kind="bare")
+    for node in nodes.names:
+        nodes.root(node, "sh", "-ec", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qqy install iperf3")
+    found = check(nodes.inventory, "bandwidth")["bandwidth", "all"]
+    assert "Gb/s (node1-node2)" in found.found
+    assert float(found.found.split()[0]) > 0
