@@ -15,6 +15,9 @@ from tests.cluster.engine import HOME, Engine, EngineError
 
 HERE = Path(__file__).resolve().parent / "node"
 STACK = "cu102"
+# What goes into the trainer image of that stack.
+PARTS = ("docker/Dockerfile", "docker/pins.toml", "docker/trainer.lock", "docker/build/*", "docker/inside/*.py",
+         "repro/trainers/*.py")  # fmt: skip
 LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
 
 
@@ -72,8 +75,8 @@ def _is_current(layout):
     """Whether a layout has the image and is younger than everything that goes into it."""
     if not (layout / "index.json").exists() or tag_of(STACK) not in [image.tag for image in read_layout(layout)]:
         return False
-    parts = [*(ROOT / "docker").rglob("*"), *(ROOT / "repro/trainers").glob("*.py")]
-    return (layout / "index.json").stat().st_mtime > max(part.stat().st_mtime for part in parts if part.is_file())
+    parts = [path for pattern in PARTS for path in ROOT.glob(pattern)]
+    return (layout / "index.json").stat().st_mtime > max(part.stat().st_mtime for part in parts)
 
 
 @contextlib.contextmanager
