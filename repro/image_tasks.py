@@ -8,8 +8,8 @@ from invoke import Exit, task
 
 from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, check_settings, setting, whole_number
 
-SETTINGS |= {"STACK", "BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA", "CUBLAS", "PART_MIB", "BUNDLE", "DOCKER",
-             "DOCKER_HOST", "ONLY"}  # fmt: skip
+SETTINGS |= {"STACK", "BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA", "CUBLAS", "CUDNN", "PART_MIB", "BUNDLE",
+             "DOCKER", "DOCKER_HOST", "ONLY"}  # fmt: skip
 CACHE = "/cache"
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
-SOURCE = ROOT / "docker" / "compat" / "cublas_forward.c"
+COMPAT = ROOT / "docker" / "compat"
 STACKS = ("cu102", "cu102-modern", "cpu")
 TURING = 7.5
 DRIVER_OF_AMPERE = 450
 CACHE_BYTES = 4_000_000_000
+OLDEST = {"libcublas.so": 11, "libcudnn.so": 8}
 
 
 class StackError(Exception):
@@ -41,8 +42,8 @@ def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str]
     ----------
     gpus : none, or those of one machine; the first one decides.
     name : one of STACKS, in place of the one that the GPU's generation calls for.
-    given : the user's own environment: a variable that is set there stays as it is. CUBLAS in it names a folder or
-        file with a newer cuBLAS.
+    given : the user's own environment: a variable that is set there stays as it is. CUBLAS and CUDNN in it name a
+        folder or file with a newer cuBLAS or cuDNN.
 
     Raises
     ------
@@ -81,10 +82,19 @@ def _cache(gpu: dict) -> dict:
 
 
 def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
-    """cuBLAS calls go to a newer library; NCCL uses no multicast over NVLink, as in 2020."""
-    library = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
-    notes.append(f"cuBLAS {library}")
-    return {"LD_PRELOAD": str(build_forward()), "CUBLAS_FORWARD_LIBRARY": str(library), "NCCL_NVLS_ENABLE": "0"}
+    """cuBLAS and cuDNN calls go to newer libraries; NCCL uses no multicast over NVLink, as in 2020."""
+    cublas = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
+    cudnn = Path(given["CUDNN_FORWARD_LIBRARY"]) if given.get("CUDNN_FORWARD_LIBRARY") else find_cudnn(given)
+    notes.append(f"cuBLAS {cublas}")
+    wanted = {"CUBLAS_FORWARD_LIBRARY": str(cublas), "NCCL_NVLS_ENABLE": "0"}
+    preloaded = [build_forward("cublas_forward")]
+    if cudnn:
+        notes.append(f"cuDNN {cudnn}")
+        wanted["CUDNN_FORWARD_LIBRARY"] = str(cudnn)
+        preloaded.append(build_forward("cudnn_forward"))
+    else:
+        notes.append("cuDNN is the wheel's 7.6.5, which is wrong on Hopper; CUDNN=<folder> names a newer one")
+    return wanted | {"LD_PRELOAD": ":".join(map(str, preloaded))}
 
 
 def _published(notes: list[str]) -> dict:
@@ -101,10 +111,11 @@ def _published(notes: list[str]) -> dict:
     return {"LD_PRELOAD": str(library)}
 
 
-def build_forward(source: Path = SOURCE, folder: Path = CACHE / "compat") -> Path:
-    """The compiled docker/compat/cublas_forward.c; it is compiled once for each state of its source."""
+def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
+    """A compiled source of docker/compat, such as "cublas_forward"; it is compiled once for each state of it."""
+    source = COMPAT / f"{name}.c"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    library = folder / f"libcublas_forward-{digest}.so"
+    library = folder / f"lib{name}-{digest}.so"
     if library.exists():
         return library
     compiler = shutil.which("gcc")
@@ -124,20 +135,33 @@ def build_forward(source: Path = SOURCE, folder: Path = CACHE / "compat") -> Pat
 def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
     """A cuBLAS of version 11 or later: the user's, the pinned one, the newest CUDA toolkit's, or the loader's."""
     if given.get("CUBLAS"):
-        return _users(Path(given["CUBLAS"]))
-    return _pinned() or _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*")) or _loaders() or _fetched()
+        return _users("CUBLAS", "libcublas.so", given["CUBLAS"])
+    toolkit = _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*"))
+    return _pinned() or toolkit or _loaders("libcublas.so") or _fetched()
 
 
-def _users(path: Path) -> Path:
-    found = path if path.is_file() else _newest(path.glob("libcublas.so.*"))
+def find_cudnn(given: Mapping[str, str] = os.environ) -> Path | None:
+    """A cuDNN of version 8 or later: the user's, the loader's, or that of the peers' PyTorch; None if there is none."""
+    if given.get("CUDNN"):
+        return _users("CUDNN", "libcudnn.so", given["CUDNN"])
+    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    beside = _newest(peer.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
+    return _loaders("libcudnn.so") or beside
+
+
+def _users(setting: str, name: str, given: str) -> Path:
+    path = Path(given)
+    found = path if path.is_file() else _newest(path.glob(f"{name}.*"), name)
     if found is None:
-        raise StackError(f"CUBLAS={path}: it is a libcublas.so of version 11 or later, or a folder that holds one")
+        oldest = OLDEST[name]
+        raise StackError(f"{setting}={path}: it is a {name} of version {oldest} or later, or a folder that holds one")
     return found.absolute()
 
 
-def _newest(paths) -> Path | None:
+def _newest(paths, name: str = "libcublas.so") -> Path | None:
     versions = {path: _version(path) for path in paths}
-    return max((path for path in versions if versions[path][0] >= 11), key=lambda path: versions[path], default=None)
+    new = (path for path in versions if versions[path][0] >= OLDEST[name])
+    return max(new, key=lambda path: versions[path], default=None)
 
 
 def _version(path: Path) -> tuple[int, ...]:
@@ -166,8 +190,8 @@ def _fetched() -> Path:
                          f"the pinned one cannot be fetched ({error}). CUBLAS=<folder> names another.") from error
 
 
-def _loaders() -> Path | None:
+def _loaders(name: str) -> Path | None:
     """The newest of those that the loader knows by name."""
     ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin")
     told = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
-    return _newest(Path(line.rpartition(" => ")[2]) for line in told.splitlines() if "libcublas.so." in line)
+    return _newest((Path(line.rpartition(" => ")[2]) for line in told.splitlines() if f"{name}." in line), name)

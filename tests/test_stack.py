@@ -1,12 +1,13 @@
 """The stack of local trainers: chosen by the GPU, built or unpacked, and left alone where the user has chosen."""
 
+import os
 import subprocess
 
 import pytest
 
 from repro import stack
 from repro.environment import gpus
-from repro.stack import StackError, build_forward, find_cublas, stack_of
+from repro.stack import StackError, build_forward, find_cublas, find_cudnn, stack_of
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
 V100 = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01"}
@@ -19,7 +20,7 @@ def libraries(tmp_path, monkeypatch):
     """A folder with two cuBLAS, one of them CUDA 10's; a cache folder; no pinned copy, nothing known to the loader."""
     monkeypatch.setattr(stack, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(stack, "_pinned", lambda: None)
-    monkeypatch.setattr(stack, "_loaders", lambda: None)
+    monkeypatch.setattr(stack, "_loaders", lambda name: None)
     folder = tmp_path / "lib"
     folder.mkdir()
     for name in ("libcublas.so.10", "libcublas.so.12.4.5.8", "libcublasLt.so.12"):
@@ -47,6 +48,29 @@ def test_a_modern_gpu_gets_a_newer_cublas(libraries):
     assert chosen.environment["NCCL_NVLS_ENABLE"] == "0"
     names = subprocess.run(["nm", "-D", chosen.environment["LD_PRELOAD"]], capture_output=True, text=True).stdout
     assert " T cublasGemmEx" in names
+
+
+def test_a_modern_gpu_gets_a_newer_cudnn_if_there_is_one(libraries):
+    """The wheel's own is left where none is found, and a note says what is wrong with it."""
+    given = {"CUBLAS": str(libraries)}
+    without = stack_of([H200], given=given)
+    assert "CUDNN_FORWARD_LIBRARY" not in without.environment
+    assert any("wrong on Hopper; CUDNN=" in note for note in without.notes)
+    (libraries / "libcudnn.so.9").touch()
+    chosen = stack_of([H200], given={**given, "CUDNN": str(libraries)}).environment
+    assert chosen["CUDNN_FORWARD_LIBRARY"] == str(libraries / "libcudnn.so.9")
+    preloaded = [name.partition("-")[0] for name in map(os.path.basename, chosen["LD_PRELOAD"].split(":"))]
+    assert preloaded == ["libcublas_forward", "libcudnn_forward"]
+
+
+def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
+    folder = tmp_path / "peer" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcudnn.so.9").touch()
+    assert find_cudnn({"PEER_PYTHON": str(tmp_path / "peer" / "bin" / "python")}) == folder / "libcudnn.so.9"
+    assert find_cudnn({"PEER_PYTHON": "/usr/bin/python3"}) is None
+    with pytest.raises(StackError, match=r"CUDNN=.* libcudnn\.so of version 8 or later"):
+        find_cudnn({"CUDNN": str(tmp_path)})
 
 
 def test_what_the_user_has_set_stays(libraries):
@@ -79,10 +103,10 @@ def test_the_published_generation_gets_the_pinned_nccl(tmp_path, monkeypatch):
 
 
 def test_the_library_is_compiled_once(tmp_path, monkeypatch):
-    built = build_forward(folder=tmp_path)
+    built = build_forward("cublas_forward", tmp_path)
     stamp = built.stat().st_mtime_ns
     monkeypatch.setenv("PATH", "")
-    assert build_forward(folder=tmp_path) == built
+    assert build_forward("cublas_forward", tmp_path) == built
     assert built.stat().st_mtime_ns == stamp
     assert [path.name for path in tmp_path.iterdir()] == [built.name]
 
@@ -90,7 +114,7 @@ def test_the_library_is_compiled_once(tmp_path, monkeypatch):
 def test_without_a_compiler_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(StackError, match="there is no gcc: install it"):
-        build_forward(folder=tmp_path)
+        build_forward("cublas_forward", tmp_path)
 
 
 def test_where_a_newer_cublas_comes_from(libraries, tmp_path, monkeypatch):
@@ -116,7 +140,7 @@ def test_the_loaders_list_is_read(tmp_path, monkeypatch):
     tool.write_text(f"#!/bin/sh\nprintf '{line}' 10 10 12 12\n")
     tool.chmod(0o755)
     monkeypatch.setattr(stack.shutil, "which", lambda name, path=None: str(tool))
-    assert str(stack._loaders()) == "/usr/lib/libcublas.so.12"
+    assert str(stack._loaders("libcublas.so")) == "/usr/lib/libcublas.so.12"
 
 
 @pytest.mark.parametrize(("old_driver", "capability"), [(True, None), (False, "9.0")])

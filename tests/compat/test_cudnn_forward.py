@@ -1,0 +1,95 @@
+"""The library that forwards cuDNN, with a stand-in for the newer cuDNN that prints how it is called."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TRAINER_PYTHON
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "docker/compat/cudnn_forward.c"
+FAKE = Path(__file__).with_name("fake_cudnn.c")
+CALLER = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+handle = ctypes.c_void_p()
+def call(name, *arguments):
+    print(name, "->", getattr(library, name)(*arguments), flush=True)
+    ctypes.CDLL(None).fflush(None)
+def p(value):
+    return ctypes.c_void_p(value)
+def ints(*values):
+    return (ctypes.c_int * len(values))(*values)
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compat")
+    for source, name in ((SOURCE, "libcudnn_forward.so"), (FAKE, "libcudnn.so.9")):
+        command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o", folder / name]
+        subprocess.run([*command, source, "-ldl"], check=True)
+    return folder
+
+
+@pytest.fixture
+def call(built):
+    """Runs statements in a process with the library; returns the sorted lines printed, and standard error."""
+
+    def run(statements, **environment):
+        named = {"CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"), **environment}
+        command = [sys.executable, "-c", CALLER + statements, str(built / "libcudnn_forward.so")]
+        done = subprocess.run(command, env={**os.environ, **named}, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines(), done.stderr
+
+    return run
+
+
+def test_every_function_that_oneflow_calls_is_there(built):
+    wheel = next(TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs/liboneflow-*.so"))
+    symbols = subprocess.run(["nm", "-D", "--undefined-only", wheel], capture_output=True, text=True, check=True).stdout
+    called = set(re.findall(r" U (cudnn\w+)@libcudnn", symbols))
+    own = subprocess.run(["nm", "-D", "--defined-only", built / "libcudnn_forward.so"], capture_output=True, text=True)
+    assert len(called) > 50
+    assert called <= set(re.findall(r" T (cudnn\w+)", own.stdout))
+
+
+def test_a_jump_keeps_all_parameters(call):
+    lines, _ = call("call('cudnnPoolingForward', *(p(16 * i) for i in range(1, 9)))")
+    assert lines[-1] == "cudnnPoolingForward -> 42" or lines[0] == "cudnnPoolingForward -> 42"
+    assert "pool 0x10 0x20 0x30 0x40 0x50 0x60 0x70 0x80" in lines
+
+
+def test_it_says_where_calls_go(call, built):
+    _, errors = call("call('cudnnCreate', ctypes.byref(handle))")
+    assert errors.splitlines()[-1:] == [f"cudnn_forward: cuDNN calls go to {built / 'libcudnn.so.9'} (91002)"]
+
+
+def test_fp32_takes_no_tensor_cores(call):
+    """A new descriptor, and one that is set to the old default, get FMA_MATH; another wish is passed on."""
+    lines, _ = call("call('cudnnSetConvolution2dDescriptor', p(16), 1, 2, 3, 4, 5, 6, 1, 0)")
+    assert {"2d 0x10 1 2 3 4 5 6 1 0", "math 0x10 3", "cudnnSetConvolution2dDescriptor -> 0"} == set(lines)
+    lines, _ = call("call('cudnnSetConvolutionMathType', p(16), 0)\ncall('cudnnSetConvolutionMathType', p(32), 1)")
+    assert {"math 0x10 3", "math 0x20 1"} <= set(lines)
+
+
+def test_a_refused_descriptor_stays_refused(call):
+    lines, _ = call("call('cudnnSetConvolutionNdDescriptor', p(16), 1, ints(7), ints(8), ints(9), 1, 0)")
+    assert {"nd 0x10 1 7 8 9 1 0", "cudnnSetConvolutionNdDescriptor -> 3000"} == set(lines)
+
+
+def test_a_function_or_library_that_is_missing_is_said(call):
+    lines, errors = call("call('cudnnAddTensor')")
+    assert lines == ["cudnnAddTensor -> 1"]
+    assert "has no cudnnAddTensor" in errors
+    lines, errors = call("call('cudnnCreate', ctypes.byref(handle))", CUDNN_FORWARD_LIBRARY="/missing.so")
+    assert lines == ["cudnnCreate -> 1"]
+    assert "name the file in CUDNN_FORWARD_LIBRARY" in errors
