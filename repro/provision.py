@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ class ProvisionError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one node: its tasks by how they ended, their time, what stopped it, and what its user should know."""
+    """What came of one node: its tasks by how they ended, the time, what stopped it, and what to know."""
 
     node: str
     ok: int
@@ -174,8 +175,17 @@ def _from_bundle(bundle: Path) -> dict:
 
 
 def _cublas(bundle: Path | None) -> Path:
-    """The folder with the newer cuBLAS on this machine; from the bundle's wheel if there is one."""
+    """The folder with the pinned cuBLAS on this machine, out of the bundle's wheel if there is a bundle."""
     from repro.pins import load_pins
-    from repro.wheelhouse import unpack_cublas
+    from repro.wheelhouse import FOLDERS, WHEELS, unpack_cublas
 
-    return unpack_cublas(load_pins())
+    pins = load_pins()
+    name = pins.artefact("cuBLAS").file
+    wheel = WHEELS / FOLDERS["cuBLAS"] / name
+    if bundle and not wheel.exists():
+        wheel.parent.mkdir(parents=True, exist_ok=True)
+        with open(wheel, "wb") as target:
+            for part in sorted((bundle / "wheels").glob(f"{name}*")):
+                with open(part, "rb") as source:
+                    shutil.copyfileobj(source, target)
+    return unpack_cublas(pins)

@@ -1,0 +1,272 @@
+"""Provisioning of two simulated nodes: dry, from bare, again, limited, from a bundle, and taken back.
+
+The GPU is in the inventory only; what stands in for the vendors' packages comes from a repository signed for the test.
+"""
+
+import dataclasses
+import json
+import shutil
+import tarfile
+import time
+from hashlib import sha256
+from io import BytesIO
+
+import pytest
+import testinfra
+import yaml
+
+from repro.cluster import load_cluster
+from repro.pins import ROOT
+from repro.provision import deprovision, provision
+from tests.cluster.vendor import vendors
+
+IMAGE = "oneflow-reproduction:cu102"
+DRIVER = "570.124.06"
+# All that a user or a program could notice on a node; logs, caches and a system's own bookkeeping are not.
+STATE = r"""
+find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log
+    -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd
+    -o -path /var/lib/docker -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune
+    -o -type f -printf '%p %m %u:%g ' -exec sha256sum {} \; -o ! -type f -printf '%p %m %u:%g %l\n' | sort
+dpkg-query --show --showformat '${db:Status-Abbrev} ${Package} ${Version}\n'
+apt-mark showhold
+sysctl net.core net.ipv4
+systemctl list-unit-files --no-legend | sort
+""".replace("\n    ", " ")
+
+
+def state(nodes):
+    return {node: nodes.root(node, "sh", "-c", STATE).splitlines() for node in nodes.names}
+
+
+def archive(path, tag, content):
+    """An image archive as `docker save` writes it, with one file in it; the image's ID."""
+    layer = BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as files:
+        add(files, "content", content)
+    layer = layer.getvalue()
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {},
+                         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]}}).encode()
+    manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as files:
+        add(files, "layer.tar", layer)
+        add(files, "config.json", config)
+        add(files, "manifest.json", json.dumps(manifest).encode())
+    return f"sha256:{sha256(config).hexdigest()}"
+
+
+def add(files, name, content):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    files.addfile(member, BytesIO(content))
+
+
+def inventory(nodes, folder, **variables):
+    """A cluster of these nodes with further variables, in a folder of its own."""
+    shutil.copytree(nodes.inventory, folder)
+    sim = yaml.safe_load((ROOT / "ansible/inventories/sim/group_vars/all.yml").read_text())
+    given = yaml.safe_load((folder / "group_vars/all.yml").read_text()) | sim | variables
+    (folder / "group_vars/all.yml").write_text(yaml.safe_dump(given))
+    return load_cluster(folder)
+
+
+@pytest.fixture(scope="module")
+def repositories(simulation):
+    made = vendors(simulation)
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def cluster(bare_nodes, repositories, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    image = {"name": IMAGE, "digest": archive(folder / "image.tar", IMAGE, b"first"), "registry": "",
+             "archive": str(folder / "image.tar")}  # fmt: skip
+    gpu = {"cluster_gpu": "Tesla V100-SXM2-16GB", "nvidia_driver_version": DRIVER}
+    return inventory(bare_nodes, folder / "inventory", cluster_image=image, **gpu, **repositories.variables())
+
+
+@pytest.fixture(scope="module")
+def before(bare_nodes, cluster):
+    return state(bare_nodes)
+
+
+@pytest.fixture(scope="module")
+def dry(cluster, before):
+    return provision(cluster, check=True, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def after_dry(bare_nodes, dry):
+    return state(bare_nodes)
+
+
+@pytest.fixture(scope="module")
+def provisioned(cluster, after_dry):
+    return provision(cluster, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def hosts(bare_nodes, provisioned):
+    config = str(bare_nodes.ssh_config)
+    return {node: testinfra.get_host(f"ssh://{node}", ssh_config=config) for node in bare_nodes.names}
+
+
+def test_a_dry_run_changes_nothing(dry, before, after_dry):
+    assert dry.succeeded, dry
+    assert all(each.changed > 5 for each in dry.outcomes)
+    assert before == after_dry
+
+
+def test_bare_nodes_are_provisioned(provisioned, bare_nodes):
+    assert provisioned.succeeded, provisioned
+    assert [each.node for each in provisioned.outcomes] == bare_nodes.names
+    assert all(each.changed > 5 and each.seconds > 1 for each in provisioned.outcomes)
+    for each in provisioned.outcomes:
+        assert f"driver {DRIVER} is installed, but not the one that runs: restart this node before a run" in each.notes
+
+
+def test_the_second_run_changes_nothing(provisioned, cluster):
+    again = provision(cluster, quiet=True)
+    assert again.succeeded, again
+    assert [each.changed for each in again.outcomes] == [0, 0]
+
+
+def test_packages_are_exact_and_held(hosts):
+    for host in hosts.values():
+        held = host.check_output("apt-mark showhold").split()
+        for name in ("cuda-drivers", "nvidia-driver"):
+            assert host.package(name).version == f"{DRIVER}-1"
+        for name in ("nvidia-container-toolkit", "libnvidia-container1"):
+            assert host.package(name).version == "1.17.8-1"
+        assert {"cuda-drivers", "nvidia-container-toolkit", "nvidia-container-toolkit-base"} <= set(held)
+        assert host.package("chrony").is_installed
+
+
+def test_limits_and_kernel_parameters(hosts):
+    for host in hosts.values():
+        assert host.check_output("ulimit -l") == "64"
+        assert host.check_output("sysctl -n net.ipv4.tcp_rmem").split() == ["4096", "87380", "33554432"]
+
+
+def test_services_and_engine(hosts, cluster):
+    for host in hosts.values():
+        for name in ("chrony", "docker"):
+            assert host.service(name).is_running
+            assert host.service(name).is_enabled
+        assert host.check_output("docker info --format '{{.LoggingDriver}}'") == "json-file"
+        assert host.check_output(f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") == cluster.image.digest
+        with host.sudo():
+            assert not host.file("/var/lib/oneflow-reproduction/incoming").exists
+
+
+def test_nodes_reach_each_other_by_name_and_know_whom(hosts):
+    for node, host in hosts.items():
+        for other in set(hosts) - {node}:
+            assert host.check_output(f"ssh -o BatchMode=yes {other} hostname") == other
+            assert "forwardagent no" in host.check_output(f"ssh -G {other}").splitlines()
+            told = host.run(f"ssh -o BatchMode=yes -o HostKeyAlias=stranger {other} true")
+            assert told.rc != 0
+            assert "Host key verification failed" in told.stderr
+
+
+def test_the_engine_takes_gpus(hosts, bare_nodes, cluster):
+    """The toolkit was there when the engine started, or else it refuses the option before it makes a container."""
+    for node, host in hosts.items():
+        host.run(f"docker run --rm --gpus all --ulimit memlock=-1 {IMAGE} /none")
+        asked = bare_nodes.containers_asked_for(node)[-1]
+        assert asked["gpu_hooks"]
+        assert asked["rlimits"]["RLIMIT_MEMLOCK"] > 2**40
+
+
+def test_what_was_altered_on_one_node_is_mended_there(hosts, cluster):
+    with hosts["node2"].sudo():
+        hosts["node2"].check_output("sysctl -w net.ipv4.tcp_wmem='4096 65536 65536'")
+        hosts["node2"].check_output("sed -i /node1/d /etc/hosts")
+    done = provision(cluster, limit="node2", tags="base,ssh_mesh", quiet=True)
+    assert done.succeeded, done
+    outcome, = done.outcomes
+    assert (outcome.node, outcome.changed) == ("node2", 2)
+    assert hosts["node2"].check_output("sysctl -n net.ipv4.tcp_wmem").split()[-1] == "33554432"
+    assert hosts["node2"].check_output("getent hosts node1")
+    assert any("LIMIT leaves nodes out" in note for note in outcome.notes)
+
+
+def test_a_bundle_brings_the_image_in_parts(hosts, cluster, tmp_path):
+    digest = archive(tmp_path / "whole.tar", IMAGE, b"second" * 1000)
+    whole = (tmp_path / "whole.tar").read_bytes()
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    for number, start in enumerate(range(0, len(whole), 4096)):
+        (bundle / f"images.tar.part-{number:03}").write_bytes(whole[start : start + 4096])
+    (bundle / "images.json").write_text(json.dumps({IMAGE: {"id": digest, "digest": digest}}))
+    done = provision(dataclasses.replace(cluster, image=dataclasses.replace(cluster.image, digest="")),
+                     tags="trainer_image", extra=from_bundle(bundle), quiet=True)  # fmt: skip
+    assert done.succeeded, done
+    for host in hosts.values():
+        assert host.check_output(f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") == digest
+
+
+def from_bundle(bundle):
+    """What `provision` reads from a bundle, whose wholeness other tests are about."""
+    images = json.loads((bundle / "images.json").read_text())
+    ids = {name: image["id"] for name, image in images.items()}
+    return {"provision_bundle": str(bundle), "provision_bundle_images": ids}
+
+
+def test_another_image_than_the_pinned_one_is_refused(hosts, cluster, tmp_path):
+    other = archive(tmp_path / "other.tar", IMAGE, b"third")
+    image = dataclasses.replace(cluster.image, archive=str(tmp_path / "other.tar"))
+    done = provision(dataclasses.replace(cluster, image=image), tags="trainer_image", quiet=True)
+    assert not done.succeeded
+    for outcome in done.outcomes:
+        assert other in outcome.message
+        assert f"wanted is {cluster.image.digest}" in outcome.message
+
+
+def test_an_unknown_host_key_stops_a_node_before_anything_is_done(provisioned, cluster, tmp_path):
+    shutil.copytree(cluster.folder, tmp_path / "inventory")
+    known = tmp_path / "inventory/known_hosts"
+    first, second = known.read_text().splitlines()
+    known.write_text(f"{first}\n{second.split()[0]} {' '.join(first.split()[1:])}\n")
+    done = provision(load_cluster(tmp_path / "inventory"), tags="data_set", quiet=True)
+    assert not done.succeeded
+    assert [each.failed for each in done.outcomes] == [0, 1]
+    assert "set up anew, check its key's fingerprint" in done.outcomes[1].message
+
+
+def test_taken_back(before, provisioned, bare_nodes, cluster):
+    for node in bare_nodes.names:
+        bare_nodes.root(node, "mkdir", "-p", "/var/lib/oneflow-reproduction/runs/mine")
+    pretended = deprovision(cluster, check=True, quiet=True)
+    assert pretended.succeeded, pretended
+    assert "chrony" in bare_nodes.root("node1", "dpkg-query", "--show", "chrony")
+    done = deprovision(cluster, quiet=True)
+    assert done.succeeded, done
+    assert done.outcomes[0].notes == ("left as it is: /var/lib/oneflow-reproduction, which holds runs",)
+    for node in bare_nodes.names:
+        bare_nodes.root(node, "rmdir", "-p", "--ignore-fail-on-non-empty", "/var/lib/oneflow-reproduction/runs/mine")
+    assert state(bare_nodes) == before
+
+
+def test_where_nothing_was_provisioned_nothing_is_taken_back(bare_nodes, cluster, before):
+    done = deprovision(cluster, quiet=True)
+    assert done.succeeded, done
+    assert [each.changed for each in done.outcomes] == [0, 0]
+
+
+@pytest.mark.long
+def test_twice_the_nodes_take_at_most_twice_the_time(make_nodes, repositories, tmp_path):
+    """From bare, without an image; all nodes share this machine's cores, which is harder than a cluster of machines."""
+    took = {}
+    for count in (2, 4, 8):
+        nodes = make_nodes(f"scale{count}", count, kind="bare")
+        described = inventory(nodes, tmp_path / str(count))
+        started = time.monotonic()
+        done = provision(described, tags=",".join(("base", "ssh_mesh", "docker_engine")), quiet=True)
+        took[count] = time.monotonic() - started
+        nodes.down()
+        assert done.succeeded, done
+    print({count: f"{seconds:.1f} s" for count, seconds in took.items()})
+    assert took[4] <= 2 * took[2]
+    assert took[8] <= 2 * took[4]
