@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench report verify bundle-run compare plan explore model audit published parse test lock clean \
+.PHONY: help setup cases bench curves learn report verify bundle-run compare plan explore model audit published parse test lock clean \
         pins image image-check image-reproduce sbom bundle bundle-check warm image-test \
         new-cluster provision deprovision fingerprint preflight e2e
 MAKEFLAGS += --no-builtin-rules
@@ -26,6 +26,12 @@ cases: .venv/ready  ## the catalogue of published cases                     [MOD
 
 bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= REPEATS= RUN=]
 	@$(RUN_TASK) bench
+
+curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared                [MODEL= CASES= REPEATS= RUN=]
+	@$(RUN_TASK) curves
+
+learn: .venv/ready .venv-trainer/ready  ## real data, learned to a stated loss                 [MODEL= REPEATS= RUN=]
+	@$(RUN_TASK) learn
 
 report: .venv/ready  ## a run's report and verdicts anew                     [RUN= CHECK=1 TOLERANCE=%]
 	@$(RUN_TASK) report

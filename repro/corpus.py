@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from repro.launch import ROOT, TRAINER_PYTHON
+from repro.plan import PlanError
 from repro.record import write_json
 
 CORPORA = ROOT / ".cache" / "corpora"
@@ -31,7 +32,7 @@ JPEG_QUALITY = 95
 PARTS = 4
 
 
-class CorpusError(Exception):
+class CorpusError(PlanError):
     """A corpus cannot be made, or is not what it was when it was made; the message says what to do."""
 
 
@@ -69,6 +70,14 @@ def digit_corpus(folder: Path = CORPORA / "digits") -> Corpus:
     They are 8 x 8 grey pictures in scikit-learn's wheel, which docker/pins.toml pins, enlarged to 40 x 40.
     """
     return _made(folder, _write_digits)
+
+
+def corpora_for(model: str | None) -> dict[str, Corpus]:
+    """The corpus of each model that has one, or of this model alone; PlanError if it has none."""
+    makers = {"gpt": text_corpus, "resnet50": digit_corpus}
+    if model not in (None, *makers):
+        raise PlanError(f"MODEL={model}: it is {' or '.join(makers)}, or all")
+    return {name: make() for name, make in makers.items() if model in (None, name)}
 
 
 def text_entropies(tokens) -> list[float]:
@@ -123,7 +132,7 @@ def _write_text(folder: Path, limit: int | None) -> dict:
     files = package_sources(PACKAGE)[:limit]
     _run_writer("gpt", folder / "text", "--text", *files)
     tokens = np.fromfile(folder / "text.bin", np.uint16)
-    source = f"Python source of {PACKAGE} {distribution(PACKAGE).version}"
+    source = f"{PACKAGE} {distribution(PACKAGE).version}"
     return {"kind": "text", "source": source, "files": len(files), "tokens": len(tokens),
             "entropies_bits": text_entropies(tokens)}  # fmt: skip
 
@@ -162,7 +171,7 @@ def _write_digits(folder: Path) -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         write_pictures(rows, Path(scratch))
         _run_writer("resnet50", folder, "--photographs", scratch, "--parts", str(PARTS))
-    return {"kind": "digits", "source": f"UCI handwritten digits, as in {pin.file}", "pictures": len(rows),
+    return {"kind": "digits", "source": pin.file, "pictures": len(rows),
             "label_entropy_bits": entropy(np.bincount(rows[:, -1]))}  # fmt: skip
 
 
@@ -182,7 +191,8 @@ def write_pictures(rows: Iterable, folder: Path) -> None:
 def _run_writer(*arguments: str | Path) -> None:
     """Let samples.py write; it runs in the trainers' environment, whose format it knows."""
     command = [str(TRAINER_PYTHON), str(WRITER), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise CorpusError(f"{WRITER.name} failed with status {done.returncode}: {said}")

@@ -64,7 +64,7 @@ def cases(c):
 
     check_settings()
     with bad_input():
-        chosen = load_catalogue().select(_model(), setting("CASES"))
+        chosen = load_catalogue().select(chosen_model(), setting("CASES"))
     columns, rows = cases_table(chosen)
     table = Table(*columns, box=None, header_style="bold")
     for row in rows:
@@ -90,20 +90,22 @@ def bench(c):
     if cluster:
         _bench_on_cluster(cluster, runs, before, port)
     else:
-        _bench_here(runs, before, port)
+        run_here(before, lambda: _new_run(runs, whole_number("REPEATS")))
 
 
-def _bench_here(runs: Path, before, port: int | None) -> None:
+def run_here(before, new_run, name: str = "bench") -> None:
+    """Go on with a run, or with the one that `new_run()` makes, on this machine; `name` is the task's."""
     from repro.launch import local_attempts
 
+    port = whole_number("PORT")
     with bad_input():
         _check_local(port)
-        run = before or _new_run(runs, whole_number("REPEATS"))
+        run = before or new_run()
         plan = _planned(run)
         peer = _peer_command(run.description())
-        stack = _stack(plan.device, run.description())
+        chosen = stack(plan.device, run.description())
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, stack.environment))
+    _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment), name)
 
 
 def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
@@ -116,7 +118,7 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
         if any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
         site = ClusterSite.of(name, port, _trainer())
-        chosen = load_catalogue().select(_model(), setting("CASES"))
+        chosen = load_catalogue().select(chosen_model(), setting("CASES"))
         plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit())
     if _flag("DRY"):
         print("\n".join(site.dry(plan)))
@@ -124,11 +126,11 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with bad_input(), site.opened(_command()) as fleet:
         environment = {**capture(), "cluster": site.description(fleet)}
-        run = before or _create_run(runs, plan, environment)
+        run = before or create_run(runs, plan, environment)
         _run_and_report(run, plan, site.attempts(fleet, run, plan, _limits(plan)))
 
 
-def _run_and_report(run, plan, attempt_of) -> None:
+def _run_and_report(run, plan, attempt_of, name: str = "bench") -> None:
     from repro.bench import Bench
     from repro.progress import progress_display
     from repro.provenance import record
@@ -148,10 +150,13 @@ def _run_and_report(run, plan, attempt_of) -> None:
     for path in (*rendered.reports, rendered.results):
         print(path)
     if interrupted:
-        raise Exit(f"interrupted; go on with: make bench RUN={run.id}", INTERRUPTED)
-    problems = _problems(run, plan)
+        raise Exit(f"interrupted; go on with: make {name} RUN={run.id}", INTERRUPTED)
+    shown = rendered.shown
+    problems = "\n".join(shown.problems) if shown else _problems(run, plan)
     if problems:
-        raise Exit(f"{problems}; the reports say why. Try the failed ones again with: make bench RUN={run.id}", FAILED)
+        raise Exit(f"{problems}; the reports say why. Try the failed ones again with: make {name} RUN={run.id}", FAILED)
+    if shown:
+        print(shown.summary())
 
 
 def _cluster_of(before) -> str | None:
@@ -185,15 +190,17 @@ def _trainer() -> tuple[str, ...]:
     return tuple(shlex.split(setting("TRAINER_COMMAND", "")))
 
 
-def _command() -> str:
-    return shlex.join(["make", "bench", *_make_variables()])
+def _command(name: str = "bench") -> str:
+    return shlex.join(["make", name, *_make_variables()])
 
 
-def _create_run(runs: Path, plan, environment: dict, **more):
+def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more):
+    """Make the folder of a new run of this task; `more` is kept in its description beside the plan."""
     from repro.record import Run
 
-    description = {"created": time.time(), "command": _command(), "environment": environment, "plan": plan.as_json()}
-    return Run.create(f"{_model() or 'all'}-{plan.scale}", description | more, runs)
+    description = {"created": time.time(), "command": _command(name), "environment": environment,
+                   "plan": plan.as_json()}  # fmt: skip
+    return Run.create(f"{chosen_model() or 'all'}-{plan.scale}", description | more, runs)
 
 
 def _new_run(runs: Path, repeats: int | None):
@@ -201,12 +208,12 @@ def _new_run(runs: Path, repeats: int | None):
     from repro.environment import capture, gpu_count
     from repro.plan import make_plan
 
-    chosen, scale = load_catalogue().select(_model(), setting("CASES")), setting("SCALE")
+    chosen, scale = load_catalogue().select(chosen_model(), setting("CASES")), setting("SCALE")
     gpus = gpu_count()
     peer = _peer_program(0 if scale == "smoke" else gpus)
     plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else ())
     more = {"peer": peer.as_json()} if peer else {}
-    return _create_run(runs, plan, capture(_stack(plan.device)), **more)
+    return create_run(runs, plan, capture(stack(plan.device)), **more)
 
 
 def _peer_program(gpus: int):
@@ -227,7 +234,7 @@ def _peer_command(description: dict) -> tuple[str, ...]:
     return recorded_command(description["peer"])
 
 
-def _stack(device: str, description: dict | None = None):
+def stack(device: str, description: dict | None = None):
     """What trainers need on this machine's GPUs: by STACK, as the run that is gone on with had it, or by the GPU."""
     from repro.environment import gpus
     from repro.stack import stack_of
@@ -244,7 +251,8 @@ def _fit() -> tuple[int, ...]:
     return tuple(sorted({int(each) for each in given if each}))
 
 
-def _model() -> str | None:
+def chosen_model() -> str | None:
+    """MODEL, None for all."""
     model = setting("MODEL")
     return None if model == "all" else model
 
@@ -484,7 +492,7 @@ def plan(c):
 
     check_settings()
     with bad_input():
-        chosen = load_catalogue().select(_model(), setting("CASES"))
+        chosen = load_catalogue().select(chosen_model(), setting("CASES"))
         cluster = describe(setting("CLUSTER", "v100x32"))
     rows = plan_rows(chosen, cluster, whole_number("REPEATS"))
     _show(*plan_table(rows), plan_summary(rows, cluster))

@@ -7,6 +7,7 @@ from repro.document import Attachment, Document, Section
 from repro.locales import N_, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
+ILLUSTRATED = ("results", "curves", "learning")
 FILES = (
     ("run.json", N_("What was planned, and on what machine")),
     ("attempts.jsonl", N_("Every attempt, one line each")),
@@ -26,7 +27,7 @@ def illustrated(document: Document, story, folder: Path, draw: bool) -> Document
     sections = []
     for section in document.sections:
         sections.append(section)
-        if section.id == "results" and draw:
+        if section.id in ILLUSTRATED and draw:
             sections += _figures(_, document.language, story, folder)
     present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)

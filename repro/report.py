@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule, load_catalogue
+from repro.correctness import SCALES, correctness_section, shown
+from repro.curves import Curves
 from repro.document import (
     Cell,
     Code,
@@ -24,6 +26,7 @@ from repro.expectation_section import expectation_sections
 from repro.failures import Failure
 from repro.html import html
 from repro.illustrated import drawing_pays, illustrated
+from repro.learning import Learning
 from repro.locales import LANGUAGES, catalogue
 from repro.peer_section import within_sections
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
@@ -41,6 +44,7 @@ class Rendered:
     reports: tuple[Path, ...]
     results: Path
     judgement: Judgement
+    shown: Curves | Learning | None
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Story:
     parities: list
     judgement: Judgement
     starts: dict
+    shown: Curves | Learning | None
 
 
 def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:
@@ -67,7 +72,8 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
     results = summarise(plan, attempts)
     judgement = judge(run, plan, attempts, results, tolerance)
     starts = program_starts(run.folder, plan, attempts)
-    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement, starts)
+    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement, starts,
+                  shown(run, plan, attempts))  # fmt: skip
     write_json(run.folder / "verdicts.json", judgement.as_json())
     table = run.folder / "results.csv"
     write_text(table, results_csv(story.results))
@@ -80,13 +86,20 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
         written.append(target)
     written.append(run.folder / "report.html")
     write_text(written[-1], html(documents, run.folder))
-    return Rendered(tuple(written), table, judgement)
+    return Rendered(tuple(written), table, judgement, story.shown)
 
 
 def build(story: Story, language: str) -> Document:
     """The report in one language."""
     _ = catalogue(language).gettext
+    environment = environment_section(_, story.description["environment"], story.starts)
     sections = [
+        _outcome(_, story),
+        correctness_section(_, story.shown, story.description),
+        *_failures(_, story),
+        *([_skipped(_, story)] if story.plan.skipped else []),
+        environment,
+    ] if story.shown else [
         _outcome(_, story),
         *verdict_sections(_, story.judgement),
         *([_no_claim(_)] if story.plan.scale == "smoke" else _beside_published(_, story)),
@@ -96,7 +109,7 @@ def build(story: Story, language: str) -> Document:
         *([_parity(_, story)] if story.parities else []),
         *_failures(_, story),
         *([_skipped(_, story)] if story.plan.skipped else []),
-        environment_section(_, story.description["environment"], story.starts),
+        environment,
         _method(_, story),
     ]
     description = story.description
@@ -119,7 +132,8 @@ def _outcome(_, story: Story) -> Section:
     what = _("configurations: {units}; repeats of each: {repeats}; published cases they stand for: {cases}").format(
         units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units))
     scale = {"smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
-             "published": _("published: the published shapes, on this machine's GPUs")}[plan.scale]  # fmt: skip
+             "published": _("published: the published shapes, on this machine's GPUs"),
+             **{scale: _(text) for scale, text in SCALES.items()}}[plan.scale]  # fmt: skip
     shrunk = sum(bool(unit.derived_from) for unit in plan.units)
     peers = sum(bool(unit.peer_of) for unit in plan.units)
     if shrunk:

@@ -118,13 +118,13 @@ def is_base_of(base: Unit, unit: Unit) -> bool:
 
 
 def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
-    """The parity of every unit that has a reference, from each one's first successful repeat."""
+    """The parity of every unit that must print its reference's losses, from each one's first successful repeat."""
     losses: dict[str, tuple] = {}
     for attempt in attempts:
         if attempt["status"] == "ok":
             losses.setdefault(attempt["unit"], tuple(attempt["losses"]))
     return [Parity(unit, unit.reference, losses.get(unit.name, ()), losses.get(unit.reference, ()))
-            for unit in plan.units if unit.reference]  # fmt: skip
+            for unit in plan.units if unit.reference and not unit.role]  # fmt: skip
 
 
 RESULT_COLUMNS = ("unit", "program", "peer_of", "model", "stands_for", "derived_from", "world_size", "global_batch",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from repro.cases import Case, load_catalogue
 from repro.charts import GridChart, LineChart, Series
+from repro.correctness import correctness_plates
 from repro.document import Figure
 from repro.drawing import STYLES
 from repro.peer_figures import own_scaling_plates, peer_plates
@@ -28,6 +29,8 @@ def run_figures(story, folder: Path, language: str, formats: tuple[str, ...] = F
 
 def run_plates(story, folder: Path) -> list[Plate]:
     """The figures that this run has data for."""
+    if story.shown:
+        return correctness_plates(story.shown)
     measured = [result for result in story.results if result.throughput is not None]
     repeated = [result for result in measured if len(result.throughputs) > 1]
     plates = [_repeats_plate(repeated)] if repeated else []

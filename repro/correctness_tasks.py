@@ -1,0 +1,56 @@
+"""The tasks that show correctness: loss curves that agree in every layout, and models that learn real data."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from invoke import task
+
+from repro.fabfile import bad_input, check_settings, chosen_model, create_run, run_here, setting, stack, whole_number
+
+
+@task
+def curves(c):
+    """Loss curves of every layout and precision beside one device's in fp32 [MODEL= CASES= REPEATS= RUN=]."""
+    from repro.corpus import text_corpus
+    from repro.curve_plan import make_curve_plan
+
+    def planned(gpus: int, repeats: int) -> tuple:
+        text = text_corpus()
+        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(), setting("CASES"))
+        return plan, {"corpora": [text.facts]}
+
+    _show("curves", planned)
+
+
+@task
+def learn(c):
+    """Let GPT learn a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= RUN=]."""
+    from repro.corpus import corpora_for
+    from repro.learning import make_learning_plan
+
+    def planned(gpus: int, repeats: int) -> tuple:
+        corpora = corpora_for(chosen_model())
+        plan, goals = make_learning_plan(gpus, corpora, repeats)
+        return plan, {"corpora": [each.facts for each in corpora.values()], "goals": goals}
+
+    _show("learn", planned)
+
+
+def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
+    """Run what `make_plan` plans for so many GPUs and repeats, or go on with RUN; exit 1 unless all of it holds."""
+    from repro.environment import capture, gpu_count
+    from repro.plan import PlanError
+    from repro.record import RUNS, Run
+
+    check_settings()
+    runs, repeats = Path(setting("RUNS", RUNS)), whole_number("REPEATS", 1)
+
+    def new_run() -> Run:
+        plan, more = make_plan(gpu_count(), repeats)
+        return create_run(runs, plan, capture(stack(plan.device)), name, **more)
+
+    with bad_input():
+        before = Run.open(setting("RUN"), runs) if setting("RUN") else None
+        if before and before.description()["plan"]["scale"] != name:
+            raise PlanError(f"RUN={before.id} is no run of make {name}")
+    run_here(before, new_run, name)
