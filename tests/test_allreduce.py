@@ -104,9 +104,11 @@ def test_what_links_can_do():
 
 @pytest.mark.parametrize(("wanted", "status"), [(2.0, 0), (3.0, 1)])
 def test_a_wrong_sum_has_no_speed(tmp_path, wanted, status):
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import oneflow; from repro.trainers.collectives import check; "
+    code = ("import sys; sys.path.insert(0, sys.argv[1]); import oneflow\n"
+            "from repro.trainers.collectives import check\n"
             "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')")  # fmt: skip
-    done = subprocess.run([PYTHON, "-c", code, allreduce.ROOT, str(wanted)], cwd=tmp_path, capture_output=True, text=True)
+    command = [PYTHON, "-c", code, allreduce.ROOT, str(wanted)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     said = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"
     assert (said in done.stderr) == bool(status)
