@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import queue
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -29,12 +30,12 @@ class LockedError(RemoteError):
 class Member:
     """One node of a run, open from construction until `close`; RemoteError if it cannot take part."""
 
-    def __init__(self, cluster: Cluster, node: Node, code: Code, what: str, port: int):
+    def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
         self.cluster, self.node, self._code = cluster, node, code
         self.remote = Remote(cluster, node)
         try:
             deliver(self.remote, code)
-            self.removed = self._lock(what)
+            self.removed = self._lock(owner)
             self.facts, self.host = self._check(port)
         except BaseException:
             self.close()
@@ -59,11 +60,9 @@ class Member:
         """Let go of the connection."""
         self.remote.close()
 
-    def _lock(self, what: str) -> list[str]:
+    def _lock(self, owner: dict) -> list[str]:
         """Hold the node's lock and lease; the names of leftover containers that were removed."""
         answers: queue.Queue[dict] = queue.Queue()
-        owner = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-                 "what": what}  # fmt: skip
         order = {"do": "hold", "work": self.cluster.work, "owner": owner, "label": OWN,
                  "containers": self.cluster.containers}  # fmt: skip
         self._lease = self.start(order, answers.put)
@@ -103,12 +102,10 @@ def _skew(told: float, asked: float, answered: float) -> float:
     return max(0.0, told - answered) - max(0.0, asked - told)
 
 
-def _held(text: str) -> str:
-    try:
-        owner = json.loads(text)
-        return f"in use by {owner['who']} since {owner['since']} for `{owner['what']}`; wait for that to end"
-    except (ValueError, KeyError):
+def _held(owner: dict) -> str:
+    if not owner.keys() >= {"who", "since", "what"}:
         return "in use by another run"
+    return f"in use by {owner['who']} since {owner['since']} for `{owner['what']}`; wait for that to end"
 
 
 class Fleet:
@@ -118,7 +115,9 @@ class Fleet:
     """
 
     def __init__(self, cluster: Cluster, code: Code, what: str, port: int | None = None):
-        self.cluster, self.code, self._what, self.port = cluster, code, what, port or cluster.port
+        self.cluster, self.code, self.port = cluster, code, port or cluster.port
+        self._owner = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "what": what,
+                       "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "mark": secrets.token_hex(8)}  # fmt: skip
         self.members: dict[str, Member] = {}
 
     def __enter__(self) -> Fleet:
@@ -153,7 +152,7 @@ class Fleet:
         self.members.pop(name).close()
 
     def _open(self, node: Node) -> Member:
-        return Member(self.cluster, node, self.code, self._what, self.port)
+        return Member(self.cluster, node, self.code, self._owner, self.port)
 
 
 def _on_each(work: Callable[[object], T], items: Iterable) -> list[T | Exception]:

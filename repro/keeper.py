@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import select
@@ -22,6 +21,7 @@ from collections.abc import Callable
 
 from repro.keeper_engine import first_process, remove_containers
 from repro.keeper_facts import facts, port_is_free
+from repro.keeper_lock import take_lock
 from repro.keeper_ranks import Files, Ranks, children
 
 POLL_S = 0.1
@@ -86,14 +86,10 @@ def check(order: dict) -> None:
 
 def hold(order: dict) -> None:
     """Keep this node for one run: nobody else gets the lock, and no container of a run outlives this process."""
-    handle = os.open(os.path.join(order["work"], "lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(held=os.pread(handle, 4096, 0).decode("utf-8", "replace"))
+    holder = take_lock(os.path.join(order["work"], "lock"), order["owner"], order["lease_s"])
+    if holder is not None:
+        say(held=holder)
         return
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(order["owner"]).encode(), 0)
 
     def sweep() -> list[str]:
         return remove_containers(f"label={order['label']}") if order["containers"] else []

@@ -99,7 +99,8 @@ class Launcher:
         folder = self._folder / f"attempt {self._number} 'quoted'"
         folder.mkdir(parents=True)
         for member in self.fleet.members.values():
-            self._bring(member, script)
+            if not member.lost:
+                self._bring(member, script)
         attempted = Attempted(None, 0.0, folder)
         begun, fault = set(), [time.monotonic()]
 

@@ -233,7 +233,7 @@ def test_a_clock_that_is_wrong(idle, two_nodes, inventory, tmp_path):
         said = refusal(inventory, trainer(tmp_path))
     finally:
         faults.mend_clock(two_nodes, "node2")
-    assert re.search(r"node2: its clock is 3[67]\.\d s ahead of the controller's", said)
+    assert re.search(r"node2: its clock is 3[4-7]\.\d s ahead of the controller's", said)
     assert "node1" not in said
     note("clock skew", refusal.seconds, said.splitlines()[1])
 
