@@ -35,9 +35,9 @@ class SlurmSite(ClusterSite):
             with login(self.cluster) as place:
                 version = place.run(["sbatch", "--version"], timeout=COMMAND_S).stdout.strip()
         except (SlurmError, RemoteError) as error:
-            name = self.cluster.name
-            raise ClusterError(f"cluster {name}: Slurm's commands cannot be run: {error}. They must be on this machine, "
-                               "on the host of the inventory's group `login`, or on its first node") from error  # fmt: skip
+            where = "this machine, the host of the inventory's group `login`, or its first node"
+            raise ClusterError(f"{self.cluster.name}: Slurm cannot be asked: {error}. Its commands must be on {where}"
+                               ) from error  # fmt: skip
         yield version
 
     def attempts(self, fleet: str, run: Run, plan: Plan, limits: Limits) -> Callable:

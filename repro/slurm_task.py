@@ -5,12 +5,18 @@ Python 3.8 and nothing else.
 """
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import threading
+from typing import IO
+
+GRACE_S = 6.0
 
 
 def read_order() -> dict:
@@ -69,27 +75,42 @@ def main() -> None:
         write_code(mine["code"], order["files"])
         sys.path.insert(0, mine["code"])
         sys.dont_write_bytecode = True
-        follow(order, mine)
+        sys.exit(keep(order["label"], mine))
     finally:
         shutil.rmtree(mine["home"], ignore_errors=True)
 
 
-def follow(order: dict, mine: dict) -> None:
-    """Run this node's order; whatever ends it, no container is left."""
-    from repro import keeper
+def keep(label: str, mine: dict) -> int:
+    """Let a keeper follow this node's order, its status; whatever ends it, no container is left."""
     from repro.keeper_engine import remove_containers
 
+    if mine["container"]:
+        remove_containers(f"label={label}")
+    keeper = subprocess.Popen([sys.executable, "-B", "-m", "repro.keeper"], stdin=subprocess.PIPE,
+                              env={**os.environ, "PYTHONPATH": mine["code"]})  # fmt: skip
     try:
-        if mine["container"]:
-            remove_containers(f"label={order['label']}")
-        keeper.run(mine)
-    except OSError as error:
-        keeper.say(error=str(error))
-        raise
+        order = (json.dumps(mine) + "\n").encode()
+        threading.Thread(target=forward, args=(order, keeper.stdin), daemon=True).start()
+        return keeper.wait()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            keeper.stdin.close()  # without its lease it ends what it started
+            keeper.wait(GRACE_S)
+        keeper.kill()
         if mine["container"]:
             remove_containers(f"name=^/{mine['container']}$")
+
+
+def forward(order: bytes, pipe: IO[bytes]) -> None:
+    """Give the order, and pass the beats of the lease on; their end too."""
+    with contextlib.suppress(OSError, ValueError):
+        data = order
+        while data:
+            pipe.write(data)
+            pipe.flush()
+            data = os.read(0, 4096)
+        pipe.close()
 
 
 if __name__ == "__main__":
