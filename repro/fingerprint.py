@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster import Cluster
 from repro.node_fields import PACKAGES, NodeFields
-from repro.remote import Remote, on_all
+from repro.remote import Remote, RemoteError, on_all
 
 SCHEMA = 1
 SCRIPT = Path(__file__).with_name("node_facts.py")
@@ -70,10 +70,16 @@ def gather(cluster: Cluster) -> dict[str, Fingerprint]:
         return fingerprint_of(remote.node.name, fields, sent, received)
 
     found = on_all(cluster, look)
-    failed = [str(result) for result in found.values() if isinstance(result, Exception)]
+    failed = [_why(node, result) for node, result in found.items() if isinstance(result, Exception)]
     if failed:
         raise FingerprintError("\n".join(("not every node could be looked at:", *failed)))
     return found
+
+
+def _why(node: str, error: Exception) -> str:
+    if isinstance(error, RemoteError):
+        return str(error)
+    return f"{node}: {SCRIPT.name} printed there what cannot be read here: {type(error).__name__}: {error}"
 
 
 def fingerprint_of(node: str, told: NodeFields, sent: float, received: float) -> Fingerprint:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-TIMEOUT_S = 60
+TIMEOUT_S, KILLED = 60, 9
 FILE_BYTES = 8192
 NET, INFINIBAND = "/sys/class/net", "/sys/class/infiniband"
 FILES = [
@@ -99,13 +99,12 @@ def run(name, words, results):
     except OSError as error:
         results[name] = {"status": None, "output": "", "errors": str(error)}
         return
-    try:
-        output, errors = process.communicate(timeout=TIMEOUT_S)
-        status = process.returncode
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, errors, status = b"", b"took longer than %d s" % TIMEOUT_S, -1
-    results[name] = {"status": status, "output": text(output), "errors": text(errors)}
+    timer = threading.Timer(TIMEOUT_S, process.kill)
+    timer.start()
+    output, errors = process.communicate()
+    timer.cancel()
+    late = f"took longer than {TIMEOUT_S} s\n" if process.returncode == -KILLED else ""
+    results[name] = {"status": process.returncode, "output": text(output), "errors": late + text(errors)}
 
 
 def paths(interface, hcas):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from repro import node_facts
 from repro.fingerprint import (
     CLOCK,
     SCRIPT,
@@ -218,3 +219,17 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
 def test_a_node_that_cannot_be_looked_at_is_named(server):
     with pytest.raises(FingerprintError, match=r"not every node could be looked at:\nnode0: `/nothing/python3 - lo"):
         gather(server.cluster(python="/nothing/python3"))
+
+
+def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\necho welcome\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(FingerprintError, match=r"node0: node_facts\.py printed there what cannot be read here: JSON"):
+        gather(server.cluster(python=str(tmp_path / "python")))
+
+
+def test_a_tool_that_hangs_is_ended_and_named(monkeypatch):
+    monkeypatch.setattr(node_facts, "TIMEOUT_S", 0.2)
+    told = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]})
+    assert (told["slow"]["status"], told["slow"]["errors"]) == (-9, "took longer than 0.2 s\n")
+    assert (told["none"]["status"], told["quick"]["output"]) == (None, "x\n")
