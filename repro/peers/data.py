@@ -5,32 +5,21 @@ import numpy as np
 import torch
 
 from repro.peers.config import PeerConfig
-from repro.trainers.batches import build_batches
+from repro.trainers.batches import Placed, build_batches
 
 
-class Feeder:
-    """Keeps batches that come again on the device, as the trainers do."""
+class Feeder(Placed):
+    """A batch is a list of micro-batches, each a tuple of tensors."""
 
     def __init__(self, config: PeerConfig, rank: int, device: torch.device) -> None:
-        self.batches = build_batches(config)
         rows = config.micro_batch * config.accumulation_steps
-        self.first, self.last = rank * rows, (rank + 1) * rows
+        super().__init__(build_batches(config), rank * rows, (rank + 1) * rows)
         self.micro_batch = config.micro_batch
         self.channels_last = config.peer.channels_last
         self.device = device
-        self.kept = {}
 
-    def batch(self, index: int) -> list:
-        """Micro-batches, each a tuple of tensors, of the global batch of this number, counted from 0."""
-        if not self.batches.period:
-            return self.place(index)
-        index %= self.batches.period
-        if index not in self.kept:
-            self.kept[index] = self.place(index)
-        return self.kept[index]
-
-    def place(self, index: int) -> list:
-        columns = [self.place_array(array) for array in self.batches.rows(index, self.first, self.last)]
+    def place(self, arrays: tuple) -> list:
+        columns = [self.place_array(array) for array in arrays]
         return list(zip(*(column.split(self.micro_batch) for column in columns), strict=True))
 
     def place_array(self, array: np.ndarray) -> torch.Tensor:

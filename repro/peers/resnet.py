@@ -6,9 +6,8 @@ from torch import nn
 
 from repro.peers.config import PeerConfig
 from repro.peers.parameters import Parameters
+from repro.trainers.stages import EXPANSION, bottlenecks
 
-BLOCKS = (3, 4, 6, 3)
-EXPANSION = 4
 CLASSIFIER_STD = 0.01
 
 
@@ -56,7 +55,7 @@ class ResNet50(nn.Module):
         self.stem = make.convolution("stem", 3, width, 7, 2)
         self.norm = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, 2, 1)
-        self.blocks = nn.Sequential(*bottlenecks(make, width))
+        self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
         self.classifier = make.linear("classifier", width * 8 * EXPANSION, classes, CLASSIFIER_STD)
         self.smoothing = config.label_smoothing
 
@@ -65,14 +64,3 @@ class ResNet50(nn.Module):
         logits = self.classifier(self.blocks(x).mean(dim=(2, 3)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.smoothing)
         return {"loss": loss, "logits": logits, "labels": labels}
-
-
-def bottlenecks(make: Parameters, width: int) -> list:
-    """The four stages' blocks in order; each stage but the first halves the image and doubles the width."""
-    blocks, inputs = [], width
-    for stage, count in enumerate(BLOCKS):
-        for index in range(count):
-            stride = 2 if stage > 0 and index == 0 else 1
-            blocks.append(Bottleneck(make, f"stage{stage}.block{index}", inputs, width << stage, stride))
-            inputs = (width << stage) * EXPANSION
-    return blocks

@@ -109,6 +109,29 @@ class MegatronTokens:
         return self.permutation
 
 
+class Placed:
+    """A rank's rows [first, last) of batches, placed where its framework wants them; what comes again is kept there."""
+
+    def __init__(self, batches: Synthetic | MegatronTokens, first: int, last: int) -> None:
+        self.batches = batches
+        self.first, self.last = first, last
+        self.kept = {}
+
+    def batch(self, index: int):
+        """What `place` makes of a batch, counted from 0."""
+        if self.batches.period:
+            index %= self.batches.period
+            if index in self.kept:
+                return self.kept[index]
+        placed = self.place(self.batches.rows(index, self.first, self.last))
+        if self.batches.period:
+            self.kept[index] = placed
+        return placed
+
+    def place(self, arrays: tuple):
+        raise NotImplementedError
+
+
 def token_type(path: str) -> type:
     """Element type that a Megatron index file declares."""
     header = Path(path).read_bytes()[:18]

@@ -4,36 +4,23 @@ from __future__ import annotations
 import numpy as np
 import oneflow as flow
 
-from repro.trainers.batches import build_batches
+from repro.trainers.batches import Placed, build_batches
 from repro.trainers.config import Config
 from repro.trainers.layout import Layout
 
 
-class Feeder:
+class Feeder(Placed):
     """Spreads the rows of each batch over the data axis, giving each process only its own.
 
-    `stages` names the pipeline stage that uses each array of a sample.
+    A batch is a tuple of global tensors; `stages` names the pipeline stage that uses each.
     """
 
     def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple) -> None:
-        self.batches = batches
+        super().__init__(batches, layout.data_rank * rows_per_rank, (layout.data_rank + 1) * rows_per_rank)
         self.layout = layout
-        self.first = layout.data_rank * rows_per_rank
-        self.last = self.first + rows_per_rank
         self.stages = stages
-        self.kept = {}
 
-    def batch(self, index: int) -> tuple:
-        """Global tensors of a batch, counted from 0."""
-        if not self.batches.period:
-            return self.place(index)
-        index %= self.batches.period
-        if index not in self.kept:
-            self.kept[index] = self.place(index)
-        return self.kept[index]
-
-    def place(self, index: int) -> tuple:
-        arrays = self.batches.rows(index, self.first, self.last)
+    def place(self, arrays: tuple) -> tuple:
         return tuple(self.place_array(array, stage) for array, stage in zip(arrays, self.stages))
 
     def place_array(self, array: np.ndarray, stage: int) -> flow.Tensor:

@@ -9,9 +9,8 @@ from oneflow import nn
 
 from repro.trainers.config import Config
 from repro.trainers.parameters import Parameters
+from repro.trainers.stages import EXPANSION, bottlenecks
 
-BLOCKS = (3, 4, 6, 3)
-EXPANSION = 4
 EPSILON = 1e-5
 MOMENTUM = 0.1
 CLASSIFIER_STD = 0.01
@@ -91,7 +90,7 @@ class ResNet50(nn.Module):
         self.stem = Convolution(make, "stem", 3, width, 7, 2)
         self.norm = NormRelu(make, width)
         self.pool = nn.MaxPool2d(3, 2, 1)
-        self.blocks = nn.Sequential(*bottlenecks(make, width))
+        self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
         features, self.classes = width * 8 * EXPANSION, config.shape.classes
         self.classifier = make.normal("classifier.weight", (features, self.classes), CLASSIFIER_STD)
         self.bias = make.constant((self.classes,), 0.0)
@@ -109,14 +108,3 @@ class ResNet50(nn.Module):
         one_hot = flow.nn.functional.one_hot
         target = one_hot(labels, self.classes, on_value=1.0 - self.smoothing + share, off_value=share)
         return flow._C.softmax_cross_entropy(logits, target.to(logits.dtype)).mean()
-
-
-def bottlenecks(make: Parameters, width: int) -> list:
-    """The four stages' blocks in order; each stage but the first halves the image and doubles the width."""
-    blocks, inputs = [], width
-    for stage, count in enumerate(BLOCKS):
-        for index in range(count):
-            stride = 2 if stage > 0 and index == 0 else 1
-            blocks.append(Bottleneck(make, f"stage{stage}.block{index}", inputs, width << stage, stride))
-            inputs = (width << stage) * EXPANSION
-    return blocks
