@@ -63,7 +63,7 @@ published: .venv/ready  ## the published reports anew, zh and en                
 parse: .venv/ready  ## one JSON object for any log of the time              LOG=FILE
 	@$(RUN_TASK) parse
 
-new-cluster: .venv/ready  ## describe a cluster: asks, checks, writes an inventory
+new-cluster: .venv/ready  ## describe a cluster: asks, checks, writes an inventory [NAME= HOSTS= FINGERPRINTS= …]
 	@$(RUN_TASK) new-cluster
 
 provision: .venv/ready  ## set up every node of a cluster the same              CLUSTER= [CHECK=1 LIMIT= TAGS= BUNDLE=]
