@@ -28,7 +28,7 @@ def _data(_, facts: dict) -> str:
         return _(
             "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
             "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
-            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on all this text.").format(
+            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text.").format(
                 source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)  # fmt: skip
     return _(
         "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
