@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from repro.nvidia_smi import parse_topology
 from repro.preflight import UNAVAILABLE, Check, Finding, Machine, Stop, failed, ok, unavailable, warning
 from repro.preflight_xid import look_xid
+from repro.tool_output import FormatError
 
 QUERY = ("nvidia-smi", "--format=csv,noheader,nounits")
 MEMORY_IN_USE_MIB = 1024
@@ -186,10 +188,13 @@ def look_peers(machine: Machine) -> Finding:
 
 
 def matrix(text: str) -> dict[tuple[int, int], str]:
-    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices."""
-    rows = [line.split() for line in text.splitlines() if re.match(r"\s*GPU\d+\s+(?!\s|GPU\d)", line)]
-    return {(int(row[0][3:]), other): row[1 + other] for row in rows for other in range(len(rows))
-            if other != int(row[0][3:])}  # fmt: skip
+    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices; Stop if it is no matrix."""
+    try:
+        table = parse_topology(text)
+    except FormatError as error:
+        raise Stop(unavailable(str(error))) from error
+    gpus = range(sum(device.startswith("GPU") for device in table.devices))
+    return {(one, other): table.links[one][other] for one in gpus for other in gpus if one != other}
 
 
 def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:

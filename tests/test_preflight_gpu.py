@@ -1,13 +1,17 @@
 """Checks of GPUs over recorded output of nvidia-smi, dmesg and docker, for what is right, wrong and not there."""
 
+from pathlib import Path
+
 import pytest
 
+from repro.hardware import describe
 from repro.preflight import FAILED, OK, UNAVAILABLE, WARNING, Stop, run_checks
 from repro.preflight_gpu import CHECKS, links, matrix
 from tests.recorded import machine
 
 NAMED = {check.name: check for check in CHECKS}
 QUERY, REMAPPED = "nvidia-smi --query-gpu=index,", "nvidia-smi --query-remapped-rows="
+HARDWARE = Path(__file__).parent / "data" / "hardware"
 V100 = "Tesla V100-SXM2-16GB"
 # nvidia-smi 440 and 580: what it prints when the module is not loaded, and for a field that a driver does not know.
 NO_DRIVER = ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
@@ -26,13 +30,6 @@ Legend:
   CNS  = Chipset not supported
 """
 NO_PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n\nLegend:\n\n  X    = Self\n"
-# `nvidia-smi topo -m` of the published cluster (first three GPUs, without affinities), header underlined by escapes.
-TOPOLOGY = """\t\x1b[4mGPU0\tGPU1\tGPU2\tmlx5_0\tCPU Affinity\x1b[0m
-GPU0\t X \tNV1\tNV1\tNODE\t0-11,24-35
-GPU1\tNV1\t X \tNV2\tNODE\t0-11,24-35
-GPU2\tNV1\tNV2\t X \tPIX\t0-11,24-35
-mlx5_0\tNODE\tNODE\tPIX\t X
-"""
 # Kernel log lines: github.com/NVIDIA/open-gpu-kernel-modules/issues/1010 (79) and 1150 (45), NVIDIA's Xid pages (13).
 DENIED = "dmesg: read kernel buffer failed: Operation not permitted"
 XID_79 = "[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid=6755, name=vivaldi-bin, GPU has fallen off the bus.\n"
@@ -155,8 +152,12 @@ def test_nothing_is_mended_unasked():
 
 
 def test_the_matrix_of_links():
-    assert links(machine({"nvidia-smi topo": TOPOLOGY})) == ((0, 1, 1), (1, 0, 2), (1, 2, 0))
-    assert links(machine({"nvidia-smi topo": TOPOLOGY.replace("NV1", "SYS").replace("NV2", "SYS")})) is None
+    def linked(folder):
+        return links(machine({"nvidia-smi topo": (HARDWARE / folder / "nvidia-smi-topo.txt").read_text()}))
+
+    assert linked("published") == describe("v100x32").node.links
+    assert set(linked("h100-eight")[0]) == {0, 18}
+    assert linked("h200") is None, "one GPU has no link to another"
     assert matrix(ALL_PEERS)[2, 0] == "OK"
     with pytest.raises(Stop):
         links(machine({}))
