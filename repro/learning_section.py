@@ -25,11 +25,11 @@ def learning_section(_, learning: Learning, description: dict) -> Section:
 def _data(_, facts: dict) -> str:
     if facts["kind"] == "text":
         entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
-        return _(
+        said = _(
             "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
             "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
-            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text.").format(
-                source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)  # fmt: skip
+            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text.")
+        return said.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
     return _(
         "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
         "published training cropped to between 8% and 100% of their area and mirrored, both at random: some crops "
