@@ -1,12 +1,15 @@
 """The stack of local trainers: chosen by the GPU, built or unpacked, and left alone where the user has chosen."""
 
+import json
 import os
 import subprocess
+import sys
 
 import pytest
 
 from repro import stack
 from repro.environment import gpus
+from repro.launch import Attempt, Limits
 from repro.stack import StackError, build_forward, find_cublas, find_cudnn, stack_of
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
@@ -152,3 +155,36 @@ def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_d
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert gpus()[0].get("compute_cap") == capability
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
+    script = tmp_path / "trainer.py"
+    script.write_text("import os, pathlib; pathlib.Path('told').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
+    config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    trainer = (sys.executable, str(script))
+    Attempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
+    assert (tmp_path / "told").read_text() == ("/warm" if device == "cuda" else "none")
+
+
+def test_a_run_records_its_stack(task, tmp_path, libraries):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
+                    '*) echo "NVIDIA H200, 580.159.04, 143771, 96.00, 1980, 3201, GPU-1";; esac\n')  # fmt: skip
+    tool.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", REPEATS=1, PATH=path, CUBLAS=libraries)
+    assert done.returncode == 0, done.stderr
+    record, = (tmp_path / "runs").glob("*/run.json")
+    environment = json.loads(record.read_text())["environment"]
+    assert environment["stack"]["name"] == "cu102-modern"
+    assert "libcublas_forward" in environment["stack"]["environment"]["LD_PRELOAD"]
+    assert environment["stack"]["environment"]["CUBLAS_FORWARD_LIBRARY"].startswith(str(libraries))
+    assert environment["jit_cache"]["path"] == environment["stack"]["environment"]["CUDA_CACHE_PATH"]
+
+
+def test_a_stack_that_cannot_be_had_stops_before_anything_starts(task, tmp_path):
+    done = task("bench", MODEL="gpt", STACK="cu111")
+    assert done.returncode == 2
+    assert "STACK=cu111: it is cu102, cu102-modern, cpu" in done.stderr
+    assert not (tmp_path / "runs").exists()
