@@ -12,14 +12,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from tests.cluster.engine import HOME, LABEL, Engine, EngineError, alone, client, running, start, stop
+from tests.cluster.engine import HOME, LABEL, Engine, EngineError, alone, running, start, stop
 from tests.cluster.images import node_image, trainer_image
 from tests.cluster.seed import seed
 
@@ -30,7 +29,7 @@ RIGHTS = ("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "s
           "--security-opt", "apparmor=unconfined", "--security-opt", "systempaths=unconfined",
           "--device-cgroup-rule", "a *:* rwm", "--cgroupns", "private", "--shm-size", "1g",
           "--tmpfs", "/run", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec")  # fmt: skip
-READY_S = 60
+READY_S = 180
 
 
 @dataclass(frozen=True)
@@ -108,15 +107,13 @@ class Nodes:
             list(pool.map(self._wait_for, nodes or self.names))
 
     def _wait_for(self, node):
-        deadline = time.monotonic() + READY_S
-        ready = "systemctl is-active --quiet ssh && { ! systemctl is-enabled --quiet docker || docker info; }"
-        while time.monotonic() < deadline:
-            done = subprocess.run([client(), "exec", self.container(node), "sh", "-c", ready],
-                                  env=self.engine.environment, capture_output=True, text=True)  # fmt: skip
-            if done.returncode == 0:
-                return
-            time.sleep(0.2)
-        raise EngineError(f"{self.container(node)} is not up after {READY_S} s: {done.stdout}{done.stderr}")
+        started = ("until state=$(systemctl is-system-running --wait); do "
+                   '[ "$state" != degraded ] && sleep 0.2 || exit; done')  # fmt: skip
+        try:
+            self.root(node, "timeout", READY_S, "sh", "-c", started)
+        except EngineError:
+            failed = self.root(node, "systemctl", "--failed", "--no-pager", check=False)
+            raise EngineError(f"{self.container(node)} is not up after {READY_S} s:\n{failed}") from None
 
     def host_key(self, node: str) -> str:
         """A node's true host key, read on the node itself."""
