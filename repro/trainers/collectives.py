@@ -16,6 +16,7 @@ from repro.trainers.metrics import Metrics
 from repro.trainers.versions import versions
 
 CALLS_AT_MOST = 1000
+BYTES_IN_FLIGHT = 4 * 2**30
 BYTES_PER_ELEMENT = 4
 
 
@@ -76,7 +77,7 @@ def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
     def call():
         return parts.to_global(sbp=flow.sbp.broadcast)
 
-    calls, times, result = windows(ranks, call, lambda result: result.to_local(), measurement)
+    calls, times, result = windows(ranks, call, lambda result: result.to_local(), size, measurement)
     wanted = ranks.count * (ranks.count + 1) / 2
     check(result.to_local(), wanted, f"the all-reduce of {size} bytes")
     seconds = max(ranks.gather(median(times)))
@@ -104,7 +105,7 @@ def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list
             return flow.comm.recv(ranks.rank - 1, shape=shape, dtype=kind, device=flow.device(ranks.local))
         return mine
 
-    _, times, result = windows(ranks, call, lambda result: result, measurement)
+    _, times, result = windows(ranks, call, lambda result: result, size, measurement)
     if receives:
         check(result, float(ranks.rank), f"what rank {ranks.rank - 1} sent to {ranks.rank}")
     told = ranks.gather(median(times))
@@ -112,11 +113,12 @@ def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list
             for rank in senders]  # fmt: skip
 
 
-def windows(ranks: Ranks, call: Callable, local: Callable, measurement: Measurement) -> tuple:
+def windows(ranks: Ranks, call: Callable, local: Callable, size: int, measurement: Measurement) -> tuple:
     """Run a call in timed windows, after two unmeasured ones; gives (calls a window, seconds a call, last result).
 
-    Calls return at once, so a window ends when an element of its last result is on the host. All ranks make as many
-    calls a window as the slowest of them fits into it, so that none waits for another for ever.
+    Calls return at once, so a window ends when an element of its last result is on the host; what `size` bytes of
+    results take together stays within a small GPU's memory. All ranks make as many calls a window as the slowest of
+    them fits into it, so that none waits for another for ever.
     """
 
     def window(calls: int) -> tuple:
@@ -129,7 +131,7 @@ def windows(ranks: Ranks, call: Callable, local: Callable, measurement: Measurem
 
     window(1)
     once = max(ranks.gather(window(2)[0]))
-    calls = max(1, min(CALLS_AT_MOST, round(measurement.window_s / once)))
+    calls = max(1, min(CALLS_AT_MOST, BYTES_IN_FLIGHT // size, round(measurement.window_s / once)))
     timed = [window(calls) for _ in range(measurement.repeats)]
     return calls, [seconds for seconds, _ in timed], timed[-1][1]
 
