@@ -33,6 +33,9 @@ class _Session(paramiko.ServerInterface):
         raise AssertionError("the client asked for agent forwarding")
 
 
+GONE = (OSError, EOFError, paramiko.SSHException)
+
+
 def _serve_command(channel, command: str) -> None:
     process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)  # fmt: skip
@@ -43,19 +46,19 @@ def _serve_command(channel, command: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    with suppress(OSError):
+    with suppress(*GONE):
         channel.send_exit_status(process.wait())
         channel.close()
 
 
 def _copy(source: int, write) -> None:
-    with suppress(OSError):
+    with suppress(*GONE):
         while data := os.read(source, 65536):
             write(data)
 
 
 def _feed(channel, process) -> None:
-    with suppress(OSError):
+    with suppress(*GONE):
         while data := channel.recv(65536):
             process.stdin.write(data)
             process.stdin.flush()
