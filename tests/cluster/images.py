@@ -3,22 +3,19 @@
 import contextlib
 import hashlib
 import os
-import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 from repro.image import LAYOUT, Sources, build_layout, find_docker, load, tag_of
 from repro.image_archive import read_layout
 from repro.pins import ROOT, load_pins
-from tests.cluster.engine import HOME, Engine, EngineError
+from tests.cluster.engine import HOME, Engine
+from tests.debian import pack_debian
 
 HERE = Path(__file__).resolve().parent / "node"
 STACK = "cu102"
 # What goes into the trainer image of that stack.
 PARTS = ("docker/Dockerfile", "docker/pins.toml", "docker/trainer.lock", "docker/build/*", "docker/inside/*.py",
          "repro/trainers/*.py")  # fmt: skip
-LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
 
 
 def node_image(engine: Engine, kind: str) -> str:
@@ -39,19 +36,8 @@ def debian(engine: Engine, suite: str) -> str:
     tag = f"debootstrapped:{suite}"
     if engine.docker("image", "ls", "--quiet", tag):
         return tag
-    root, archive = HOME / f"root-{suite}", HOME / f"root-{suite}.tar"
-    shutil.rmtree(root, ignore_errors=True)
-    command = ["debootstrap", "--variant=minbase", suite, str(root), f"{engine.web}/debian"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise EngineError(f"debootstrap {suite}:\n{(done.stdout + done.stderr)[-3000:]}")
-    for name in LEFT_OUT:
-        shutil.rmtree(root / name)
-        (root / name).mkdir()
-    with tarfile.open(archive, "w") as target:
-        target.add(root, arcname=".")
+    archive = pack_debian(suite, f"{engine.web}/debian", HOME)
     engine.docker("import", archive, tag)
-    shutil.rmtree(root)
     archive.unlink()
     return tag
 
@@ -68,6 +54,7 @@ def trainer_image(engine: Engine) -> str:
         image, = (image for image in read_layout(layout) if image.tag == tag_of(STACK))
         if image.id not in engine.docker("image", "ls", "--quiet", "--no-trunc"):
             load(layout, find_docker())
+            engine.docker("image", "prune", "--force")
     return image.id
 
 

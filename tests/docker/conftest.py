@@ -1,26 +1,26 @@
 """An engine of its own, a base made by debootstrap, and the images built once, for the tests that need them.
 
-They need root, `dockerd` and `debootstrap`. The engine has its own data, socket and processes, no bridge and no
-packet filter rules, and is ended with the tests. DEBIAN and DEBIAN_SECURITY may name other mirrors.
+They need root, `dockerd` and `debootstrap`. The engine has its own data, socket and processes, a bridge that nothing
+uses and no packet filter rules, and is ended with the tests. DEBIAN and DEBIAN_SECURITY may name other mirrors.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.debian import pack_debian
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
 
 HERE = Path(__file__).resolve().parent
-NEEDED = ("dockerd", "debootstrap", "docker-registry", "apt-ftparchive", "gpg")
+NEEDED = ("dockerd", "debootstrap", "ip", "docker-registry", "apt-ftparchive", "gpg")
 BASE = "debootstrapped:bullseye"
-LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
+UNUSED = "169.254.213.1/24"
 
 
 def pytest_collection_modifyitems(items):
@@ -42,11 +42,21 @@ def scratch():
 
 
 @pytest.fixture(scope="session")
-def engine(scratch):
+def bridge():
+    """A bridge for the engine: one that is told to have none takes away the bridge of this machine's own engine."""
+    name = f"images{os.getpid()}"
+    subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)
+    subprocess.run(["ip", "address", "add", UNUSED, "dev", name], check=True)
+    yield name
+    subprocess.run(["ip", "link", "delete", name], check=True)
+
+
+@pytest.fixture(scope="session")
+def engine(scratch, bridge):
     """The environment variables with which a Docker client reaches an engine that is only ours."""
     socket = f"unix://{scratch}/docker.sock"
     command = ["dockerd", "--data-root", str(scratch / "data"), "--exec-root", str(scratch / "exec"),
-               "--pidfile", str(scratch / "docker.pid"), "--host", socket, "--bridge", "none", "--iptables=false",
+               "--pidfile", str(scratch / "docker.pid"), "--host", socket, "--bridge", bridge, "--iptables=false",
                "--ip6tables=false", "--ip-masq=false", "--storage-driver", "overlay2"]  # fmt: skip
     environment = {"DOCKER_HOST": socket}
     with open(scratch / "engine.log", "wb") as log:
@@ -89,18 +99,8 @@ def docker(engine):
 
 @pytest.fixture(scope="session")
 def base(scratch, docker):
-    """The name of a minimal Debian in the engine, without what an official slim image leaves out too."""
-    root = scratch / "root"
-    command = ["debootstrap", "--variant=minbase", "bullseye", str(root), DEBIAN]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in LEFT_OUT:
-        shutil.rmtree(root / name)
-        (root / name).mkdir()
-    archive = scratch / "root.tar"
-    with tarfile.open(archive, "w") as target:
-        target.add(root, arcname=".")
-    shutil.rmtree(root)
+    """The name of a minimal Debian in the engine."""
+    archive = pack_debian("bullseye", DEBIAN, scratch)
     docker("import", archive, BASE)
     archive.unlink()
     return BASE
