@@ -13,6 +13,7 @@ from repro.launch import Attempt
 from repro.logs import LogError, latency_ms, parse, throughput
 from repro.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.record import Run, disk_error
+from repro.transport import transport_of
 
 MIN_FREE_MIB = 200
 LOSSES_KEPT = 2 * PARITY_ITERATIONS
@@ -67,6 +68,8 @@ class Bench:
                 measured = measure(unit, folder)
             except LogError as error:
                 failure = Failure("the log cannot be read by its rule: {error}", {"error": str(error)})
+        if unit.world_size > 1 and unit.config["device"] == "cuda":
+            measured |= {"transport": transport_of(folder, unit.world_size).as_json()}
         record |= {
             "status": "failed" if failure else "ok",
             **measured,

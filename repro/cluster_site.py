@@ -1,4 +1,4 @@
-"""A cluster as the place of a run: what is planned for it, how its attempts are started, and what it is."""
+"""A cluster as the place of a run: what is planned for it, what it is, and how attempts are started there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from repro.cluster import Cluster, load_cluster
 from repro.cluster_launch import cluster_attempts
 from repro.cluster_work import dry_lines
 from repro.delivery import TRAINER, Code
+from repro.fingerprint import CLOCK, Difference, Fingerprint, FingerprintError, as_json, differences, gather
 from repro.fit import misfit_on
 from repro.fleet import Fleet
+from repro.inventory import ClusterError
 from repro.launch import Limits
 from repro.plan import SMOKE_PROCESSES, Plan, PlanError, make_plan
 from repro.record import Run
@@ -48,24 +50,68 @@ class ClusterSite:
         return dry_lines(self.cluster, self.code, plan.units, spread(plan), self.port)
 
     @contextlib.contextmanager
-    def opened(self, what: str) -> Iterator[Fleet]:
-        """The nodes, connected, locked for `what`, checked; ClusterError says what keeps them from taking part."""
+    def opened(self, what: str) -> Iterator[OpenSite]:
+        """The nodes, connected, locked for `what`, checked and compared; ClusterError says what keeps a run away."""
         with Fleet(self.cluster, self.code, what, self.port) as fleet:
-            yield fleet
+            try:
+                fingerprints = gather(self.cluster)
+            except FingerprintError as error:
+                raise ClusterError(str(error)) from error
+            apart = [each for each in differences(fingerprints, self.cluster.accepted) if not each.accepted]
+            if apart:
+                raise ClusterError(_lines("the nodes are not equal", apart, self.cluster))
+            yield OpenSite(self, fleet, fingerprints)
 
-    def attempts(self, fleet: Fleet, run: Run, plan: Plan, limits: Limits) -> Callable:
+
+@dataclass(frozen=True)
+class OpenSite:
+    """A cluster whose nodes are held for a run."""
+
+    site: ClusterSite
+    fleet: Fleet
+    fingerprints: dict[str, Fingerprint]
+
+    def attempts(self, run: Run, plan: Plan, limits: Limits) -> Callable:
         """What `Bench` needs to start the run's attempts here."""
-        return cluster_attempts(fleet, run.id, limits, spread(plan))
+        return cluster_attempts(self.fleet, run.id, limits, spread(plan))
 
-    def description(self, fleet: Fleet) -> dict:
-        """What a run keeps of the cluster in its environment."""
-        cluster = self.cluster
-        return {
+    def environment(self) -> dict:
+        """What a run keeps of the nodes in its environment, in place of what is known of the controller alone."""
+        cluster = self.site.cluster
+        described = {
             "name": cluster.name, "folder": str(cluster.folder), "launcher": cluster.launcher,
-            "containers": cluster.containers, "image": vars(cluster.image), "stack": cluster.stack,
-            "interface": cluster.interface, "hca": cluster.hca, "code_sha256": self.code.digest,
-            "nodes": {name: member.facts for name, member in fleet.members.items()},
+            "containers": cluster.containers, "image": dict(vars(cluster.image)), "stack": cluster.stack,
+            "interface": cluster.interface, "hca": cluster.hca, "code_sha256": self.site.code.digest,
+            "hosts": [member.facts["host"] for member in self.fleet.members.values()],
+            "fingerprints": as_json(cluster, self.fingerprints),
         }  # fmt: skip
+        return {"gpus": [gpu for each in self.fingerprints.values() for gpu in _gpus(each)], "cluster": described}
+
+    def check_unchanged(self, environment: dict) -> None:
+        """ClusterError if a node is another than when a run was begun, whose environment this is."""
+        accepted = [*self.site.cluster.accepted, CLOCK]
+        apart = []
+        for node, before in environment["cluster"]["fingerprints"]["nodes"].items():
+            if node in self.fingerprints:
+                pair = {f"{node} then": Fingerprint(**before), f"{node} now": self.fingerprints[node]}
+                apart += [each for each in differences(pair, accepted) if not each.accepted]
+        if apart:
+            raise ClusterError(_lines("the nodes are not what they were as the run began", apart, self.site.cluster))
+
+
+def _gpus(fingerprint: Fingerprint) -> list[dict]:
+    """A node's GPUs, as `repro.environment.gpus` gives those of one machine."""
+    fields = fingerprint.fields
+    gpu = {"name": fields.get("gpu.model", ""), "driver_version": fields.get("gpu.driver", ""),
+           "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB")}  # fmt: skip
+    return [gpu] * int(fields.get("gpu.count", 0))
+
+
+def _lines(what: str, apart: list[Difference], cluster: Cluster) -> str:
+    shown = [f"  {each.field}: " + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in each.values.items())
+             for each in apart]  # fmt: skip
+    return "\n".join([f"{what}:", *shown, "Make them so, or name the fields in cluster_accepted_differences in "
+                      f"{cluster.variables}"])  # fmt: skip
 
 
 def spread(plan: Plan) -> bool:

@@ -45,7 +45,8 @@ OTHER_RELEASE = N_("the release that stands for the published one is {expected},
 UNKNOWN_RELEASE = N_(
     "the release that stands for the published one is {expected}, not known here (to be read from {source})")
 START = N_("the start event of every rank's metrics")
-GPU_SOURCE = N_("the start events, or nvidia-smi where all ranks ran on one host")
+GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts where the ranks ran")
+ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
@@ -93,7 +94,7 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: 
         *configuration_reasons(case, unit),
         *_hardware(case, environment, cluster["hardware"], observed),
         *_stack(case, cluster["software"], observed),
-        *_transport(case, observed),
+        *_transport(case, environment.get("cluster", {}), observed),
     ]
     return tuple(reason for reason in found if reason)
 
@@ -145,8 +146,9 @@ def _device_kinds(observed: Observed) -> frozenset[str]:
 
 
 def _gpus(environment: dict, observed: Observed) -> tuple[frozenset[str], frozenset[str]]:
-    """Models and memory of the GPUs, as the ranks told; what nvidia-smi showed stands only for the host it ran on."""
-    gpus = environment["gpus"] if observed.hosts == {environment["host"]} else []
+    """Models and memory of the GPUs, as the ranks told; what nvidia-smi showed stands only for hosts it ran on."""
+    hosts = set(environment.get("cluster", {}).get("hosts", [environment["host"]]))
+    gpus = environment["gpus"] if observed.hosts and observed.hosts <= hosts else []
     models = observed.gpus or _texts(gpu["name"] for gpu in gpus)
     memories = observed.gpu_memories_mib or _texts(gpu["memory.total"] for gpu in gpus)
     return models, _texts(f"{memory} MiB" for memory in memories)
@@ -180,9 +182,15 @@ def _same_series(expected: str, measured: str) -> bool:
     return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
 
 
-def _transport(case: Case, observed: Observed) -> Iterable[Reason | None]:
-    """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node."""
+def _transport(case: Case, cluster: dict, observed: Observed) -> Iterable[Reason | None]:
+    """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node.
+
+    What the run's inventory asks for and NCCL did not do is said for itself: the environment was not as described.
+    """
     if case.layout.world_size == 1:
+        return
+    if cluster.get("hca") and "NET/Socket" in observed.transports:
+        yield Reason("transport", "differs", ASKED, f"InfiniBand ({cluster['hca']})", "NET/Socket")
         return
     leaves_node = case.layout.data * case.layout.tensor > case.gpus_per_node
     needed = {"P2P", "NET/IB"} if leaves_node else {"P2P"}

@@ -124,10 +124,11 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
         print("\n".join(site.dry(plan)))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with bad_input(), site.opened(_command()) as fleet:
-        environment = {**capture(), "cluster": site.description(fleet)}
-        run = before or create_run(runs, plan, environment)
-        _run_and_report(run, plan, site.attempts(fleet, run, plan, _limits(plan)))
+    with bad_input(), site.opened(_command()) as nodes:
+        if before:
+            nodes.check_unchanged(before.description()["environment"])
+        run = before or create_run(runs, plan, capture() | nodes.environment())
+        _run_and_report(run, plan, nodes.attempts(run, plan, _limits(plan)))
 
 
 def _run_and_report(run, plan, attempt_of, name: str = "bench") -> None:

@@ -32,13 +32,13 @@ class Member:
 
     def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
         self.cluster, self.node, self._code = cluster, node, code
-        self.remote = Remote(cluster, node)
+        self.remote, self._lease = Remote(cluster, node), None
         try:
             deliver(self.remote, code)
             self.removed = self._lock(owner)
             self.facts, self.host = self._check(port)
         except BaseException:
-            self.close()
+            self.release()
             raise
 
     @property
@@ -52,8 +52,9 @@ class Member:
 
     def release(self) -> None:
         """Give the lock back once the node has removed what is left of the run."""
-        self._lease.stop()
-        self._lease.gone.wait(LEASE_S)
+        if self._lease:
+            self._lease.stop()
+            self._lease.gone.wait(LEASE_S)
         self.close()
 
     def close(self) -> None:

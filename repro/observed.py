@@ -1,12 +1,10 @@
 """Reads back from a run's files what its processes were: hosts, versions, device, and the transport NCCL chose."""
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TRANSPORT = re.compile(rb"NCCL INFO .*?\bvia (P2P|SHM|direct shared memory|NET/[A-Za-z]+)")
-LOG_BYTES = 4_000_000
+from repro.transport import ways_in
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,7 @@ def start_event(path: Path) -> dict | None:
 
 def transports(folder: Path) -> set[str]:
     """How NCCL's channels go ("P2P", "SHM", "NET/IB", "NET/Socket"), from what NCCL_DEBUG=INFO left in any log."""
-    found: set[str] = set()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.name.startswith("metrics-rank"):
-            with open(path, "rb") as file:
-                found |= {match.decode() for match in TRANSPORT.findall(file.read(LOG_BYTES))}
-    return {"SHM" if transport == "direct shared memory" else transport for transport in found}
+    return ways_in(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("metrics-rank"))
 
 
 def _values(tables: list[dict], name: str) -> frozenset[str]:
