@@ -63,6 +63,10 @@ def provision(c):
     with provision_errors():
         done = set_up(cluster, check=check, limit=setting("LIMIT", ""), tags=setting("TAGS", ""), bundle=bundle)
     _tell(done, "provisioning", check)
+    if not check:
+        from repro.cluster_tasks import fingerprint
+
+        fingerprint(c)
 
 
 @task

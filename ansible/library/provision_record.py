@@ -24,6 +24,7 @@ options:
     type: str
   file: {description: the record on the node, required: true, type: path}
   paths: {description: files and folders that may be written, type: list, elements: path}
+  folders: {description: folders that may be made for others to fill, type: list, elements: path}
   blocks: {description: files in which a marked block may be written, type: list, elements: path}
   sysctl: {description: names of kernel parameters that may be set, type: list, elements: str}
   services: {description: services that may be started or enabled, type: list, elements: str}
@@ -65,7 +66,7 @@ class Record:
 
     def __init__(self, file):
         self.file, self.folder = file, os.path.dirname(file)
-        self.data = {"paths": {}, "blocks": {}, "sysctl": {}, "services": {}, "packages_removed": [],
+        self.data = {"paths": {}, "folders": {}, "blocks": {}, "sysctl": {}, "services": {}, "packages_removed": [],
                      "packages_changed": {}, **{name: [] for name in LISTS}}
         self.there = os.path.exists(file)
         if self.there:
@@ -74,17 +75,18 @@ class Record:
 
     def save(self):
         """Write the record; only root can read it."""
-        if not os.path.isdir(self.folder):
-            self.data["folder_made"] = True
-            os.makedirs(self.folder, 0o755)
+        os.makedirs(self.folder, 0o755, exist_ok=True)
         with open(self.file + ".new", "w") as target:
             os.fchmod(target.fileno(), 0o600)
             json.dump(self.data, target, indent=1, sort_keys=True)
         os.rename(self.file + ".new", self.file)
 
-    def begin(self, paths, blocks, sysctl, services):
+    def begin(self, paths, folders, blocks, sysctl, services):
         """Note what is not noted yet; whether there was anything."""
         before = json.dumps(self.data, sort_keys=True)
+        for path in folders:
+            if path not in self.data["folders"]:
+                self.data["folders"][path] = self.backup(path)
         for path in paths:
             if path not in self.data["paths"]:
                 self.data["paths"][path] = self.backup(path)
@@ -162,7 +164,9 @@ class Record:
         self._undo_users(act)
         left += [f"{name} in version {new}, which was {old}"
                  for name, (old, new) in sorted(self.data["packages_changed"].items())]
-        self._undo_folder(act, left)
+        for path, before in self.data["folders"].items():
+            self._undo_folder(path, before, act, left)
+        act(f"removed {self.folder}", shutil.rmtree, self.folder)
         return done, left
 
     def _undo_block(self, path, existed, act):
@@ -204,13 +208,19 @@ class Record:
                     continue
                 act(f"removed {kind[:-1]} {name}", answer, command, name)
 
-    def _undo_folder(self, act, left):
-        act(f"removed {self.file}", os.unlink, self.file)
-        rest = sorted(set(os.listdir(self.folder)) - {os.path.basename(self.file)})
-        if rest:
-            left.append("{}, which holds {}".format(self.folder, ", ".join(rest)))
-        elif self.data.get("folder_made"):
-            act(f"removed {self.folder}", os.rmdir, self.folder)
+    def _undo_folder(self, path, before, act, left):
+        if not os.path.isdir(path):
+            return
+        gone = {os.path.basename(known) for known, was in self.data["paths"].items()
+                if was is None and os.path.dirname(known) == path}
+        rest = sorted(set(os.listdir(path)) - gone)
+        if before is not None:
+            if before != self.backup(path):
+                act(f"{path} belongs to whom it belonged", own, path, before)
+        elif rest:
+            left.append("{}, which holds {}".format(path, ", ".join(rest)))
+        else:
+            act(f"removed {path}", os.rmdir, path)
 
 
 def rewrite(path, text):
@@ -224,6 +234,11 @@ def put_back(path, content, before):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as target:
         target.write(content)
+    own(path, before)
+
+
+def own(path, before):
+    """Give a path the mode and owner that it had."""
     os.chmod(path, before["mode"])
     os.chown(path, *before["owner"])
 
@@ -234,7 +249,7 @@ def main():
     module = AnsibleModule(supports_check_mode=True, argument_spec={
         "state": {"required": True, "choices": ["begin", "end", "undo", "read"]},
         "file": {"type": "path", "required": True},
-        **{name: listed for name in ("paths", "blocks", "sysctl", "services", "keep")},
+        **{name: listed for name in ("paths", "folders", "blocks", "sysctl", "services", "keep")},
     })
     given, record = module.params, Record(module.params["file"])
     if given["state"] == "read":
@@ -245,7 +260,7 @@ def main():
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
     if given["state"] == "begin":
-        changed = record.begin(given["paths"], given["blocks"], given["sysctl"], given["services"])
+        changed = record.begin(*(given[name] for name in ("paths", "folders", "blocks", "sysctl", "services")))
     else:
         changed = record.end()
     if not module.check_mode:

@@ -156,8 +156,8 @@ def test_services_and_engine(hosts, cluster):
             assert host.service(name).is_enabled
         assert host.check_output("docker info --format '{{.LoggingDriver}}'") == "json-file"
         assert host.check_output(f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") == cluster.image.digest
-        with host.sudo():
-            assert not host.file("/var/lib/oneflow-reproduction/incoming").exists
+        assert host.file("/var/lib/oneflow-reproduction").user == "runner"
+        assert host.file("/var/lib/oneflow-reproduction").listdir() == []
 
 
 def test_nodes_reach_each_other_by_name_and_know_whom(hosts):
