@@ -22,6 +22,7 @@ SMOKE_SHAPES = {
 }  # fmt: skip
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
+PEER_PARITY_TOLERANCE = 1e-3  # other kernels: ResNet50 normalises over two samples here, which magnifies their rounding
 
 
 class PlanError(Exception):

@@ -29,7 +29,7 @@ from repro.illustrated import drawing_pays, illustrated
 from repro.learning import Learning
 from repro.locales import LANGUAGES, catalogue
 from repro.peer_section import within_sections
-from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
+from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, PEER_PARITY_TOLERANCE, Plan
 from repro.provenance import discard_derived
 from repro.record import Run, write_json, write_text
 from repro.results import parities, results_csv, summarise
@@ -223,7 +223,9 @@ def _parity(_, story: Story) -> Section:
         "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
         "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
         "shards apart.").format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}"))
-    peers = Text(_("A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses."))
+    peers = Text(_(
+        "A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
+        "by {tolerance}: its kernels round differently.").format(tolerance=f"{PEER_PARITY_TOLERANCE:.0e}"))
     columns = (*_columns(_("Configuration"), _("Reference"), numeric=(
         _("Loss at iteration {n}").format(n=PARITY_ITERATIONS), _("Reference's loss"),
         _("Largest relative difference"))), Column(_("Holds")))  # fmt: skip

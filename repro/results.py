@@ -4,7 +4,7 @@ import csv
 import io
 from dataclasses import dataclass, replace
 
-from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
+from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, PEER_PARITY_TOLERANCE, Plan, Unit
 from repro.statistics import median, speedup, spread
 
 
@@ -123,7 +123,8 @@ def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
     for attempt in attempts:
         if attempt["status"] == "ok":
             losses.setdefault(attempt["unit"], tuple(attempt["losses"]))
-    return [Parity(unit, unit.reference, losses.get(unit.name, ()), losses.get(unit.reference, ()))
+    return [Parity(unit, unit.reference, losses.get(unit.name, ()), losses.get(unit.reference, ()),
+                   PEER_PARITY_TOLERANCE if unit.peer_of else PARITY_TOLERANCE)
             for unit in plan.units if unit.reference and not unit.role]  # fmt: skip
 
 
