@@ -1,6 +1,6 @@
 """Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
 
-from repro.curve_chart import CurveChart, Group
+from repro.curve_chart import SMALLEST, CurveChart, Group
 from repro.curve_plan import ERROR, HARMLESS, LAYOUT, RATE_ERROR, ROUNDING
 from repro.curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, Comparison, Curves
 from repro.document import Block, Cell, Column, Section, Table, Text, figure, scientific
@@ -42,7 +42,7 @@ def _method(_, description: dict) -> list[Block]:
     power = _(
         "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "
         "learning rate that is {rate:.0%} too high, and another seed, which means other weights and another order of "
-        "the data. Each must deviate by more than the tolerance.").format(rate=RATE_ERROR - 1)
+        "the data. Each must deviate by more than the widest tolerance of its model.").format(rate=RATE_ERROR - 1)
     data = _(
         "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
         "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
@@ -54,7 +54,7 @@ def _method(_, description: dict) -> list[Block]:
 def _tolerances(_, curves: Curves) -> Table:
     found = {}
     for each in curves.comparisons:
-        if each.tolerance:
+        if each.tolerance and each.unit.role != ERROR:
             found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
     rows = tuple((Cell(model), Cell(precision), scientific(each.noise), scientific(each.rounding),
                   scientific(each.value)) for (model, precision), each in found.items())  # fmt: skip
@@ -97,7 +97,8 @@ def curve_plates(curves: Curves) -> list[Plate]:
 
 
 def _plate(model: str, comparisons: list[Comparison]) -> Plate:
-    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in comparisons if each.tolerance}
+    judged = [each for each in comparisons if each.tolerance and each.unit.role != ERROR]
+    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in judged}
     references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}
 
     def chart(_):
@@ -123,6 +124,7 @@ def _plate(model: str, comparisons: list[Comparison]) -> Plate:
         chart,
         lambda _: _(
             "The first repeat of every unit. In the lower part each curve is compared with its own reference; curves "
-            "that agree lie below the dashed line of their precision, errors made on purpose come above it."
-        ),
+            "that agree lie below the dashed line of their precision, errors made on purpose come above it. No deviation at "
+            "all is drawn as {smallest}."
+        ).format(smallest=f"{SMALLEST:.0e}"),
     )

@@ -150,20 +150,26 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
 
 
 def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
-    """The comparison with the tolerance of its model and precision; none if no harmless change could be measured."""
-    kind = _kind(comparison.unit)
-    noises = [each.deviation.windowed for each in every
-              if each.unit.role == HARMLESS and _kind(each.unit) == kind and each.deviation]  # fmt: skip
-    if not noises:
-        return comparison if comparison.problem else replace(
-            comparison, problem=Failure(N_("no harmless change of {model} in {precision} was measured"),
-                                        {"model": kind[0], "precision": kind[1]}))  # fmt: skip
-    rounding = HALF_ROUNDINGS * HALF_ROUNDING if kind[1] == "amp" else 0.0
-    return replace(comparison, tolerance=Tolerance(max(noises), rounding))
+    """The comparison with its tolerance, for an error the widest of its model; none without a harmless change."""
+    model, precision = comparison.unit.model, comparison.unit.config["precision"]
+    tolerances = _tolerances(model, every)
+    if precision not in tolerances:
+        missing = Failure(N_("no harmless change of {model} in {precision} was measured"),
+                          {"model": model, "precision": precision})  # fmt: skip
+        return replace(comparison, problem=comparison.problem or missing)
+    widest = max(tolerances.values(), key=lambda each: each.value)
+    return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
 
 
-def _kind(unit: Unit) -> tuple[str, str]:
-    return unit.model, unit.config["precision"]
+def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
+    """A model's tolerances by precision."""
+    noises: dict[str, float] = {}
+    for each in every:
+        if each.unit.role == HARMLESS and each.unit.model == model and each.deviation:
+            precision = each.unit.config["precision"]
+            noises[precision] = max(noises.get(precision, 0.0), each.deviation.windowed)
+    return {precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
+            for precision, noise in noises.items()}  # fmt: skip
 
 
 def _problem(comparison: Comparison) -> str:

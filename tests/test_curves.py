@@ -22,20 +22,25 @@ def curve(count, noise=0.0, order=1):
             for step in range(count)]  # fmt: skip
 
 
+def write(folder, name, losses, repeat=1):
+    """Write an attempt's metrics; returns its record."""
+    attempt = folder / f"{name}.{repeat}"
+    attempt.mkdir()
+    rows = [{"event": "iteration", "iteration": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+    (attempt / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"unit": name, "status": "ok", "folder": attempt.name, "repeat": repeat}
+
+
 def compared(tmp_path, changed, model="gpt"):
     """The comparisons of a CPU plan by name, whose curves are one curve with rounding noise, or those in `changed`."""
     plan = make_curve_plan(0, TEXT, model=model)
     attempts = []
-    for number, unit in enumerate(plan.units):
+    for unit in plan.units:
         noise = {HARMLESS: 1e-5, LAYOUT: 1.5e-5, REFERENCE: 0.0}.get(unit.role, 0.05)
         losses = changed.get(unit.name, curve(unit.config["iterations"], noise))
         if losses is None:
             continue
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        rows = [{"event": "iteration", "iteration": step, "loss": loss} for step, loss in enumerate(losses, 1)]
-        (folder / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        attempts.append({"unit": unit.name, "status": "ok", "folder": str(number), "repeat": 1})
+        attempts.append(write(tmp_path, unit.name, losses))
     return compare(plan, attempts, tmp_path)
 
 
@@ -144,18 +149,27 @@ def test_a_tolerance_that_lets_errors_pass_does_not_hold(tmp_path):
     assert "would let pass" in problems[0]
 
 
+def test_an_error_must_exceed_the_widest_tolerance_of_its_model(tmp_path):
+    units = [unit for unit in make_curve_plan(1, TEXT, model="gpt").units if unit.role in (REFERENCE, HARMLESS, ERROR)]
+    amp = next(unit for unit in make_curve_plan(1, TEXT).units if unit.name == "gpt_amp_1x1x1")
+    plan = Plan("curves", "cuda", 1, (*units, amp))
+    noise = {"gpt_amp_1x1x1_acc2": 0.004, "gpt_fp32_1x1x1_seed": 0.05, "gpt_fp32_1x1x1_rate": 0.005}
+    attempts = [write(tmp_path, unit.name, curve(200, noise.get(unit.name, 0.0))) for unit in plan.units]
+    curves = compare(plan, attempts, tmp_path)
+    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in curves.of(HARMLESS)}
+    assert tolerances["fp32"] == FLOOR
+    assert tolerances["amp"] > 10 * 2**-11
+    assert [problem.split(":")[0] for problem in curves.problems] == ["gpt_fp32_1x1x1_rate"]
+
+
 def test_the_worst_repeat_decides(tmp_path):
     plan = make_curve_plan(0, TEXT, repeats=2, names="gpt_fp32_dp2")
     kept = [unit for unit in plan.units if unit.name in ("gpt_fp32_1x1x1", "gpt_fp32_1x1x1_acc2", "gpt_fp32_dp2")]
     attempts = []
     for unit in kept:
         for repeat in (1, 2):
-            folder = tmp_path / f"{unit.name}.{repeat}"
-            folder.mkdir()
             losses = curve(40, 0.01 if (unit.role, repeat) == (LAYOUT, 2) else 0.0)
-            rows = [{"event": "iteration", "iteration": step, "loss": loss} for step, loss in enumerate(losses, 1)]
-            (folder / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            attempts.append({"unit": unit.name, "status": "ok", "folder": folder.name, "repeat": repeat})
+            attempts.append(write(tmp_path, unit.name, losses, repeat))
     curves = compare(replace(plan, units=tuple(kept)), attempts, tmp_path)
     assert [each.holds for each in curves.comparisons] == [True, False]
 
