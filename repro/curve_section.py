@@ -124,7 +124,7 @@ def _plate(model: str, comparisons: list[Comparison]) -> Plate:
         chart,
         lambda _: _(
             "The first repeat of every unit. In the lower part each curve is compared with its own reference; curves "
-            "that agree lie below the dashed line of their precision, errors made on purpose come above it. No deviation "
-            "at all is drawn as {smallest}."
+            "that agree lie below the dashed line of their precision, errors made on purpose come above it. No "
+            "deviation at all is drawn as {smallest}."
         ).format(smallest=f"{SMALLEST:.0e}"),
     )

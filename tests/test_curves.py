@@ -4,12 +4,14 @@ import json
 import random
 from dataclasses import replace
 
+import jsonschema
 import pytest
 
 from repro.curve_plan import ERROR, HARMLESS, LAYOUT, REFERENCE, make_curve_plan
 from repro.curves import FACTOR, FLOOR, WINDOW, compare, deviation, read_losses
 from repro.plan import Plan, PlanError
 from repro.trainers.config import parse
+from tests.conftest import ROOT
 from tests.test_bench import only_run
 
 TEXT = {"kind": "synthetic"}
@@ -195,6 +197,9 @@ def test_make_curves_reports_and_fails_where_no_error_is_seen(task, tmp_path):
     assert again.returncode == 1, again.stderr
     assert (folder / "figures" / "curves-bert.en.svg").is_file()
     assert "curves-bert.en.svg" in (folder / "report.en.md").read_text()
+    schema = json.loads((ROOT / "repro" / "data" / "verdicts.schema.json").read_text())
+    jsonschema.validate(json.loads((folder / "verdicts.json").read_text()), schema)
+    assert task("verify", RUN=folder.name).returncode == 0
 
 
 def test_a_run_of_another_task_is_not_gone_on_with(task, tmp_path):
