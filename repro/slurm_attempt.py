@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +134,13 @@ class SlurmAttempt(ClusterAttempt):
             for missing in range(len(self._tethers)):
                 self._ended.setdefault(missing, {})
 
+    def _rank_ended(self, rank: int, status: int) -> None:
+        """Slurm ends a job's ranks by SIGTERM; why it does is told by the job's state."""
+        if status == -signal.SIGTERM:
+            self._failed.add(rank)
+        else:
+            super()._rank_ended(rank, status)
+
     def _stop(self) -> None:
         """End the job, take its own log, and remove what is left of it."""
         self._over.set()
@@ -172,6 +181,9 @@ class SlurmAttempt(ClusterAttempt):
         granted = [node for node in work.placement.nodes if node in work.cluster.nodes] if self._job.nodes else []
         on_all(work.cluster, lambda remote: remote.run(["bash", "-c", sweep(work)], timeout=END_S), granted)
 
+    def _explained(self, failure: Failure) -> Failure:
+        return failure if "job" in failure.values else super()._explained(failure)
+
     def _log_tail(self, failure: Failure) -> str:
         return super()._log_tail(failure) or "\n".join(self._end_of(self._folder / "slurm.log")[-TAIL_LINES:])
 
@@ -180,6 +192,7 @@ def slurm_work(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int
     """An attempt as the nodes of a job are told of it; their names in it are those of the inventory."""
     work = work_of(cluster, code, unit, spread, port, run, attempt)
     made = SlurmWork(**{field.name: getattr(work, field.name) for field in fields(work)})
+    made = replace(made, token=secrets.token_hex(4))
     return replace(made, trainers=f"{made.home}/node-@NODE@/code/repro/trainers")
 
 

@@ -22,12 +22,17 @@ HOST = Host(address="@MASTER@", user="@USER@", launcher="@LAUNCHER@")
 
 @dataclass(frozen=True)
 class SlurmWork(Work):
-    """An attempt as the nodes of a job are told of it; nodes that share a file system have a folder each."""
+    """An attempt as the nodes of a job are told of it; nodes that share a file system have a folder each.
+
+    `token` makes its folder one that no other job had, for what another left there would be read as its own.
+    """
+
+    token: str = ""
 
     @property
     def home(self) -> str:
         """The attempt's folder on each node, with a folder for each node in it."""
-        return super().folder
+        return f"{super().folder}-{self.token}"
 
     @property
     def folder(self) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -218,11 +219,25 @@ def free_port():
     return free()
 
 
+def job_processes(site):
+    """Processes of jobs: their number, position of their node ("" outside of tasks), and command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_text().split("\0")
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        in_job = any(word.startswith("SLURM_JOB_ID=") for word in variables)
+        if in_job and f"SLURM_STANDIN={site.parent}/jobs" in variables:
+            node = next((word for word in variables if word.startswith("SLURM_NODEID=")), "")
+            found.append((int(entry.name), node.partition("=")[2], command))
+    return found
+
+
 def left_of(site):
-    """Files below the site's folders, and processes that name it."""
-    files = [path for path in site.rglob("*") if not path.is_dir() and "venv" not in path.parts]
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.splitlines()
-    return files, [line for line in lines if str(site) in line]
+    """Files below the site's folders, and processes of its jobs."""
+    return [path for path in site.rglob("*") if not path.is_dir() and "venv" not in path.parts], job_processes(site)
 
 
 def wait_until_nothing_is_left(site):
@@ -283,6 +298,23 @@ def test_an_interrupt_cancels_the_job(site, slurm, monkeypatch):
     wait_until_nothing_is_left(site)
 
 
+def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch):
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    killed = []
+
+    def kill(event):
+        if event["event"] == "start" and event["rank"] == 3:
+            for pid, node, command in job_processes(site):
+                if node == "1" and ("repro.keeper" in command or "read_order" in command):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    outcome = attempt(site).run(kill)
+    assert len(killed) == 2
+    assert re.fullmatch(r"job 1 ended as FAILED with status \d+", outcome.failure.text())
+    wait_until_nothing_is_left(site)
+
+
 def test_an_interrupt_in_the_queue_cancels_the_job(site, slurm, monkeypatch):
     monkeypatch.setenv("SLURM_FAULT", "never")
 
@@ -327,12 +359,12 @@ def test_a_missing_interface_is_named(site):
 
 
 def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypatch):
-    monkeypatch.setattr("repro.slurm_script.CONTROLLER_LEASE_S", 3)
+    monkeypatch.setattr("repro.slurm_script.CONTROLLER_LEASE_S", 8)
     monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
     work = slurm_work(cluster_of(site), Code(STANDIN), unit_of(), True, free_port(), "the run", "repeat-1.attempt-1")
     subprocess.run(["sbatch", "--parsable"], input=job_script(work, Code(STANDIN), 10), text=True, check=True)
     deadline = time.monotonic() + 20
-    while len(left_of(site)[1]) < 4 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert len(left_of(site)[1]) >= 4
+    while not any("--config" in command for _, _, command in job_processes(site)):
+        assert time.monotonic() < deadline, "no rank was started"
+        time.sleep(0.1)
     wait_until_nothing_is_left(site)
