@@ -198,8 +198,8 @@ def test_a_work_folder_that_is_not_there(cluster, tmp_path):
         Fleet(replace(cluster, work="/proc/nowhere"), code(tmp_path / "code"), "tests").__enter__()
 
 
-FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_free": True, "infiniband": ["/dev/infiniband/uverbs0"],
-         "images": {"found": {}}, "launcher": "/venv/launch.py"}  # fmt: skip
+FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_free": True, "images": {"found": {}},
+         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
