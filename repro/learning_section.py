@@ -15,9 +15,9 @@ def learning_section(_, learning: Learning, description: dict) -> Section:
         "{share:.0%} of the iterations, in bits, of the worst repeat. It must be below a value that follows from the "
         "data themselves, before anything is trained.").format(share=1 / TAIL))  # fmt: skip
     data = tuple(Text(_data(_, facts)) for facts in description["corpora"])
-    columns = (Column(_("Unit")), Column(_("Must be below")), *(Column(title, numeric=True) for title in (
+    columns = (Column(_("Configuration")), Column(_("Must be below")), *(Column(title, numeric=True) for title in (
         _("Iterations"), _("First loss (bits)"), _("Must be below (bits)"), _("Reached (bits)"),
-        _("Right labels"))), Column(_("Holds")))  # fmt: skip
+        _("Right labels"))), Column(_("Learned")))  # fmt: skip
     table = Table("learning", columns, tuple(_row(_, each) for each in learning.lessons))
     return Section("learning", _("Real data are learned"), (rule, *data, table))
 
