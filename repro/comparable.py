@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from repro.cases import Case, Report
 from repro.locales import N_
 from repro.observed import Observed
-from repro.plan import Unit, config_of
+from repro.plan import Unit
+from repro.unit_config import config_of
 
 INSTALLABLE_ONEFLOW = "0.8.0"
 MEMORY_TOLERANCE = 0.05

@@ -5,7 +5,8 @@ from fnmatch import fnmatchcase
 
 from repro.cases import Layout, Rule
 from repro.locales import N_
-from repro.plan import SEED, Plan, PlanError, Unit
+from repro.plan import Plan, PlanError, Unit
+from repro.unit_config import SEED
 
 SCALE = "curves"
 CPU_PROCESSES = 4

@@ -9,7 +9,8 @@ from repro.curve_plan import ADAMW, GENERATIONS, RULE, SINGLE
 from repro.curves import read_losses
 from repro.failures import Failure
 from repro.locales import N_
-from repro.plan import SEED, Plan, PlanError, Unit
+from repro.plan import Plan, PlanError, Unit
+from repro.unit_config import SEED
 
 SCALE = "learn"
 TAIL = 10

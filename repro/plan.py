@@ -5,21 +5,18 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from repro.cases import Case, Layout
+from repro.cases import Case
 from repro.locales import N_
 from repro.shrunk import shrink, shrunk_cases
+from repro.unit_config import (
+    SMOKE_GLOBAL_BATCH,
+    SMOKE_PROCESSES,
+    config_of,
+    reference_config,
+    smoke_config,
+    smoke_name,
+)
 
-SMOKE_PROCESSES = 4
-SMOKE_GLOBAL_BATCH = 8
-SMOKE_ROWS = 10
-SMOKE_ACCUMULATION = 2
-SEED = 12345
-SMOKE_SHAPES = {
-    "gpt": {"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
-    "bert": {"seq_length": 32, "max_predictions": 4, "vocab_size": 512, "layers": 2, "hidden_size": 64,
-             "attention_heads": 4},
-    "resnet50": {"image_size": 32, "classes": 100, "width": 8},
-}  # fmt: skip
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 PEER_PARITY_TOLERANCE = 1e-3  # other kernels: ResNet50 normalises over two samples here, which magnifies their rounding
@@ -185,104 +182,24 @@ def _too_large(case: Case, gpus: int) -> dict:
             "values": {"needed": case.layout.world_size, "present": gpus}}  # fmt: skip
 
 
-def config_of(case: Case, device: str) -> dict:
-    """What the trainer is told to run a case in its published shape."""
-    training = case.training
-    return {
-        "model": case.model,
-        "device": device,
-        "seed": SEED,
-        "layout": asdict(case.layout),
-        "micro_batch": case.micro_batch,
-        "accumulation_steps": case.accumulation_steps,
-        "precision": case.precision,
-        "activation_checkpointing": case.activation_checkpointing,
-        "optimizer_sharding": case.optimizer_sharding,
-        "dropout": training.get("dropout", 0.0),
-        "iterations": case.iterations,
-        "log_interval": case.log_interval,
-        "log_generation": case.log_generation,
-        "shape": dict(case.shape),
-        "optimizer": dict(training["optimizer"]),
-        "schedule": dict(training["schedule"]),
-        "label_smoothing": training.get("label_smoothing", 0.0),
-        "data": {"kind": "synthetic"},
-    }
-
-
 def _published_unit(case: Case) -> Unit:
     config = {"case": case.name, **config_of(case, "cuda")}
     return Unit(case.name, case.model, config, asdict(case.rule), case.global_batch, (case.name,))
 
 
-def _smoke_config(case: Case, layout: Layout) -> dict:
-    """A tiny shape with the case's kind of layout, in fp32 and without dropout so that losses can be compared.
-
-    The global batch is the same for all, so that every layout must print the losses of one process. Iterations
-    and print interval shrink together: one printed row is one iteration, and the published rule still applies.
-    """
-    config = config_of(case, "cpu")
-    accumulation = SMOKE_ACCUMULATION if case.accumulation_steps > 1 else 1
-    rows = min(case.iterations // case.log_interval, SMOKE_ROWS)
-    schedule = {**config["schedule"], "warmup_iterations": min(1, config["schedule"].get("warmup_iterations", 0)),
-                "decay_iterations": rows}  # fmt: skip
-    return {
-        **config,
-        "layout": asdict(layout),
-        "micro_batch": SMOKE_GLOBAL_BATCH // (layout.data * accumulation),
-        "accumulation_steps": accumulation,
-        "precision": "fp32",
-        "dropout": 0.0,
-        "iterations": rows,
-        "log_interval": 1,
-        "shape": SMOKE_SHAPES[case.model],
-        "schedule": schedule,
-    }
-
-
 def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:
     units: dict[str, Unit] = {}
     for case in cases:
-        config = _smoke_config(case, shrink(case.layout, processes))
-        reference = _reference(config)
+        config = smoke_config(case, shrink(case.layout, processes))
+        reference = reference_config(config)
         for candidate, stands_for in ((reference, ()), (config, (case.name,))):
-            name = _smoke_name(case, candidate)
+            name = smoke_name(case, candidate)
             unit = units.get(name) or _smoke_unit(name, case, candidate)
             units[name] = replace(unit, stands_for=unit.stands_for + stands_for)
         if reference != config:
-            units[name] = replace(units[name], reference=_smoke_name(case, reference))
+            units[name] = replace(units[name], reference=smoke_name(case, reference))
     return tuple(sorted(units.values(), key=lambda unit: (unit.reference is not None, unit.cost)))
 
 
 def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
     return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH)
-
-
-def _reference(config: dict) -> dict:
-    """The same training on one process.
-
-    BatchNorm's statistics are those of a shard, so a ResNet50 on several ranks is compared with one process that
-    takes each rank's shard as a micro-step of its own and averages their gradients.
-    """
-    shards = config["layout"]["data"] if config["model"] == "resnet50" else 1
-    return {
-        **config,
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-        "micro_batch": SMOKE_GLOBAL_BATCH // shards,
-        "accumulation_steps": shards,
-        "optimizer_sharding": 0,
-        "activation_checkpointing": False,
-    }
-
-
-def _smoke_name(case: Case, config: dict) -> str:
-    """A name that says all in which one smoke configuration differs from another of its report's."""
-    layout = config["layout"]
-    parts = ["smoke", case.report, f"{layout['data']}x{layout['tensor']}x{layout['pipeline']}"]
-    if config["accumulation_steps"] > 1:
-        parts.append(f"acc{config['accumulation_steps']}")
-    if config["activation_checkpointing"]:
-        parts.append("recompute")
-    if config["optimizer_sharding"]:
-        parts.append(f"zero{config['optimizer_sharding']}")
-    return "_".join(parts)

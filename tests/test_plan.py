@@ -5,8 +5,9 @@ import math
 import pytest
 
 from repro.cases import Layout, load_catalogue
-from repro.plan import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES, Plan, PlanError, make_plan
+from repro.plan import Plan, PlanError, make_plan
 from repro.shrunk import shrink
+from repro.unit_config import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES
 
 CATALOGUE = load_catalogue()
 

@@ -6,9 +6,10 @@ import pytest
 
 from repro.cases import Layout, load_catalogue
 from repro.peers.variants import VARIANTS
-from repro.plan import Plan, PlanError, Unit, config_of, make_plan
+from repro.plan import Plan, PlanError, Unit, make_plan
 from repro.results import summarise
 from repro.shrunk import shrunk_case
+from repro.unit_config import config_of
 from repro.within_run import layout_relations, peer_relations, scaling_relations, variant
 
 CATALOGUE = load_catalogue()
