@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.inventory import ClusterError, Variables, ask_ansible, inventory_folder
+from repro.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
@@ -80,6 +80,11 @@ class Cluster:
     def world_size(self) -> int:
         """Ranks when every node is full."""
         return len(self.nodes) * self.gpus_per_node
+
+    @property
+    def setting(self) -> str:
+        """What CLUSTER must be to mean it: its name, or its folder where that is not among the project's."""
+        return self.name if self.folder.parent == INVENTORIES else str(self.folder)
 
     @property
     def variables(self) -> Path:

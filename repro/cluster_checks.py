@@ -24,7 +24,7 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     facts : as `repro.keeper_facts.facts` gives them.
     skew : how many seconds the node's clock is ahead of the controller's.
     """
-    again = f"`make provision CLUSTER={cluster.name}`"
+    again = f"`make provision CLUSTER={cluster.setting}`"
     found = []
     if not facts["writable"]:
         found.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")

@@ -73,7 +73,7 @@ def deliver(remote: Remote, code: Code) -> None:
     if done.status:
         said = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
         raise RemoteError(remote.node.name, f"the trainers cannot be copied to {cluster.work}: {said}. "
-                          f"`make provision CLUSTER={cluster.name}` sets that folder up")  # fmt: skip
+                          f"`make provision CLUSTER={cluster.setting}` sets that folder up")  # fmt: skip
 
 
 def _digest(files: Iterable[tuple[str, str]]) -> str:

@@ -205,7 +205,7 @@ FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_
 @pytest.mark.parametrize(
     ("facts", "skew", "changes", "said"),
     [
-        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=v100x32` sets it up"),
+        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets it up"),
         ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
         ({}, -3.2, {}, "its clock is 3.2 s behind the controller's"),
         ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),
