@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Case
-from repro.cluster import Cluster, load_cluster
+from repro.cluster import LAUNCHERS, Cluster, load_cluster
 from repro.cluster_launch import cluster_attempts
 from repro.cluster_work import dry_lines
 from repro.delivery import TRAINER, Code
@@ -30,10 +30,18 @@ class ClusterSite:
     port: int
 
     @classmethod
-    def of(cls, name: str, port: int | None, trainer: tuple[str, ...]) -> ClusterSite:
-        """By the inventory's name or folder; the last word of `trainer`, if there is one, replaces the trainer."""
+    def of(cls, name: str, port: int | None, trainer: tuple[str, ...], launcher: str | None = None) -> ClusterSite:
+        """By the inventory's name or folder; the last word of `trainer`, if there is one, replaces the trainer.
+
+        `launcher` replaces the inventory's; with "slurm" the site is a `repro.slurm_site.SlurmSite`.
+        """
+        from repro.slurm_site import SlurmSite
+
         cluster = load_cluster(name)
-        return cls(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), port or cluster.port)
+        if (launcher or cluster.launcher) not in LAUNCHERS:
+            raise ClusterError(f"LAUNCHER={launcher}: it is {' or '.join(LAUNCHERS)}")
+        kind = SlurmSite if (launcher or cluster.launcher) == "slurm" else cls
+        return kind(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), port or cluster.port)
 
     def plan(self, cases: list[Case], scale: str | None, repeats: int | None, fit: tuple[int, ...]) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
@@ -53,14 +61,18 @@ class ClusterSite:
     def opened(self, what: str) -> Iterator[OpenSite]:
         """The nodes, connected, locked for `what`, checked and compared; ClusterError says what keeps a run away."""
         with Fleet(self.cluster, self.code, what, self.port) as fleet:
-            try:
-                fingerprints = gather(self.cluster)
-            except FingerprintError as error:
-                raise ClusterError(str(error)) from error
-            apart = [each for each in differences(fingerprints, self.cluster.accepted) if not each.accepted]
-            if apart:
-                raise ClusterError(_lines("the nodes are not equal", apart, self.cluster))
-            yield OpenSite(self, fleet, fingerprints)
+            yield OpenSite(self, fleet, self.fingerprints())
+
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """What each node is; ClusterError if one cannot be asked, or if nodes differ."""
+        try:
+            found = gather(self.cluster)
+        except FingerprintError as error:
+            raise ClusterError(str(error)) from error
+        apart = [each for each in differences(found, self.cluster.accepted) if not each.accepted]
+        if apart:
+            raise ClusterError(_lines("the nodes are not equal", apart, self.cluster))
+        return found
 
 
 @dataclass(frozen=True)
@@ -79,13 +91,21 @@ class OpenSite:
         """What a run keeps of the nodes in its environment, in place of what is known of the controller alone."""
         cluster = self.site.cluster
         described = {
-            "name": cluster.name, "folder": str(cluster.folder), "launcher": cluster.launcher,
+            "name": cluster.name, "folder": str(cluster.folder), "launcher": self.launcher(),
             "containers": cluster.containers, "image": dict(vars(cluster.image)), "stack": cluster.stack,
             "interface": cluster.interface, "hca": cluster.hca, "code_sha256": self.site.code.digest,
-            "hosts": [member.facts["host"] for member in self.fleet.members.values()],
+            "hosts": self.hosts(),
             "fingerprints": as_json(cluster, self.fingerprints),
         }  # fmt: skip
         return {"gpus": [gpu for each in self.fingerprints.values() for gpu in _gpus(each)], "cluster": described}
+
+    def hosts(self) -> list[str]:
+        """The nodes' own names, as ranks on them tell."""
+        return [member.facts["host"] for member in self.fleet.members.values()]
+
+    def launcher(self) -> str:
+        """What starts the ranks."""
+        return "ssh"
 
     def check_unchanged(self, environment: dict) -> None:
         """ClusterError if a node is another than when a run was begun, whose environment this is."""

@@ -117,7 +117,7 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
     with bad_input():
         if any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
-        site = ClusterSite.of(name, port, _trainer())
+        site = ClusterSite.of(name, port, _trainer(), setting("LAUNCHER"))
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
         plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit())
     if _flag("DRY"):

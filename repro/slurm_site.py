@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from repro.cluster import ClusterError
-from repro.cluster_site import ClusterSite, spread
+from repro.cluster_site import ClusterSite, OpenSite, spread
 from repro.launch import Limits
 from repro.plan import Plan
 from repro.record import Run
@@ -29,8 +30,11 @@ class SlurmSite(ClusterSite):
             yield job_script(work, self.code, minutes_of(self.cluster, Limits()), shown=True)
 
     @contextlib.contextmanager
-    def opened(self, what: str) -> Iterator[str]:
-        """The version of Slurm where its commands are; ClusterError if they cannot be run. Nothing is locked."""
+    def opened(self, what: str) -> Iterator[OpenSite]:
+        """Slurm's commands found, and the inventory's nodes compared as far as SSH reaches them; nothing is locked.
+
+        ClusterError if Slurm cannot be asked.
+        """
         try:
             with login(self.cluster) as place:
                 version = place.run(["sbatch", "--version"], timeout=COMMAND_S).stdout.strip()
@@ -38,17 +42,27 @@ class SlurmSite(ClusterSite):
             where = "this machine, the host of the inventory's group `login`, or its first node"
             raise ClusterError(f"{self.cluster.name}: Slurm cannot be asked: {error}. Its commands must be on {where}"
                                ) from error  # fmt: skip
-        yield version
+        try:
+            fingerprints = self.fingerprints()
+        except ClusterError as error:
+            print(f"{error}\nThe run goes on; its verdicts will not take its nodes for known.", file=sys.stderr)
+            fingerprints = {}
+        yield OpenSlurmSite(self, None, fingerprints, version)
 
-    def attempts(self, fleet: str, run: Run, plan: Plan, limits: Limits) -> Callable:
+
+@dataclass(frozen=True)
+class OpenSlurmSite(OpenSite):
+    """A cluster with Slurm during a run; which nodes an attempt had is in its `command.json`."""
+
+    version: str
+
+    def attempts(self, run: Run, plan: Plan, limits: Limits) -> Callable:
         """What `Bench` needs to start the run's attempts as jobs."""
-        return slurm_attempts(self.cluster, self.code, limits, spread(plan), self.port, run.id)
+        return slurm_attempts(self.site.cluster, self.site.code, limits, spread(plan), self.site.port, run.id)
 
-    def description(self, fleet: str) -> dict:
-        """What a run keeps of the cluster in its environment; its nodes are in the attempts' `command.json`."""
-        cluster = self.cluster
-        return {
-            "name": cluster.name, "folder": str(cluster.folder), "launcher": "slurm", "slurm": fleet,
-            "containers": cluster.containers, "image": vars(cluster.image), "stack": cluster.stack,
-            "interface": cluster.interface, "hca": cluster.hca, "code_sha256": self.code.digest, "nodes": {},
-        }  # fmt: skip
+    def hosts(self) -> list[str]:
+        """The nodes of which it is known what they are."""
+        return list(self.fingerprints)
+
+    def launcher(self) -> str:
+        return self.version
