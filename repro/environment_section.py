@@ -27,7 +27,8 @@ def environment_section(_, environment: dict, starts: dict[str, dict]) -> Sectio
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
         model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"])
     rows = [
-        (_("Host"), environment["host"]),
+        *_cluster(_, environment.get("cluster")),
+        (_("Controller") if "cluster" in environment else _("Host"), environment["host"]),
         (_("System"), f"{environment['system']}, Linux {environment['kernel']}"),
         (_("Processor"), processor),
         (_("Memory"), f"{environment['memory_mib']} MiB"),
@@ -41,6 +42,21 @@ def environment_section(_, environment: dict, starts: dict[str, dict]) -> Sectio
     columns = (Column(_("Item")), Column(_("Value")))
     table = Table("environment", columns, tuple(words(*row) for row in rows))
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
+
+
+def _cluster(_, cluster: dict | None) -> list[tuple[str, str]]:
+    """The nodes that the ranks ran on; what stands below them is then said of the controller."""
+    if not cluster:
+        return []
+    nodes = cluster["fingerprints"]["nodes"]
+    fields = next(iter(nodes.values()))["fields"]
+    system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
+    network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
+    image = cluster["image"]
+    ran = f"`{image['name']}` {image['digest']}" if cluster["containers"] else _("none: the ranks ran from a venv")
+    return [(_("Cluster"), cluster["name"]), (_("Nodes"), ", ".join(nodes)), (_("System of the nodes"), system),
+            (_("Processor of the nodes"), fields.get("cpu.model", "?")), (_("Network"), network),
+            (_("Image"), ran)]  # fmt: skip
 
 
 def _stack(_, stack: dict | None) -> list[tuple[str, str]]:

@@ -58,7 +58,7 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
     with Fleet(cluster, code, "benchmark") as fleet:
         unit = unit_of(ranks)
         unit = replace(unit, config={**unit.config, "iterations": ROWS})
-        target = folder / f"{ranks}"
+        target = folder / f"ranks{ranks}"
         target.mkdir()
         before, started = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         first, events = [], []
@@ -82,7 +82,7 @@ def main() -> None:
             nodes = up(f"overhead-{os.getpid()}", count, image=True)
             try:
                 nodes.write_inventory()
-                inventory = prepare(nodes, folder / f"{count}")
+                inventory = prepare(nodes, folder / f"nodes{count}")
                 if "first" in chosen:
                     before, rows = first_iteration({"CLUSTER": str(inventory)}, folder / f"runs{count}")
                     print(f"{count} nodes: {before:.1f} s from the command to the first attempt; to the first "

@@ -48,6 +48,7 @@ def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_
     environment = json.loads((run / "run.json").read_text())["environment"]
     assert environment["cluster"]["hosts"] == ["node1", "node2"]
     assert environment["cluster"]["fingerprints"]["nodes"].keys() == {"node1", "node2"}
+    assert "node1, node2" in (run / "report.en.md").read_text()
     for node in two_nodes.names:
         asked = [each for each in two_nodes.containers_asked_for(node) if each["time"] >= started]
         assert asked
