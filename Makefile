@@ -24,7 +24,7 @@ setup: .venv/ready .venv-trainer/ready  ## set up what the other targets need (t
 cases: .venv/ready  ## the catalogue of published cases                     [MODEL= CASES=]
 	@$(RUN_TASK) cases
 
-bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= REPEATS= RUN=]
+bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= FIT= REPEATS= PEER_PYTHON= PEERS= RUN= CLUSTER=]
 	@$(RUN_TASK) bench
 
 curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared                [MODEL= CASES= REPEATS= RUN=]
