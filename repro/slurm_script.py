@@ -81,7 +81,7 @@ def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -
         folder=work.messages,
         interface=cluster.interface,
         lease_s=CONTROLLER_LEASE_S,
-        program=PROGRAM.read_text(encoding="utf-8"),
+        program=f"(the text of repro/{PROGRAM.name})" if shown else PROGRAM.read_text(encoding="utf-8"),
         order=json.dumps(order, indent=1),
         python=cluster.python,
         sweep=sweep(work),
