@@ -197,7 +197,8 @@ class ClusterAttempt:
 
     def _explained(self, failure: Failure) -> Failure:
         """With what the logs, the kernels and the disks of the nodes tell of the cause."""
-        told = failure if failure.hint else explain_logs(failure, self._collected.log_files())
+        logs, device = self._collected.log_files(), self._work.config["device"]
+        told = failure if failure.hint else explain_logs(failure, logs, device)
         if told.hint is None and any(message.get("memory_kills") for message in self._ended.values()):
             return Failure(told.message, told.values, MEMORY)
         return told

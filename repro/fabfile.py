@@ -259,7 +259,7 @@ def chosen_model() -> str | None:
 
 
 def _check_local(port: int | None) -> None:
-    from repro.launch import port_is_free
+    from repro.keeper_facts import port_is_free
     from repro.plan import PlanError
 
     if _flag("DRY"):

@@ -13,6 +13,8 @@ KNOWN = [
      N_("out of memory: choose a smaller case or a larger device")),
     (r"[Aa]ddress already in use|Failed to listen|bind.*failed",
      N_("a port was taken by another program: resume the run, or give a free PORT")),
+]  # fmt: skip
+KNOWN_ON_GPUS = [
     (r"no kernel image is available|PTX.*unsupported",
      N_("this GPU needs another stack: the wheel holds no code for it")),
     (r"CUDA driver version is insufficient",
@@ -43,13 +45,17 @@ class Failure:
         return {"message": self.message, "values": self.values, "hint": self.hint}
 
 
-def explain_logs(failure: Failure, logs: list[Path], size: int = 200_000) -> Failure:
-    """Add the known meaning of what the logs end with, if there is one."""
+def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
+    """Add the known meaning of what the logs end with, if there is one.
+
+    On the CPU OneFlow says at every start that it finds no CUDA driver; there that explains nothing.
+    """
+    known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
     for path in logs:
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - size))
             text = file.read().decode("utf-8", "replace")
-        for pattern, hint in KNOWN:
+        for pattern, hint in known:
             if re.search(pattern, text):
                 return Failure(failure.message, failure.values, hint)
     return failure

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from repro.failures import Failure, explain_logs
 from repro.gpu_samples import Sampler
+from repro.keeper_ranks import children, exit_status
 from repro.record import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,7 +106,7 @@ class Attempt:
             failure = self._unfinished(process.returncode)
         tail = self._log_tail(failure) if failure else ""
         if failure:
-            failure = explain_logs(failure, self.log_files())
+            failure = explain_logs(failure, self.log_files(), self.config.get("device", "cpu"))
         return Outcome(failure, time.monotonic() - started, tail)
 
     def log_files(self) -> list[Path]:
@@ -198,9 +199,9 @@ class Attempt:
         """
         if self.world_size == 1:
             return []
-        present = _children(launcher)
+        present = children(launcher)
         self.processes += [pid for pid in present if pid not in self.processes]
-        found = [(rank, _exit_status(pid) if pid in present else 0) for rank, pid in enumerate(self.processes)]
+        found = [(rank, exit_status(pid) if pid in present else 0) for rank, pid in enumerate(self.processes)]
         return [(rank, status) for rank, status in found if status is not None]
 
     def _bytes_written(self) -> int:
@@ -271,17 +272,6 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def port_is_free(port: int) -> bool:
-    """Whether the rendezvous can listen on this port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-        return True
-
-
 def read_end(path: Path, size: int = 20_000) -> str:
     """The last bytes of a log as text."""
     with open(path, "rb") as file:
@@ -299,24 +289,6 @@ def _launcher(python: Path) -> Path:
 def _end_with_parent() -> None:
     """Lets the kernel end this process when its parent has ended."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _exit_status(pid: int) -> int | None:
-    """The status of an ended child that nobody has waited for yet (negative: a signal), None while it runs."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    if fields[0] != "Z":
-        return None
-    return os.waitstatus_to_exitcode(int(fields[-1]))
 
 
 def _rank_failure(rank: int, status: int) -> Failure:

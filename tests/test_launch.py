@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from repro.launch import Attempt, Limits, Tail, free_port, port_is_free
+from repro.failures import Failure, explain_logs
+from repro.keeper_facts import port_is_free
+from repro.launch import Attempt, Limits, Tail, free_port
 
 CONFIG = {"model": "bert", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "micro_batch": 8, "accumulation_steps": 1,
           "iterations": 7, "log_generation": "C"}  # fmt: skip
@@ -126,3 +128,11 @@ def test_a_tail_waits_for_whole_lines(tmp_path):
     file.write_text('{"event": "start"}\n{"event": "iteration"}\n')
     assert tail.read() == [{"event": "iteration"}]
     assert tail.last == {"event": "iteration"}
+
+
+@pytest.mark.parametrize(("device", "said"), [("cpu", None), ("cuda", "the NVIDIA driver is too old for CUDA 10.2")])
+def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, said):
+    log = tmp_path / "stderr"
+    log.write_text("E2026 cuda_device_manager_factory.cpp:65] CUDA driver version is insufficient for CUDA runtime\n")
+    hint = explain_logs(Failure("rank {rank} exited", {"rank": 0}), [log], device).hint
+    assert hint is None if said is None else hint.startswith(said)
