@@ -96,16 +96,17 @@ class Watch:
             nodes.setdefault(rank.node, []).append(rank)
         used = {rank.number: self._utilisation.get((node, position))
                 for node, ranks in nodes.items() for position, rank in enumerate(ranks)}  # fmt: skip
+        slowest = self.slowest()
         groups = [[rank] for rank in self.ranks] if len(self.ranks) <= most else list(nodes.values())
         if len(groups) > most:
             groups.sort(key=lambda ranks: self._behind(self._last(ranks)))
             left = len(groups) - most + 1
-            return [*(self._row(ranks, used) for ranks in groups[: most - 1]), _only(f"{left} more nodes")]
-        return [self._row(ranks, used) for ranks in groups]
+            return [*(self._row(ranks, used, slowest) for ranks in groups[: most - 1]), _only(f"{left} more nodes")]
+        return [self._row(ranks, used, slowest) for ranks in groups]
 
-    def _row(self, ranks: list[Rank], utilisation: dict[int, int | None]) -> tuple[str, ...]:
+    def _row(self, ranks: list[Rank], utilisation: dict[int, int | None], slowest: Rank) -> tuple[str, ...]:
         last = self._last(ranks)
-        late = last is self.slowest() and self.silence(last) >= LONG_S
+        late = last is slowest and self.silence(last) >= LONG_S
         memory = max((rank.memory_mib for rank in ranks if rank.memory_mib is not None), default=None)
         used = [utilisation[rank.number] for rank in ranks if utilisation[rank.number] is not None]
         return (
