@@ -61,8 +61,8 @@ class Tether:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     self._take(line)
-        self.gone.set()
         self._on_message({"gone": "" if self._ended else self._why()})
+        self.gone.set()
 
     def _take(self, line: bytes) -> None:
         try:
