@@ -41,6 +41,8 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     if cluster.hca and not facts["infiniband"]:
         found.append("it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
                      f'cluster_hca to "" in {cluster.variables}')  # fmt: skip
+    if cluster.stack == "cu102-modern" and not facts["cublas"]:
+        found.append(f"there is no cuBLAS in {cluster.work}/cublas, which these GPUs need; {again} brings it")
     if cluster.containers:
         found += _image_problems(cluster, facts["images"], again)
     elif not facts["launcher"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from repro.cluster import Cluster
 from repro.collected import LAUNCHER_LOG, safe
-from repro.containers import OWN, Host, Share, node_words
+from repro.containers import OWN, Host, Share, caches, node_words
 from repro.delivery import Code
 from repro.gpu_samples import sample_command
 from repro.network_environment import network_environment
@@ -56,7 +56,7 @@ class Work:
             "logs": [f"local_rank_{rank}" for rank in range(share.ranks)], "first": self.placement.ranks(index)[0],
             "ranks": 0 if share.alone else share.ranks, "port": self.port if index == 0 and not share.alone else 0,
             "words": node_words(self.cluster, hosts[index], share, device, environment, name, labels),
-            "container": name if self.cluster.containers else "",
+            "caches": caches(self.cluster), "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
         }  # fmt: skip
 

@@ -110,10 +110,16 @@ def _binding(host: Host, ranks: int) -> list[str]:
     return words
 
 
+def caches(cluster: Cluster) -> list[str]:
+    """Folders on a node that outlive containers: code compiled for GPUs that are newer than the wheel."""
+    return [f"{cluster.work}/jit"] if cluster.stack == "cu102-modern" else []
+
+
 def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
     mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro")]
     if cluster.stack == "cu102-modern":
-        mounts += [(f"{cluster.work}/cublas", "/opt/cublas", ":ro"), (f"{cluster.work}/jit", "/cache", "")]
+        mounts.append((f"{cluster.work}/cublas", "/opt/cublas", ":ro"))
+    mounts += [(folder, "/cache", "") for folder in caches(cluster)]
     if cluster.data:
         mounts.append((cluster.data, cluster.data, ":ro"))
     return mounts

@@ -112,6 +112,8 @@ def run(order: dict) -> None:
     folder = order["folder"]
     for name in order["logs"]:
         os.makedirs(os.path.join(folder, "logs", name))
+    for path in order["caches"]:
+        os.makedirs(path, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(order["config"], file)
     if order["port"] and not port_is_free(order["port"]):

@@ -23,6 +23,7 @@ def facts(order: dict) -> dict:
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),
         "launcher": launcher(order["work"]),
+        "cublas": bool(glob.glob(os.path.join(order["work"], "cublas/libcublas.so*"))),
         "infiniband": sorted(glob.glob("/dev/infiniband/*")),
         **affinity(),
     }

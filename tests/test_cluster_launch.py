@@ -199,18 +199,19 @@ def test_a_work_folder_that_is_not_there(cluster, tmp_path):
 
 
 FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_free": True, "images": {"found": {}},
-         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py"}  # fmt: skip
+         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py", "cublas": False}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("facts", "skew", "changes", "said"),
     [
-        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets it up"),
+        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets"),
         ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
         ({}, -3.2, {}, "its clock is 3.2 s behind the controller's"),
         ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),
         ({"port_free": False}, 0, {}, "port 29500 is taken by another program"),
         ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
+        ({}, 0, {"stack": "cu102-modern"}, "there is no cuBLAS in /var/lib/w/cublas"),
         ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
         ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
         ({"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}}, 0,
