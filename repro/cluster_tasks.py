@@ -9,7 +9,7 @@ from invoke import Exit, task
 
 from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, check_settings, setting
 
-SETTINGS |= {"LIMIT", "FIX", "DRY", "LAUNCHER", "RETRIES", "TAGS", "LONG"}
+SETTINGS |= {"LIMIT", "FIX", "LAUNCHER", "TAGS", "LONG"}
 SETTINGS |= {"NAME", "HOSTS", "LOGIN", "KEY", "FINGERPRINTS", "GPU", "GPUS", "INTERFACE", "HCA", "GBITS", "STACK",
              "IMAGE", "DIGEST", "DATA"}  # fmt: skip
 SHOWN = ("system.distribution", "system.kernel", "cpu.model", "memory.total", "gpu.count", "gpu.model", "gpu.driver",
