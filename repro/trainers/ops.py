@@ -13,7 +13,7 @@ from repro.trainers.layout import BROADCAST
 MASKED = -10000.0
 """What is added to a score that must not count; it fits half precision and its exponential is 0."""
 
-ATTENTION_BLOCKS = 8
+ATTENTION_BLOCKS = 4
 SHORTEST_BLOCK = 128
 """Into how many blocks causal attention cuts its queries, and the fewest queries in one."""
 
@@ -62,7 +62,7 @@ def dropout(x, p: float):
 def causal_attention(query, key, value, layer: int, mask, p: float):
     """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
 
-    The queries are taken in blocks, each with the keys and values up to its end only: with 8 blocks 7/16 of the scores,
+    The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
     which a mask would hide, are neither computed nor stored.
     """
     length = query.shape[2]

@@ -25,15 +25,21 @@ class Parameters:
         self.seed = seed
         self.sharded = sharded and layout.data > 1
 
-    def normal(self, name: str, shape: tuple, std: float, stage: int = 0, axis: int | None = None, rows: int = 0):
+    def normal(
+        self, name: str, shape: tuple, std: float, stage: int = 0, axis: int | None = None, rows: int = 0,
+        transposed: bool = False,
+    ):
         """Make a normally distributed parameter.
 
         Parameters
         ----------
+        shape : that in which the values are drawn.
         axis : dimension split over the tensor parallel ranks; None shares the parameter between them.
         rows : leading rows that are drawn, as for `normal_values`.
+        transposed : store a matrix the other way round; `axis` then is of what is stored.
         """
-        return self.spread(normal_values(self.seed, name, shape, std, rows), stage, axis)
+        values = normal_values(self.seed, name, shape, std, rows)
+        return self.spread(np.ascontiguousarray(values.T) if transposed else values, stage, axis)
 
     def constant(self, shape: tuple, value: float, stage: int = 0, axis: int | None = None):
         return self.spread(np.full(shape, value, np.float32), stage, axis)

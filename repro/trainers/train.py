@@ -53,6 +53,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
+        "switches": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ONEFLOW_")},
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
