@@ -24,6 +24,7 @@ ENDED = {
     "CANCELLED": N_("job {job} was cancelled by someone else"),
     "BOOT_FAIL": N_("job {job} ended because a node of it failed: {nodes}"),
 }
+OTHERWISE = N_("job {job} ended as {state} with status {status}")
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 
 
@@ -62,7 +63,7 @@ class Job:
             return None
         values = {"job": self.number, "minutes": minutes, "nodes": self.nodes or "?", "state": self.state,
                   "status": self.status}  # fmt: skip
-        return Failure(ENDED.get(self.state, N_("job {job} ended as {state} with status {status}")), values)
+        return Failure(ENDED.get(self.state, OTHERWISE), values)
 
 
 class Queue:
