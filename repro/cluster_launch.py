@@ -33,6 +33,7 @@ from repro.troubles import (
 POLL_S = 0.1
 STOP_S = 12.0
 TAIL_LINES = 15
+LOST: dict = {}
 
 
 class ClusterAttempt:
@@ -74,15 +75,13 @@ class ClusterAttempt:
 
     def _recover(self, on_event) -> Failure | None:
         """Bring back nodes that an earlier attempt lost; why one that is needed cannot take part."""
-        lost = [name for name, member in self._fleet.members.items() if member.lost]
-        missing = [node.name for node in self._work.cluster.nodes if node.name not in self._fleet.members]
-        if lost or missing:
-            on_event({"event": "state", "text": f"connecting again to {', '.join(lost + missing)}"})
-        failed = self._fleet.recover()
-        needed = [node.name for node in self._work.placement.nodes if node.name in failed]
-        if not needed:
-            return None
-        return node_says(needed[0], str(failed[needed[0]]).removeprefix(f"{needed[0]}: "))
+        needed = self._work.placement.nodes
+        lost = self._fleet.lost(needed)
+        if lost:
+            on_event({"event": "state", "text": f"connecting again to {', '.join(node.name for node in lost)}"})
+        for node, error in self._fleet.recover(needed).items():
+            return node_says(node, str(error).removeprefix(f"{node}: "))
+        return None
 
     def _start(self) -> None:
         members = [self._fleet.members[node.name] for node in self._work.placement.nodes]
@@ -143,7 +142,8 @@ class ClusterAttempt:
             else:
                 self._node_ended(index, message)
         elif "error" in message:
-            self._lose(index, node_says(node, message["error"]))
+            self._ended[index] = message
+            self._troubles.add(node_says(node, message["error"]))
         elif message.get("gone"):
             self._lose(index, node_gone(node, message["gone"]))
 
@@ -163,7 +163,8 @@ class ClusterAttempt:
             if status or not self._collected.finished(0):
                 self._rank_ended(0, 128 - status if containers and status > 128 else status)
         elif status:
-            said = (self._end_of(self._collected.launcher_log(index)) or [""])[-1]
+            logs = self._collected.launcher_log(index), self._collected.rank_folder(ranks[0]) / "stderr"
+            said = next((lines[-1] for lines in map(self._end_of, logs) if lines), "")
             self._troubles.add(node_ended(self._name(index), status, containers, said))
         for rank in self._collected.unfinished():
             if rank in ranks and not status:
@@ -172,7 +173,7 @@ class ClusterAttempt:
     def _lose(self, index: int, failure: Failure) -> None:
         """Nothing more comes from a node; what it sent stays."""
         if index not in self._ended:
-            self._ended[index] = {}
+            self._ended[index] = LOST
             self._troubles.add(failure)
 
     def _stop(self) -> None:
@@ -182,7 +183,8 @@ class ClusterAttempt:
                 tether.stop()
         deadline = time.monotonic() + STOP_S
         for index, tether in self._tethers.items():
-            if not tether.gone.wait(max(0.0, deadline - time.monotonic()) if self._ended.get(index) != {} else 0.0):
+            patience = 0.0 if self._ended.get(index) is LOST else deadline - time.monotonic()
+            if not tether.gone.wait(max(0.0, patience)):
                 tether.close()
                 if self._name(index) in self._fleet.members:
                     self._fleet.drop(self._name(index))

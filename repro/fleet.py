@@ -133,11 +133,16 @@ class Fleet:
         _on_each(lambda member: member.release(), self.members.values())
         self.members = {}
 
-    def recover(self) -> dict[str, RemoteError]:
-        """Open every node that is not open or was lost; the errors of those that cannot be opened, by name."""
-        for name in [name for name, member in self.members.items() if member.lost]:
-            self.drop(name)
-        missing = [node for node in self.cluster.nodes if node.name not in self.members]
+    def lost(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of the nodes that are not open, or no longer."""
+        return [node for node in nodes if node.name not in self.members or self.members[node.name].lost]
+
+    def recover(self, nodes: Iterable[Node] | None = None) -> dict[str, RemoteError]:
+        """Open all nodes, or these, that are not open; the errors of those that cannot be opened, by name."""
+        missing = self.lost(self.cluster.nodes if nodes is None else nodes)
+        for node in missing:
+            if node.name in self.members:
+                self.drop(node.name)
         failed = {}
         for node, found in zip(missing, _on_each(self._open, missing), strict=True):
             if isinstance(found, Member):
