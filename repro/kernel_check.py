@@ -1,0 +1,209 @@
+"""Whether a GPU computes what the models need as the CPU does: run once for each driver, GPU and set of libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from repro.launch import ROOT, TRAINER_PYTHON, Attempt, Limits, Outcome
+from repro.locales import N_
+from repro.observed import readable
+from repro.plan import Plan
+from repro.stack import CACHE, Stack
+
+PROGRAM = ROOT / "repro" / "trainers" / "kernels.py"
+SOURCES = ("accuracy.py", "kernels.py", "operators.py", "ops.py")
+LIMITS = Limits(silence_s=900.0, total_s=1800.0)
+SCALES = {"cuda": "published", "cpu": "small"}
+FIX = ("CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
+       "(STACK=cu102-modern on GPUs after Turing)")  # fmt: skip
+
+
+class KernelError(Exception):
+    """Nothing could be compared; the message holds the reason and the end of the log."""
+
+
+class WrongKernelsError(Exception):
+    """A model's operators compute wrongly here; the message names them and what helps."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison: the relative error of an operator's result or of a gradient, the `part`.
+
+    `error` is None where the device gave no number, or where `reason` says what ended the process.
+    """
+
+    operator: str
+    models: tuple[str, ...]
+    precision: str
+    part: str = ""
+    error: float | None = None
+    tolerance: float = 0.0
+    reason: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.error is not None and self.error <= self.tolerance
+
+    def text(self) -> str:
+        if self.reason:
+            return f"{self.operator}: {self.reason}"
+        found = "not a number" if self.error is None else f"{self.error:.1e}"
+        return f"{self.operator}, {self.part}: relative error {found}, tolerance {self.tolerance:.0e}"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What was compared on a device, with the versions and libraries that the process told."""
+
+    device: str
+    results: tuple[Result, ...]
+    versions: dict
+    libraries: tuple[str, ...]
+    seconds: float
+
+    @property
+    def wrong(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if not result.holds)
+
+    @property
+    def wrong_models(self) -> tuple[str, ...]:
+        """Models that have an operator which computes wrongly."""
+        return tuple(sorted({model for result in self.wrong for model in result.models}))
+
+    @property
+    def operators(self) -> int:
+        return len({result.operator for result in self.results})
+
+    def of(self, model: str) -> tuple[Result, ...]:
+        """What is wrong for a model, the largest errors first; no number at all is worst."""
+        found = [result for result in self.wrong if model in result.models]
+        return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict) -> Kernels:
+        results = tuple(Result(**{**each, "models": tuple(each["models"])}) for each in content["results"])
+        return cls(**{**content, "results": results, "libraries": tuple(content["libraries"])})
+
+
+def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Path) -> Kernels:
+    """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
+
+    An operator that ends the process is noted, and the rest is compared in a new one.
+
+    Raises
+    ------
+    KernelError
+        The program failed before or after its operators.
+    """
+    started = time.monotonic()
+    results: list[Result] = []
+    told: dict = {}
+    names: list[str] = []
+    while True:
+        config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "scale": SCALES[device],
+                  "operators": names}  # fmt: skip
+        part = folder / f"part-{len(list(folder.glob('part-*'))) + 1 if folder.exists() else 1}"
+        part.mkdir(parents=True)
+        events: list[dict] = []
+        outcome = attempt_of(config, part).run(events.append)
+        told = told or next((event for event in events if event["event"] == "start"), {})
+        results += [_result(event) for event in events if event["event"] == "error"]
+        if outcome.failure is None:
+            break
+        begun = next((event for event in reversed(events) if event["event"] == "begin"), None)
+        if begun is None:
+            raise KernelError(_reason(outcome))
+        results = [result for result in results if result.operator != begun["operator"]]
+        results.append(replace(_result(begun), reason=_reason(outcome)))
+        names = next(event["names"] for event in events if event["event"] == "operators")
+        names = names[names.index(begun["operator"]) + 1 :]
+        if not names:
+            break
+    return Kernels(device, tuple(results), readable(told["versions"]), tuple(told["libraries"]),
+                   time.monotonic() - started)  # fmt: skip
+
+
+def _result(event: dict) -> Result:
+    known = {name: event[name] for name in ("operator", "precision", "part", "error", "tolerance") if name in event}
+    return Result(models=tuple(event["models"]), **known)
+
+
+def _reason(outcome: Outcome) -> str:
+    return "; ".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-1:]))
+
+
+def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
+    """Starts the program on this machine; `environment` is that of the stack."""
+    return lambda config, folder: Attempt(config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)),
+                                          environment=environment)  # fmt: skip
+
+
+def kernels_here(gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels",
+                 say: Callable[[str], None] = print) -> Kernels:  # fmt: skip
+    """The comparison for this machine's GPUs and libraries, made anew only if none is kept in `cache`.
+
+    KernelError where nothing can be compared.
+    """
+    identity = _identity(gpus, stack)
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    kept = cache / f"{digest}.json"
+    try:
+        return Kernels.from_json(json.loads(kept.read_text())["kernels"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    say(f"comparing what {gpus[0]['name']} computes with the CPU; this is done once for its driver and libraries")
+    found = compare(local_attempt_of(stack.environment), "cuda", cache / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}")
+    content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
+    kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _identity(gpus: list[dict], stack: Stack) -> dict:
+    """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
+    named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
+    files = [Path(part) for value in named.values() for part in value.split(":") if part.startswith("/")]
+    wheel = TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs/liboneflow-*")
+    return {
+        "gpus": sorted({gpu["name"] for gpu in gpus}),
+        "driver": gpus[0]["driver_version"],
+        "environment": named,
+        "files": {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel)
+                  if path.is_file()},
+        "programs": {name: hashlib.sha256((PROGRAM.parent / name).read_bytes()).hexdigest() for name in SOURCES},
+    }  # fmt: skip
+
+
+def explain(kernels: Kernels, models: Iterable[str]) -> list[str]:
+    """Lines that say which operators of these models compute wrongly, and what helps; none if all are right."""
+    lines = []
+    for model in models:
+        found = kernels.of(model)
+        if found:
+            lines += [f"{model}: {len(found)} of its operators' results are wrong on this GPU, such as",
+                      *(f"  {result.text()}" for result in found[:3])]  # fmt: skip
+    return [*lines, FIX] if lines else []
+
+
+def without_wrong(plan: Plan, kernels: Kernels) -> Plan:
+    """The plan less the units of models that would compute wrongly; these are listed among what was left out.
+
+    WrongKernelsError where no unit is left.
+    """
+    wrong = kernels.wrong_models
+    kept = tuple(unit for unit in plan.units if unit.model not in wrong)
+    if not kept:
+        raise WrongKernelsError("\n".join(explain(kernels, sorted({unit.model for unit in plan.units}))))
+    left_out = [{"case": unit.name, "model": unit.model,
+                 "message": N_("its operators compute wrongly on this GPU: {example}"),
+                 "values": {"example": kernels.of(unit.model)[0].text()}}
+                for unit in plan.units if unit.model in wrong]  # fmt: skip
+    return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
