@@ -124,6 +124,8 @@ def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
     return ours | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_SSH_COMMON_ARGS": known,
+        # Connections of another run may have been checked against other host keys: they are not taken over.
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),
         "ANSIBLE_FORKS": str(max(5, len(cluster.nodes))),
         "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0",
         "PROVISION_SUMMARY": str(summary),
