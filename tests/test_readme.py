@@ -1,5 +1,6 @@
 """What the two READMEs promise: targets, settings, files and figures that there are, the same in both."""
 
+import importlib
 import json
 import re
 
@@ -7,6 +8,9 @@ import pytest
 
 from repro.fabfile import SETTINGS
 from tests.conftest import ROOT
+
+for module in sorted((ROOT / "repro").glob("*_tasks.py")):
+    importlib.import_module(f"repro.{module.stem}")  # each adds its own settings
 
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md"]
 
