@@ -253,6 +253,20 @@ def test_transport_between_nodes(tmp_path, seen, kind):
     assert [(reason.aspect, reason.kind) for reason in verdict.reasons] == ([("transport", kind)] if kind else [])
 
 
+@pytest.mark.parametrize(("hca", "said"), [
+    ("mlx5_0", "transport between GPUs: the inventory asks for InfiniBand (mlx5_0), and NCCL's log says NET/Socket: "
+               "the environment is not as described"),
+    ("", "transport between GPUs: published NET/IB, P2P, here NET/Socket, P2P"),
+])  # fmt: skip
+def test_sockets_where_the_inventory_asks_for_infiniband(tmp_path, hca, said):
+    env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
+    run = published_run(tmp_path, [TWO_NODES], env=env)
+    assert only(run).outcome == "reproduced", "the GPUs of all nodes are known from the inventory's nodes"
+    for log in run.folder.rglob("launcher.log"):
+        log.write_text("".join(NCCL_LINE.format(each) for each in ("P2P/IPC", "NET/Socket/0")))
+    assert [reason.text() for reason in only(run).reasons] == [said]
+
+
 def test_pipeline_stages_do_not_need_nccl_between_nodes(tmp_path):
     run = published_run(tmp_path, ["DP_PP_8x1x4_512_1536x16"])
     assert "transport" not in aspects(only(run))
