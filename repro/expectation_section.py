@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from repro.cases import Case, Layout, load_catalogue
 from repro.document import Cell, Column, Section, Table, Text, figure
@@ -13,7 +14,7 @@ from repro.shrunk import shrunk_case
 def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Sequence[dict]) -> list[Section]:
     """One section for a run at the published scale, none for another.
 
-    results : the run's results; the model knows the units of published cases, and those whose layout was shrunk.
+    results : the run's results; the model knows the units of published cases, and those derived from them.
     gpus : what nvidia-smi told of each GPU of the run; where the model does not know them, the section says so.
     """
     if scale != "published" or not gpus:
@@ -50,10 +51,11 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
 
 
 def _case(unit) -> Case | None:
-    """The case that a unit is, in its shrunk layout if it was shrunk; None for peers."""
+    """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
     known = {case.name: case for case in load_catalogue().cases}
     if unit.derived_from and unit.derived_from[0] in known:
-        return shrunk_case(known[unit.derived_from[0]], Layout(**unit.config["layout"]))
+        case = replace(known[unit.derived_from[0]], precision=unit.config["precision"])
+        return shrunk_case(case, Layout(**unit.config["layout"]))
     return known.get(unit.name)
 
 

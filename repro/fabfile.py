@@ -16,8 +16,8 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PEER_PYTHON", "PEERS",
-            "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "PEER_PYTHON",
+            "PEERS", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -76,7 +76,7 @@ def cases(c):
 
 @task
 def bench(c):
-    """Run cases and report on them [MODEL= CASES= SCALE= FIT= REPEATS= RETRIES= PEER_PYTHON= PEERS= RUN= CLUSTER= DRY=]
+    """Run cases and report on them [MODEL= CASES= SCALE= FIT= PRECISION= REPEATS= RETRIES= PEER_PYTHON= PEERS= RUN=].
 
     With CLUSTER, an inventory's name or folder, the ranks run on its nodes; DRY=1 only prints the commands for them.
     """
@@ -104,6 +104,8 @@ def run_here(before, new_run, name: str = "bench") -> None:
         plan = _planned(run)
         peer = _peer_command(run.description())
         chosen = stack(plan.device, run.description())
+        if before and (kernels := _kernels(plan, chosen)):
+            kernels.refuse_wrong(plan)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment), name)
 
@@ -206,15 +208,40 @@ def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more)
 
 def _new_run(runs: Path, repeats: int | None):
     from repro.cases import load_catalogue
-    from repro.environment import capture, gpu_count
+    from repro.environment import gpu_count
     from repro.plan import make_plan
 
     chosen, scale = load_catalogue().select(chosen_model(), setting("CASES")), setting("SCALE")
     gpus = gpu_count()
     peer = _peer_program(0 if scale == "smoke" else gpus)
-    plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else ())
+    plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else (),
+                     precision=setting("PRECISION"))  # fmt: skip
     more = {"peer": peer.as_json()} if peer else {}
-    return create_run(runs, plan, capture(stack(plan.device)), **more)
+    plan, environment = on_this_machine(plan, leave_out=True)
+    return create_run(runs, plan, environment, **more)
+
+
+def on_this_machine(plan, leave_out: bool = False) -> tuple:
+    """A new plan, and what its run records of this machine; models that it computes wrongly are left out or refused."""
+    from repro.environment import capture
+
+    chosen = stack(plan.device)
+    environment = capture(chosen)
+    if kernels := _kernels(plan, chosen):
+        kernels.refuse_wrong(plan, all_of_it=leave_out)
+        plan = kernels.without_wrong(plan)
+        environment["kernels"] = kernels.record()
+    return plan, environment
+
+
+def _kernels(plan, chosen):
+    """What this machine's GPUs compute beside the CPU; None without GPUs, or with a stand-in for the trainer."""
+    if plan.device != "cuda" or _trainer():
+        return None
+    from repro.environment import gpus
+    from repro.kernel_check import kernels_here
+
+    return kernels_here(gpus(), chosen)
 
 
 def _peer_program(gpus: int):

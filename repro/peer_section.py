@@ -1,4 +1,4 @@
-"""The sections of a run's report on what was measured beside each other in it: peers, scaling, and shrunk layouts."""
+"""The sections of a run's report on what was measured beside each other in it: peers, scaling, and derived cases."""
 
 from repro.document import Block, Cell, Column, Section, Table, Text, figure, percent, words
 from repro.ratio import Ratio
@@ -17,26 +17,28 @@ def within_sections(_, scale: str, results: list[Result]) -> list[Section]:
     """The sections that a run at the published scale has figures for; none at another, whose speed says nothing."""
     if scale != "published":
         return []
-    return [*_shrunk(_, results), *_peers(_, results), *_scaling(_, results)]
+    return [*_derived(_, results), *_peers(_, results), *_scaling(_, results)]
 
 
-def _shrunk(_, results: list[Result]) -> list[Section]:
-    shrunk = [result for result in results if result.unit.derived_from]
-    if not shrunk:
+def _derived(_, results: list[Result]) -> list[Section]:
+    derived = [result for result in results if result.unit.derived_from]
+    if not derived:
         return []
     text = Text(_(
-        "These cases need more GPUs than are here. Each runs with its largest parallel size halved until it fits; "
-        "model, micro-batch of each data parallel rank, steps of accumulation, precision and iterations are the "
-        "published ones, and the global batch follows from the layout. Cases that become the same are run once. "
-        "They are other work than the published cases, so nothing here is compared with a published throughput."))
-    columns = (*_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)")),
+        "A case that needs more GPUs than are here runs with its largest parallel size halved until it fits. One that "
+        "was asked for in another precision runs in that. Model, micro-batch of each data parallel rank, steps of "
+        "accumulation and iterations are the published ones, and the global batch follows from the layout. Cases that "
+        "become the same are run once. They are other work than the published cases, so nothing here is compared with "
+        "a published throughput."))
+    columns = (*_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
                *_numeric(_("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)")))
     rows = tuple((
-        *words(each.unit.name, ", ".join(each.unit.derived_from), layout_text(each.unit)),
+        *words(each.unit.name, ", ".join(each.unit.derived_from), layout_text(each.unit),
+               each.unit.config["precision"]),
         figure(each.unit.global_batch, 0), figure(each.throughput, 2), figure(each.latency_ms, 2),
         figure(each.memory_mib, 0),
-    ) for each in shrunk)  # fmt: skip
-    return [Section("shrunk", _("Layouts shrunk to these GPUs"), (text, Table("shrunk", columns, rows)))]
+    ) for each in derived)  # fmt: skip
+    return [Section("derived", _("Cases derived from the published ones"), (text, Table("derived", columns, rows)))]
 
 
 def _peers(_, results: list[Result]) -> list[Section]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from repro.cases import Case
 from repro.locales import N_
-from repro.shrunk import shrink, shrunk_cases
+from repro.shrunk import in_precision, origin, shrink, shrunk_cases
 from repro.unit_config import (
     SMOKE_GLOBAL_BATCH,
     SMOKE_PROCESSES,
@@ -32,10 +32,10 @@ class Unit:
 
     `stands_for` names the published cases it is run for: one at the published scale; at the smoke scale all
     that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
-    published cases whose layout was shrunk to this one at the published scale. `reference` is the unit whose losses
-    this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a peer names the unit it stands beside,
-    `peer_of`, whose configuration and rule it shares. `role` is what it is for among the loss curves of a run that
-    compares them.
+    published cases whose layout or precision was changed to this one's at the published scale. `reference` is the unit
+    whose losses this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a peer names the unit it
+    stands beside, `peer_of`, whose configuration and rule it shares. `role` is what it is for among the loss curves of
+    a run that compares them.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Plan:
 
 def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None,
               fit: tuple[int, ...] = (), peers: tuple[str, ...] = (), processes: int = SMOKE_PROCESSES,
+              precision: str | None = None,
               misfit: Callable[[Case], dict | None] = lambda case: None) -> Plan:  # fmt: skip
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -99,6 +100,7 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     fit : numbers of GPUs to which the layouts that need more than `gpus` are shrunk; without, they are left out.
     peers : names of `repro.peers.variants.VARIANTS` to run right after each unit that they can run.
     processes : how many ranks a smoke run may have.
+    precision : "fp32" or "amp" for all cases; one that was published in the other is then no published case.
     misfit : why a case that has GPUs enough cannot run all the same, as `message` and `values`; None if it can.
 
     Raises
@@ -111,14 +113,19 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
         raise PlanError(f"SCALE={scale}: it is smoke or published")
     if repeats is not None and repeats < 1:
         raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
+    if precision not in (None, "fp32", "amp"):
+        raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
     if scale == "smoke":
         if fit:
             raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+        if precision:
+            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         return Plan("smoke", "cpu", repeats or 2, _with_peers(_smoke_units(cases, processes), peers))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
         raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
+    cases = [in_precision(case, precision) for case in cases] if precision else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
     skipped = [] if fit else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
     refused = [(case, reason) for case in fitting if (reason := misfit(case))]
@@ -143,10 +150,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     known = {_sameness(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.name,))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
         key = _sameness(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.name))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
         elif key not in known:
             units[key] = unit
     return list(units.values())
@@ -183,8 +190,11 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    config = {"case": case.name, **config_of(case, "cuda")}
-    return Unit(case.name, case.model, config, asdict(case.rule), case.global_batch, (case.name,))
+    """The unit of a case, which stands for it unless the case is a published one's in another precision."""
+    config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
+    stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
+    return Unit(case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for,
+                derived_from=derived_from)  # fmt: skip
 
 
 def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:

@@ -134,10 +134,10 @@ def _outcome(_, story: Story) -> Section:
     scale = {"smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
              "published": _("published: the published shapes, on this machine's GPUs"),
              **{scale: _(text) for scale, text in SCALES.items()}}[plan.scale]  # fmt: skip
-    shrunk = sum(bool(unit.derived_from) for unit in plan.units)
+    derived = sum(bool(unit.derived_from) for unit in plan.units)
     peers = sum(bool(unit.peer_of) for unit in plan.units)
-    if shrunk:
-        scale += _("; of the configurations, {n} have their layout shrunk to these GPUs").format(n=shrunk)
+    if derived:
+        scale += _("; {n} configurations are derived from published cases").format(n=derived)
     if peers:
         scale += _("; {n} are PyTorch peers").format(n=peers)
     rows = [

@@ -1,4 +1,4 @@
-"""Fits layouts to fewer ranks than they were published with: same shape, micro-batch and precision, fewer shards."""
+"""Cases derived from published ones: on fewer ranks than they were published with, or in another precision."""
 
 import math
 from collections.abc import Iterable
@@ -34,6 +34,18 @@ def shrunk_case(case: Case, layout: Layout) -> Case:
         global_batch=case.micro_batch * case.accumulation_steps * layout.data,
         optimizer_sharding=case.optimizer_sharding if layout.data > 1 else 0,
     )
+
+
+def in_precision(case: Case, precision: str) -> Case:
+    """A case in the precision that is asked for; itself if that is its own."""
+    if case.precision == precision:
+        return case
+    return replace(case, name=f"{case.name}.{precision}", precision=precision)
+
+
+def origin(case: Case) -> str:
+    """The name of the published case that `in_precision` began with."""
+    return case.name.removesuffix(f".{case.precision}")
 
 
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:

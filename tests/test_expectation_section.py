@@ -29,7 +29,7 @@ def section(language: str, gpus=V100S, results=RESULTS):
 def test_shrunk_layouts_have_an_expectation_of_their_own_and_peers_none():
     layout = {"data": 4, "tensor": 1, "pipeline": 1}
     shrunk = result("DP_8x1x1_16_1536x16.as_4x1x1", 20.0)
-    shrunk.unit.derived_from, shrunk.unit.config = ("DP_8x1x1_16_1536x16",), {"layout": layout}
+    shrunk.unit.derived_from, shrunk.unit.config = ("DP_8x1x1_16_1536x16",), {"layout": layout, "precision": "amp"}
     rows = section("en", results=[RESULTS[0], shrunk, result("DP_8x1x1_16_1536x16.pytorch", 38.0)]).blocks[-1].rows
     assert [row[0].text for row in rows] == ["DP_8x1x1_16_1536x16", "DP_8x1x1_16_1536x16.as_4x1x1"]
     assert rows[1][2].sort == pytest.approx(rows[0][2].sort / 2, rel=0.1)

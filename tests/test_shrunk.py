@@ -81,9 +81,20 @@ def test_several_sizes_at_once():
     assert list(names) == ["MP_1x8x1_16_1536x16.as_1x2x1", "MP_1x8x1_16_1536x16.as_1x4x1"]
 
 
+def test_another_precision_makes_other_cases():
+    """One that was published in it stays what it is; all others stand for no published case, shrunk or not."""
+    names = by_name(plan("gpt", "DP_1x1x1*,DP_8x1x1*", precision="fp32"))
+    assert list(names) == ["DP_1x1x1_2_1536x16.fp32", "DP_8x1x1_16_1536x16.fp32.as_4x1x1"]
+    assert all(unit.config["precision"] == "fp32" and not unit.stands_for for unit in names.values())
+    assert names["DP_8x1x1_16_1536x16.fp32.as_4x1x1"].derived_from == ("DP_8x1x1_16_1536x16",)
+    assert by_name(plan("bert", "bert_1n1g_bs96", precision="fp32"))["bert_1n1g_bs96"].stands_for == ("bert_1n1g_bs96",)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ({"precision": "fp16"}, "PRECISION=fp16: it is fp32 or amp"),
+        ({"precision": "fp32", "scale": "smoke", "fit": ()}, "PRECISION is for the published shapes"),
         ({"fit": (8,)}, "FIT=8: each is a number of GPUs from 1 to the 4 that are here"),
         ({"fit": (0, 4)}, "FIT=0,4: each is"),
         ({"scale": "smoke"}, "FIT is for the published shapes"),
