@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,9 @@ class ClusterSite:
     def opened(self, what: str) -> Iterator[OpenSite]:
         """The nodes, connected, locked for `what`, checked and compared; ClusterError says what keeps a run away."""
         with Fleet(self.cluster, self.code, what, self.port) as fleet:
+            for name, member in fleet.members.items():
+                if member.removed:
+                    print(f"{name}: removed what an earlier run left: {', '.join(member.removed)}", file=sys.stderr)
             yield OpenSite(self, fleet, self.fingerprints())
 
     def fingerprints(self) -> dict[str, Fingerprint]:

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from repro.cluster import load_cluster
+from repro.containers import OWN
 from repro.delivery import Code
 from repro.fleet import Fleet
 from repro.inventory import ClusterError
@@ -251,6 +252,15 @@ def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
     with Fleet(load_cluster(str(inventory)), Code(trainer(tmp_path / "t")), "tests"):
         pass  # nobody holds the nodes any more
     note("controller killed: containers are gone", seconds, "(no message: nobody is there)")
+
+
+def test_what_an_earlier_run_left_is_removed_before_the_next(idle, two_nodes, inventory, tmp_path):
+    image = load_cluster(str(inventory)).image.digest
+    two_nodes.ssh("node1", f"docker run --detach --pull never --name left --label {OWN}=old {image} sleep 600")
+    assert len(containers(two_nodes, "node1")) == 1
+    with Fleet(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as fleet:
+        assert {name: member.removed for name, member in fleet.members.items()} == {"node1": ["left"], "node2": []}
+        assert containers(two_nodes, "node1") == []
 
 
 @pytest.mark.long
