@@ -49,7 +49,7 @@ def parse(values: dict) -> Measurement:
 
 
 def measure(measurement: Measurement) -> None:
-    set_environment(measurement)
+    set_environment(measurement.device)
     wait_for_master()
     from repro.trainers.collectives import measure
 

@@ -48,7 +48,7 @@ def parse(values: dict) -> Comparison:
 
 
 def compare(comparison: Comparison) -> None:
-    set_environment(comparison)
+    set_environment(comparison.device)
     from repro.trainers.accuracy import compare
 
     compare(comparison)

@@ -23,14 +23,14 @@ MASTER_POLL_S = 0.02
 
 
 def train(config: Config) -> None:
-    set_environment(config)
+    set_environment(config.device, config.precision)
     wait_for_master()
     from repro.trainers.train import train
 
     train(config)
 
 
-def set_environment(config: Config) -> None:
+def set_environment(device: str, precision: str = "fp32") -> None:
     """Choose what OneFlow reads when it is loaded; what the caller has set stays.
 
     Everywhere its actors pass messages within a thread without a lock and check less. On CUDA all parameters are
@@ -38,8 +38,8 @@ def set_environment(config: Config) -> None:
     copies too. On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of
     the time to compile and changes no loss.
     """
-    switches = list(SWITCHES[""] + SWITCHES[config.device])
-    if config.precision == "amp":
+    switches = list(SWITCHES[""] + SWITCHES[device])
+    if precision == "amp":
         switches += SWITCHES["amp"]
     for name in switches:
         os.environ.setdefault(f"ONEFLOW_{name}", "1")
