@@ -84,7 +84,7 @@ pins: .venv/ready  ## every outside artefact, checked and printed
 image: .venv/ready  ## build the pinned images                              [STACK= NCCL= BASE= DEBIAN= DEBIAN_SECURITY= CA=]
 	@$(RUN_TASK) image
 
-image-check: .venv/ready  ## what the images' libraries really are                [STACK= CUBLAS=]
+image-check: .venv/ready  ## what the images' libraries really are                [STACK= CUBLAS= CUDNN=]
 	@$(RUN_TASK) image-check
 
 image-reproduce: .venv/ready  ## build again without cache, compare                   [STACK=, and as image]

@@ -95,7 +95,7 @@ def write_bundle(folder: Path, pins: Pins, part_mib: int | None = None) -> Path:
 def _wheels(folder: Path, pins: Pins, limit: int | None) -> None:
     folder.mkdir()
     wheels = sorted(trainer_wheels(pins).iterdir())
-    wheels += [artefact_wheel(pins, name) for name in ("NCCL 2.7.8", "cuBLAS", "uv")]
+    wheels += [artefact_wheel(pins, name) for name in ("NCCL 2.7.8", "cuBLAS", "cuDNN", "uv")]
     for wheel in wheels:
         if limit and wheel.stat().st_size > limit:
             with open(wheel, "rb") as source:
@@ -181,7 +181,7 @@ def readme(language: str, images: list[Image], pins: Pins) -> Document:
     files = [
         ("setup.sh", _("sets a node up; needs a shell, `sha256sum`, and Docker or Python 3.9")),
         (ARCHIVE, _("the images: an OCI layout that `docker load` reads too")),
-        ("wheels/", _("the Python packages, and the wheels that NCCL, cuBLAS and uv are taken from")),
+        ("wheels/", _("the Python packages, and the wheels that NCCL, cuBLAS, cuDNN and uv are taken from")),
         ("trainer.lock, apt.lock, pins.toml",
          _("what everything was held to while building; the Debian packages are in the images already")),
         ("code.tar", _("this project's code")),
@@ -201,7 +201,8 @@ def readme(language: str, images: list[Image], pins: Pins) -> Document:
             Text(_("Without one, with Python 3.9:")),
             Code("sh setup.sh venv /opt/trainer"),
             Text(_("Both first check every file. On a GPU newer than Turing, the `cu102-modern` image also needs a "
-                   "newer cuBLAS, mounted at `/opt/cublas`: unzip it from the `nvidia_cublas` wheel.")),
+                   "newer cuBLAS at `/opt/cublas` and a newer cuDNN at `/opt/cudnn`, both mounted: unzip them from the "
+                   "`nvidia_cublas` and `nvidia_cudnn` wheels.")),
         )),
         Section("images", _("The images"), (Table("images", columns, rows),)),
         Section("files", _("The files"), (table,)),

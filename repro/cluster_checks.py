@@ -41,8 +41,10 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     if cluster.hca and not facts["infiniband"]:
         found.append("it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
                      f'cluster_hca to "" in {cluster.variables}')  # fmt: skip
-    if cluster.stack == "cu102-modern" and not facts["cublas"]:
-        found.append(f"there is no cuBLAS in {cluster.work}/cublas, which these GPUs need; {again} brings it")
+    for name in ("cuBLAS", "cuDNN"):
+        if cluster.stack == "cu102-modern" and name.lower() not in facts["libraries"]:
+            folder = f"{cluster.work}/{name.lower()}"
+            found.append(f"there is no {name} in {folder}, which these GPUs need; {again} brings it")
     if cluster.containers:
         found += _image_problems(cluster, facts["images"], again)
     elif not facts["launcher"]:

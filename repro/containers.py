@@ -118,7 +118,7 @@ def caches(cluster: Cluster) -> list[str]:
 def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
     mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro")]
     if cluster.stack == "cu102-modern":
-        mounts.append((f"{cluster.work}/cublas", "/opt/cublas", ":ro"))
+        mounts += [(f"{cluster.work}/{name}", f"/opt/{name}", ":ro") for name in ("cublas", "cudnn")]
     mounts += [(folder, "/cache", "") for folder in caches(cluster)]
     if cluster.data:
         mounts.append((cluster.data, cluster.data, ":ro"))

@@ -36,6 +36,7 @@ def environment_section(_, environment: dict, starts: dict[str, dict]) -> Sectio
         *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
         *_stack(_, environment.get("stack")),
         *_cache(_, environment.get("jit_cache")),
+        *_kernels(_, environment.get("kernels")),
         (_("Controller's Python"), environment["controller_python"]),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
     ]
@@ -75,6 +76,18 @@ def _cache(_, cache: dict | None) -> list[tuple[str, str]]:
         return []
     state = _("warm, {mib} MiB in `{path}`") if cache["warm"] else _("not known to be warm, {mib} MiB in `{path}`")
     return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
+
+
+def _kernels(_, kernels: dict | None) -> list[tuple[str, str]]:
+    """What `repro.kernel_check.Kernels.record` kept of the comparison of this GPU with the CPU."""
+    if not kernels:
+        return []
+    largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
+    said = [_("{count}, results and gradients; largest relative error: {largest}").format(
+        count=kernels["operators"], largest=largest)]  # fmt: skip
+    if kernels["wrong"]:
+        said.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
+    return [(_("Operators compared with the CPU"), "; ".join(said))]
 
 
 def _programs(_, starts: dict[str, dict]) -> Table:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from repro.image import ImageError, run_command, tag_of
 from repro.pins import Pins
 
 PROBE = ["python", "/opt/repro/probe.py", "--image"]
-FORWARDED = "libcublas_forward.so"
-PRELOADED = {"cu102": ("nccl", "libnccl.so.2"), "cu102-modern": ("cublas", FORWARDED)}
+PRELOADED = {
+    "cu102": {"nccl": "libnccl.so.2"},
+    "cu102-modern": {"cublas": "libcublas_forward.so", "cudnn": "libcudnn_forward.so"},
+}
+MOUNTED = {"cuBLAS": "/opt/cublas", "cuDNN": "/opt/cudnn"}
 OWN_IN_THE_WHEEL = ("cublasLt", "cublasXerbla", "cublasCgemmEx")
 
 
@@ -41,17 +45,23 @@ class Report:
         return all(finding.holds is not False for finding in self.findings)
 
 
-def check_image(stack: str, pins: Pins, docker: str, cublas: Path, gpus: bool = False) -> Report:
+def mounts_of(stack: str, newer: Mapping[str, Path]) -> tuple[str, ...]:
+    """What a stack's containers are given: for `cu102-modern` the folders with a newer cuBLAS and a newer cuDNN."""
+    return tuple(f"{newer[name]}:{MOUNTED[name]}:ro" for name in MOUNTED) if stack == "cu102-modern" else ()
+
+
+def check_image(stack: str, pins: Pins, docker: str, newer: Mapping[str, Path], gpus: bool = False) -> Report:
     """Start a stack's image and compare it with the pins.
 
-    `cublas` is the folder with the newer cuBLAS that `cu102-modern` is given: the pinned one, or another, whose
-    version is then reported and not held to the pin.
+    `newer` are the folders that `cu102-modern` mounts: the pinned ones, or others, whose versions are then reported
+    and not held to the pins.
     """
-    mounts = (f"{cublas}:/opt/cublas:ro",) if stack == "cu102-modern" else ()
+    mounts = mounts_of(stack, newer)
     started = time.monotonic()
     told = probe(run_command(tag_of(stack), PROBE, docker, mounts, gpus))
     wanted = expected(pins, stack, label(docker, stack, "reproduction.nccl"))
-    findings = compare(told, stack, wanted, pinned_cublas=cublas.name == pins.artefact("cuBLAS").version)
+    given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
+    findings = compare(told, stack, wanted, given)
     return Report(stack, tuple(findings), time.monotonic() - started, told["import_s"])
 
 
@@ -80,17 +90,17 @@ def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
     return wanted
 
 
-def compare(told: dict, stack: str, wanted: dict[str, str], pinned_cublas: bool = True) -> list[Finding]:
-    """Hold a probe's report to the versions that are wanted."""
+def compare(told: dict, stack: str, wanted: dict[str, str], given: Collection[str] = ()) -> list[Finding]:
+    """Hold a probe's report to the versions that are wanted; of what the user has `given`, any version will do."""
     findings = []
     for name, version in wanted.items():
         found = told["libraries"].get(name, {"version": None, "source": ""})
-        if name == "cuBLAS called" and stack == "cu102-modern" and not pinned_cublas:
+        if name in given:
             holds = found["version"] is not None
             findings.append(Finding(name, "the one given", str(found["version"]), holds, found["source"]))
             continue
         findings.append(Finding(name, version, str(found["version"]), found["version"] == version, found["source"]))
-    findings.append(_reached(told, stack))
+    findings += [_reached(told, prefix, library) for prefix, library in PRELOADED[stack].items()]
     findings += _container(told)
     for name in told["unknown"]:
         findings.append(Finding(name, "", "cannot be read without a GPU", None))
@@ -99,9 +109,8 @@ def compare(told: dict, stack: str, wanted: dict[str, str], pinned_cublas: bool 
     return findings
 
 
-def _reached(told: dict, stack: str) -> Finding:
-    """Every NCCL or cuBLAS function that OneFlow calls must be in the preloaded library, not some of them."""
-    prefix, library = PRELOADED[stack]
+def _reached(told: dict, prefix: str, library: str) -> Finding:
+    """Every function of NCCL, cuBLAS or cuDNN that OneFlow calls must be in the preloaded library, not some of them."""
     elsewhere = [name for file, names in told["called"].items() if Path(file).name.split("-")[0] != library
                  for name in names if name.startswith(prefix) and not _internal(name)
                  and not Path(file).name.startswith(library)]  # fmt: skip

@@ -47,13 +47,18 @@ def _sources():
     return Sources(*(setting(name, "") for name in ("BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA")))
 
 
-def _cublas(pins) -> Path:
+def _newer(pins, stacks: list[str]) -> dict[str, Path]:
+    """The folders with the libraries that cu102-modern mounts: those that CUBLAS and CUDNN name, or the pinned ones."""
+    from repro.image_check import MOUNTED
     from repro.wheelhouse import unpack
 
-    given = setting("CUBLAS")
-    if given and not any(Path(given).glob("libcublas.so.*")):
-        raise Exit(f"CUBLAS={given}: no libcublas.so.* in this folder", BAD_INPUT)
-    return Path(given).resolve() if given else unpack(pins, "cuBLAS")
+    folders = {}
+    for name in MOUNTED if "cu102-modern" in stacks else ():
+        given, wanted = setting(name.upper()), f"lib{name.lower()}.so.*"
+        if given and not any(Path(given).glob(wanted)):
+            raise Exit(f"{name.upper()}={given}: no {wanted} in this folder", BAD_INPUT)
+        folders[name] = Path(given).resolve() if given else unpack(pins, name)
+    return folders
 
 
 def _print_table(columns: list[str], rows: list[list[str]]) -> None:
@@ -94,7 +99,7 @@ def image(c):
 
 @task
 def image_check(c):
-    """Start the images and hold what their libraries say to the pins [STACK= CUBLAS=]."""
+    """Start the images and hold what their libraries say to the pins [STACK= CUBLAS= CUDNN=]."""
     from repro.environment import gpu_count
     from repro.image import check_engine, find_docker
     from repro.image_check import check_image, findings_table
@@ -104,7 +109,8 @@ def image_check(c):
     with image_errors():
         pinned, docker = load_pins(), find_docker()
         check_engine(docker)
-        reports = [check_image(stack, pinned, docker, _cublas(pinned), gpu_count() > 0) for stack in _stacks()]
+        newer = _newer(pinned, _stacks())
+        reports = [check_image(stack, pinned, docker, newer, gpu_count() > 0) for stack in _stacks()]
     for report in reports:
         _print_table(*findings_table(report))
         print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
@@ -174,6 +180,7 @@ def warm(c):
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores [STACK=]."""
     from repro.environment import gpus
     from repro.image import find_docker, run_command, tag_of
+    from repro.image_check import mounts_of
     from repro.launch import ROOT, TRAINER_PYTHON
     from repro.pins import load_pins
     from repro.stack import stack_of
@@ -186,7 +193,7 @@ def warm(c):
         if setting("STACK"):
             stack, = _stacks()
             cache.mkdir(parents=True, exist_ok=True)
-            mounts = (f"{cache}:{CACHE}", f"{_cublas(load_pins())}:/opt/cublas:ro")
+            mounts = (f"{cache}:{CACHE}", *mounts_of(stack, _newer(load_pins(), [stack])))
             docker = find_docker()
             command = run_command(tag_of(stack), ["python", "/opt/repro/warm.py"], docker, mounts, gpus=True)
         else:

@@ -23,7 +23,8 @@ def facts(order: dict) -> dict:
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),
         "launcher": launcher(order["work"]),
-        "cublas": bool(glob.glob(os.path.join(order["work"], "cublas/libcublas.so*"))),
+        "libraries": [name for name in ("cublas", "cudnn")
+                      if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))],
         "infiniband": sorted(glob.glob("/dev/infiniband/*")),
         **affinity(),
     }

@@ -5,30 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from repro.launch import ROOT, TRAINER_PYTHON, Attempt, Limits, Outcome
 from repro.locales import N_
 from repro.observed import readable
 from repro.plan import Plan
-from repro.stack import CACHE, Stack
+from repro.stack import CACHE, Stack, StackError
 
 PROGRAM = ROOT / "repro" / "trainers" / "kernels.py"
 SOURCES = ("accuracy.py", "kernels.py", "operators.py", "ops.py")
 LIMITS = Limits(silence_s=900.0, total_s=1800.0)
+SHOWN = 3
 SCALES = {"cuda": "published", "cpu": "small"}
 FIX = ("CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
        "(STACK=cu102-modern on GPUs after Turing)")  # fmt: skip
 
 
-class KernelError(Exception):
-    """Nothing could be compared; the message holds the reason and the end of the log."""
-
-
-class WrongKernelsError(Exception):
-    """A model's operators compute wrongly here; the message names them and what helps."""
+class KernelError(StackError):
+    """Nothing could be compared, or operators compute wrongly; the message says which, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,48 @@ class Kernels:
         found = [result for result in self.wrong if model in result.models]
         return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
 
+    @property
+    def largest(self) -> dict[str, float]:
+        """The largest error that is within its tolerance, by precision."""
+        right = [result for result in self.results if result.holds]
+        precisions = dict.fromkeys(result.precision for result in right)
+        return {name: max(result.error for result in right if result.precision == name) for name in precisions}
+
+    def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
+        """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
+        models = sorted({unit.model for unit in plan.units})
+        wrong = [model for model in models if model in self.wrong_models]
+        if not wrong or (all_of_it and wrong != models):
+            return
+        lines = []
+        for model in wrong:
+            found = self.of(model)
+            lines += [f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                      *(f"  {result.text()}" for result in found[:SHOWN])]  # fmt: skip
+        raise KernelError("\n".join([*lines, FIX]))
+
+    def without_wrong(self, plan: Plan) -> Plan:
+        """The plan less the units of models that would compute wrongly, which stand among what was left out."""
+        wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
+        left_out = [{"case": unit.name, "model": unit.model,
+                     "message": N_("its operators compute wrongly on this GPU: {example}"),
+                     "values": {"example": self.of(unit.model)[0].text()}} for unit in wrong]  # fmt: skip
+        kept = tuple(unit for unit in plan.units if unit not in wrong)
+        return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
+
+    def record(self) -> dict:
+        """What a run keeps of it."""
+        errors = {f"{result.operator}, {result.part}": result.error for result in self.results if not result.reason}
+        return {"operators": self.operators, "largest": self.largest, "wrong": [each.text() for each in self.wrong],
+                "errors": errors, "versions": self.versions, "libraries": list(self.libraries)}  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """The comparison as lines of text."""
+        marks = {True: "ok   ", False: "WRONG"}
+        wrong = f"{len(self.wrong)} wrong" if self.wrong else "all right"
+        return [*(f"{marks[result.holds]} {result.text()}" for result in self.results),
+                f"{self.operators} operators, {len(self.results)} comparisons in {self.seconds:.0f} s: {wrong}"]
+
     def as_json(self) -> dict:
         return asdict(self)
 
@@ -108,10 +148,10 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
     results: list[Result] = []
     told: dict = {}
     names: list[str] = []
-    while True:
+    for number in count(1):
         config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "scale": SCALES[device],
                   "operators": names}  # fmt: skip
-        part = folder / f"part-{len(list(folder.glob('part-*'))) + 1 if folder.exists() else 1}"
+        part = folder / f"part-{number}"
         part.mkdir(parents=True)
         events: list[dict] = []
         outcome = attempt_of(config, part).run(events.append)
@@ -121,7 +161,7 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
             break
         begun = next((event for event in reversed(events) if event["event"] == "begin"), None)
         if begun is None:
-            raise KernelError(_reason(outcome))
+            raise KernelError(f"the operators cannot be compared with the CPU: {_reason(outcome)}")
         results = [result for result in results if result.operator != begun["operator"]]
         results.append(replace(_result(begun), reason=_reason(outcome)))
         names = next(event["names"] for event in events if event["event"] == "operators")
@@ -180,30 +220,3 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
                   if path.is_file()},
         "programs": {name: hashlib.sha256((PROGRAM.parent / name).read_bytes()).hexdigest() for name in SOURCES},
     }  # fmt: skip
-
-
-def explain(kernels: Kernels, models: Iterable[str]) -> list[str]:
-    """Lines that say which operators of these models compute wrongly, and what helps; none if all are right."""
-    lines = []
-    for model in models:
-        found = kernels.of(model)
-        if found:
-            lines += [f"{model}: {len(found)} of its operators' results are wrong on this GPU, such as",
-                      *(f"  {result.text()}" for result in found[:3])]  # fmt: skip
-    return [*lines, FIX] if lines else []
-
-
-def without_wrong(plan: Plan, kernels: Kernels) -> Plan:
-    """The plan less the units of models that would compute wrongly; these are listed among what was left out.
-
-    WrongKernelsError where no unit is left.
-    """
-    wrong = kernels.wrong_models
-    kept = tuple(unit for unit in plan.units if unit.model not in wrong)
-    if not kept:
-        raise WrongKernelsError("\n".join(explain(kernels, sorted({unit.model for unit in plan.units}))))
-    left_out = [{"case": unit.name, "model": unit.model,
-                 "message": N_("its operators compute wrongly on this GPU: {example}"),
-                 "values": {"example": kernels.of(unit.model)[0].text()}}
-                for unit in plan.units if unit.model in wrong]  # fmt: skip
-    return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))

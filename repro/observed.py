@@ -53,9 +53,10 @@ def observe(run_folder: Path, attempts: list[dict], world_size: int) -> Observed
 
 
 def readable(versions: dict) -> dict:
-    """Versions as text where a library tells its own as a number: NCCL 2708 or 21210, cuDNN 7605, CUDA 10020.
+    """Versions as text where a library tells its own as a number: NCCL 2708 or 21210, cuDNN 7605 or 91900, CUDA 10020.
 
-    Sources: NCCL_VERSION in nccl.h (another scale from 2.9 on), CUDNN_VERSION in cudnn.h, CUDART_VERSION.
+    Sources: NCCL_VERSION in nccl.h (another scale from 2.9 on), CUDNN_VERSION in cudnn_version.h (another scale from 9
+    on), CUDART_VERSION.
     """
     texts = dict(versions)
     for name, value in versions.items():
@@ -63,7 +64,8 @@ def readable(versions: dict) -> dict:
             major = 10_000 if value >= 10_000 else 1000
             texts[name] = f"{value // major}.{value % major // 100}.{value % 100}"
         elif name == "cudnn" and isinstance(value, int):
-            texts[name] = f"{value // 1000}.{value % 1000 // 100}.{value % 100}"
+            major = 10_000 if value >= 90_000 else 1000
+            texts[name] = f"{value // major}.{value % major // 100}.{value % 100}"
         elif name == "cuda" and isinstance(value, int):
             texts[name] = f"{value // 1000}.{value % 1000 // 10}"
     return texts

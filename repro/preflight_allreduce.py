@@ -11,6 +11,7 @@ from pathlib import Path
 
 from repro.allreduce import LIMITS, PROGRAM, MeasurementError, Table, link_gbs, local_attempt_of, measure
 from repro.hardware import Cluster, HardwareError, Node, from_devices
+from repro.launch import Limits
 from repro.preflight import Check, Finding, Machine, Stop, failed, ok, unavailable, warning
 from repro.preflight_gpu import links, query
 
@@ -63,7 +64,7 @@ class Collectives:
         from repro.cluster import ClusterError
 
         try:
-            with _attempts(cluster) as attempt_of:
+            with attempts(cluster, PROGRAM, "allreduce", LIMITS) as attempt_of:
                 return self._judge(attempt_of, ranks, device, name, hardware)
         except ClusterError as error:
             said = "; ".join(str(error).splitlines()[1:]) or str(error)
@@ -114,20 +115,20 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 
 
 @contextmanager
-def _attempts(cluster):
-    """The maker of attempts over a cluster's nodes, which are held for as long as the context lasts."""
+def attempts(cluster, program: Path, name: str, limits: Limits):
+    """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
     from repro.cluster_launch import ClusterAttempt
     from repro.cluster_work import work_of
     from repro.delivery import Code
     from repro.fleet import Fleet
     from repro.plan import Unit
 
-    code = Code(PROGRAM)
+    code = Code(program)
     with Fleet(cluster, code, "make preflight") as fleet:
 
         def attempt_of(config: dict, folder: Path) -> ClusterAttempt:
-            unit = Unit("allreduce", "", config, {}, 1)
+            unit = Unit(name, "", config, {}, 1)
             work = work_of(cluster, code, unit, True, fleet.port, folder.parent.name, folder.name)
-            return ClusterAttempt(work, folder, fleet, LIMITS)
+            return ClusterAttempt(work, folder, fleet, limits)
 
         yield attempt_of

@@ -69,9 +69,11 @@ def _subject():
 def _checks(folder: Path, environment: dict, cluster):
     from repro import preflight_gpu, preflight_network, preflight_node
     from repro.preflight_allreduce import Collectives
+    from repro.preflight_kernels import Computations
 
     every = (*preflight_gpu.CHECKS, *preflight_node.CHECKS, *preflight_network.CHECKS)
-    return (*every, *Collectives(folder, environment, cluster).checks())
+    measured = (Computations(folder, environment, cluster), Collectives(folder, environment, cluster))
+    return (*every, *(check for each in measured for check in each.checks()))
 
 
 def _machines(cluster, folder: Path):

@@ -74,7 +74,7 @@ def provision(cluster: Cluster, *, check: bool = False, limit: str = "", tags: s
     if bundle:
         given |= _from_bundle(bundle)
     if cluster.stack == "cu102-modern" and cluster.containers and not check:
-        given["provision_cublas"] = str(_cublas(bundle))
+        given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 
 
@@ -176,18 +176,18 @@ def _from_bundle(bundle: Path) -> dict:
             "provision_bundle_images": {name: image["id"] for name, image in images.items()}}  # fmt: skip
 
 
-def _cublas(bundle: Path | None) -> Path:
-    """The folder with the pinned cuBLAS on this machine, out of the bundle's wheel if there is a bundle."""
+def _library(artefact: str, bundle: Path | None) -> Path:
+    """The folder with a pinned library on this machine, out of the bundle's wheel if there is a bundle."""
     from repro.pins import load_pins
-    from repro.wheelhouse import FOLDERS, WHEELS, unpack_cublas
+    from repro.wheelhouse import FOLDERS, WHEELS, unpack
 
     pins = load_pins()
-    name = pins.artefact("cuBLAS").file
-    wheel = WHEELS / FOLDERS["cuBLAS"] / name
+    name = pins.artefact(artefact).file
+    wheel = WHEELS / FOLDERS[artefact] / name
     if bundle and not wheel.exists():
         wheel.parent.mkdir(parents=True, exist_ok=True)
         with open(wheel, "wb") as target:
             for part in sorted((bundle / "wheels").glob(f"{name}*")):
                 with open(part, "rb") as source:
                     shutil.copyfileobj(source, target)
-    return unpack_cublas(pins)
+    return unpack(pins, artefact)

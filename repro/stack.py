@@ -17,6 +17,7 @@ TURING = 7.5
 DRIVER_OF_AMPERE = 450
 CACHE_BYTES = 4_000_000_000
 OLDEST = {"libcublas.so": 11, "libcudnn.so": 8}
+PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
 
 
 class StackError(Exception):
@@ -48,7 +49,7 @@ def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str]
     Raises
     ------
     StackError
-        The name is unknown, or the C compiler or the newer cuBLAS is missing.
+        The name is unknown, or the C compiler or a newer library is missing.
     """
     if name not in (None, *STACKS):
         raise StackError(f"STACK={name}: it is {', '.join(STACKS)}, or left out to go by the GPU")
@@ -85,16 +86,13 @@ def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
     """cuBLAS and cuDNN calls go to newer libraries; NCCL uses no multicast over NVLink, as in 2020."""
     cublas = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
     cudnn = Path(given["CUDNN_FORWARD_LIBRARY"]) if given.get("CUDNN_FORWARD_LIBRARY") else find_cudnn(given)
-    notes.append(f"cuBLAS {cublas}")
-    wanted = {"CUBLAS_FORWARD_LIBRARY": str(cublas), "NCCL_NVLS_ENABLE": "0"}
-    preloaded = [build_forward("cublas_forward")]
-    if cudnn:
-        notes.append(f"cuDNN {cudnn}")
-        wanted["CUDNN_FORWARD_LIBRARY"] = str(cudnn)
-        preloaded.append(build_forward("cudnn_forward"))
-    else:
-        notes.append("cuDNN is the wheel's 7.6.5, which is wrong on Hopper; CUDNN=<folder> names a newer one")
-    return wanted | {"LD_PRELOAD": ":".join(map(str, preloaded))}
+    notes += [f"cuBLAS {cublas}", f"cuDNN {cudnn}"]
+    return {
+        "CUBLAS_FORWARD_LIBRARY": str(cublas),
+        "CUDNN_FORWARD_LIBRARY": str(cudnn),
+        "NCCL_NVLS_ENABLE": "0",
+        "LD_PRELOAD": f"{build_forward('cublas_forward')}:{build_forward('cudnn_forward')}",
+    }
 
 
 def _published(notes: list[str]) -> dict:
@@ -137,16 +135,16 @@ def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/u
     if given.get("CUBLAS"):
         return _users("CUBLAS", "libcublas.so", given["CUBLAS"])
     toolkit = _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*"))
-    return _pinned() or toolkit or _loaders("libcublas.so") or _fetched()
+    return _pinned("cuBLAS") or toolkit or _loaders("libcublas.so") or _fetched("cuBLAS")
 
 
-def find_cudnn(given: Mapping[str, str] = os.environ) -> Path | None:
-    """A cuDNN of version 8 or later: the user's, the loader's, or that of the peers' PyTorch; None if there is none."""
+def find_cudnn(given: Mapping[str, str] = os.environ) -> Path:
+    """A cuDNN of version 8 or later: the user's, the pinned one, the loader's, or that of the peers' PyTorch."""
     if given.get("CUDNN"):
         return _users("CUDNN", "libcudnn.so", given["CUDNN"])
     peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
     beside = _newest(peer.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
-    return _loaders("libcudnn.so") or beside
+    return _pinned("cuDNN") or _loaders("libcudnn.so") or beside or _fetched("cuDNN")
 
 
 def _users(setting: str, name: str, given: str) -> Path:
@@ -169,25 +167,25 @@ def _version(path: Path) -> tuple[int, ...]:
     return numbers or (0,)
 
 
-def _pinned() -> Path | None:
-    """The pinned copy, if it was fetched before."""
+def _pinned(name: str) -> Path | None:
+    """The pinned copy of a library, if it was fetched before."""
     from repro.pins import load_pins
     from repro.wheelhouse import FOLDERS, WHEELS
 
-    pin = load_pins().artefact("cuBLAS")
-    here = [WHEELS / FOLDERS["cuBLAS"] / pin.file, CACHE / "cublas" / pin.version / "libcublas.so.12"]
-    return _fetched() if any(path.exists() for path in here) else None
+    pin, folder = load_pins().artefact(name), FOLDERS[name]
+    here = [WHEELS / folder / pin.file, CACHE / folder / pin.version / PINNED[name]]
+    return _fetched(name) if any(path.exists() for path in here) else None
 
 
-def _fetched() -> Path:
+def _fetched(name: str) -> Path:
     from repro.pins import PinError, load_pins
     from repro.wheelhouse import unpack
 
     try:
-        return unpack(load_pins(), "cuBLAS") / "libcublas.so.12"
+        return unpack(load_pins(), name) / PINNED[name]
     except PinError as error:
-        raise StackError(f"these GPUs need a cuBLAS newer than OneFlow's. None is in a CUDA toolkit in /usr/local, and "
-                         f"the pinned one cannot be fetched ({error}). CUBLAS=<folder> names another.") from error
+        raise StackError(f"these GPUs need a {name} newer than OneFlow's. None was found here, and the pinned one "
+                         f"cannot be fetched ({error}). {name.upper()}=<folder> names another.") from error
 
 
 def _loaders(name: str) -> Path | None:

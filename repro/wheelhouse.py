@@ -14,7 +14,7 @@ from repro.pins import ROOT, Pin, PinError, Pins
 WHEELS = ROOT / ".cache" / "wheels"
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_12",
              "manylinux2010", "manylinux_2_5", "manylinux1")  # fmt: skip
-FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "uv": "tools", "handwritten digits": "digits"}
+FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "cuDNN": "cudnn", "uv": "tools", "handwritten digits": "digits"}
 
 
 def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:

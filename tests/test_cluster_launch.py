@@ -199,7 +199,7 @@ def test_a_work_folder_that_is_not_there(cluster, tmp_path):
 
 
 FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_free": True, "images": {"found": {}},
-         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py", "cublas": False}  # fmt: skip
+         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py", "libraries": ["cublas"]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_
         ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),
         ({"port_free": False}, 0, {}, "port 29500 is taken by another program"),
         ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
-        ({}, 0, {"stack": "cu102-modern"}, "there is no cuBLAS in /var/lib/w/cublas"),
+        ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
         ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
         ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
         ({"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}}, 0,

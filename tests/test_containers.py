@@ -131,7 +131,8 @@ def test_without_containers_the_venv_runs_the_same_program():
 
 def test_the_modern_stack_gets_its_cublas_and_its_cache():
     volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["words"], "--volume")
-    assert {"/var/lib/w/cublas:/opt/cublas:ro", "/var/lib/w/jit:/cache"} <= set(volumes)
+    assert {f"/var/lib/w/{name}:/opt/{name}:ro" for name in ("cublas", "cudnn")} <= set(volumes)
+    assert "/var/lib/w/jit:/cache" in volumes
 
 
 NASTY = "a 'b' \"c\" $(touch x) `y` ; rm -rf / & é,:\n../../z"

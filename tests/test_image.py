@@ -12,7 +12,7 @@ from repro import image
 from repro.airgap import BundleError, Parts, check_bundle, readme, write_bundle
 from repro.image import ImageError, Sources, find_docker, run_command
 from repro.image_archive import Image
-from repro.image_check import PROBE, compare, expected
+from repro.image_check import PROBE, compare, expected, mounts_of
 from repro.locales import LANGUAGES
 from repro.pins import ROOT, load_pins
 from repro.sbom import complete, judge, licence_rows, scan_lines
@@ -122,7 +122,7 @@ def test_a_right_image_holds_and_says_what_is_unknown(told):
 
 
 @pytest.mark.parametrize(("change", "what"), [
-    (lambda told: told["libraries"]["cuDNN"].update(version="7.6.6"), "cuDNN"),
+    (lambda told: told["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
     (lambda told: told["libraries"].pop("NumPy"), "NumPy"),
     (lambda told: told["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
     (lambda told: told.update(libibverbs=False), "libibverbs"),
@@ -143,14 +143,36 @@ def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
     assert expected(load_pins(), stack, label)["NCCL called"] == version
 
 
-def test_another_cublas_is_reported_and_not_held_to_the_pin(told):
+@pytest.fixture
+def modern(told):
+    """What the probe of the other image says."""
     modern = copy.deepcopy(told)
-    modern["called"] = {"/opt/compat/libcublas_forward.so": ["cublasGemmEx"], "/l/liboneflow-1.so": ["cublasLtMatmul"]}
-    modern["libraries"]["NCCL called"]["version"] = "2.12.10"
+    modern["called"] = {"/opt/compat/libcublas_forward.so": ["cublasGemmEx"], "/l/liboneflow-1.so": ["cublasLtMatmul"],
+                        "/opt/compat/libcudnn_forward.so": ["cudnnConvolutionForward"]}  # fmt: skip
+    for name, version in load_pins().expected("cu102-modern").items():
+        modern["libraries"][name]["version"] = version
+    return modern
+
+
+def test_other_libraries_are_reported_and_not_held_to_the_pins(modern):
+    assert differing(modern, "cu102-modern") == []
     modern["libraries"]["cuBLAS called"]["version"] = "13.0.2"
-    assert differing(modern, "cu102-modern") == ["cuBLAS called"]
-    findings = compare(modern, "cu102-modern", load_pins().expected("cu102-modern"), pinned_cublas=False)
+    modern["libraries"]["cuDNN called"]["version"] = "9.28.0"
+    assert differing(modern, "cu102-modern") == ["cuDNN called", "cuBLAS called"]
+    given = ("cuBLAS called", "cuDNN called")
+    findings = compare(modern, "cu102-modern", load_pins().expected("cu102-modern"), given)
     assert all(finding.holds is not False for finding in findings)
+
+
+def test_a_convolution_that_goes_to_the_wheel_is_found(modern):
+    modern["called"]["/l/libcudnn-1.so.7.6.5"] = modern["called"].pop("/opt/compat/libcudnn_forward.so")
+    assert differing(modern, "cu102-modern") == ["cudnn calls"]
+
+
+def test_the_modern_stack_mounts_two_folders(tmp_path):
+    newer = {"cuBLAS": tmp_path / "a", "cuDNN": tmp_path / "b"}
+    assert mounts_of("cu102-modern", newer) == (f"{tmp_path}/a:/opt/cublas:ro", f"{tmp_path}/b:/opt/cudnn:ro")
+    assert mounts_of("cu102", {}) == ()
 
 
 def test_the_probe_runs_in_the_local_environment():
@@ -160,7 +182,7 @@ def test_the_probe_runs_in_the_local_environment():
     assert done.returncode == 0, done.stderr
     libraries = json.loads(done.stdout)["libraries"]
     pins = load_pins().expected("cu102")
-    for name in ("OneFlow", "OneFlow's commit", "cuDNN", "cuBLAS called", "NCCL in the wheel", "NumPy"):
+    for name in ("OneFlow", "OneFlow's commit", "cuDNN called", "cuBLAS called", "NCCL in the wheel", "NumPy"):
         assert libraries[name]["version"] == pins[name], name
     assert libraries["NCCL called"]["version"] == libraries["NCCL in the wheel"]["version"]
     assert PROBE[1].endswith("probe.py")

@@ -10,6 +10,7 @@ import pytest
 from repro import stack
 from repro.environment import gpus
 from repro.launch import Attempt, Limits
+from repro.pins import PinError
 from repro.stack import StackError, build_forward, find_cublas, find_cudnn, stack_of
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
@@ -22,8 +23,9 @@ A100 = {"name": "NVIDIA A100-SXM4-40GB", "driver_version": "450.80.02"}
 def libraries(tmp_path, monkeypatch):
     """A folder with two cuBLAS, one of them CUDA 10's; a cache folder; no pinned copy, nothing known to the loader."""
     monkeypatch.setattr(stack, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(stack, "_pinned", lambda: None)
+    monkeypatch.setattr(stack, "_pinned", lambda name: None)
     monkeypatch.setattr(stack, "_loaders", lambda name: None)
+    monkeypatch.setattr(stack, "_fetched", lambda name: tmp_path / "fetched" / stack.PINNED[name])
     folder = tmp_path / "lib"
     folder.mkdir()
     for name in ("libcublas.so.10", "libcublas.so.12.4.5.8", "libcublasLt.so.12"):
@@ -49,21 +51,30 @@ def test_a_modern_gpu_gets_a_newer_cublas(libraries):
     assert chosen.environment["CUDA_CACHE_PATH"].endswith("/cache/cuda-580.159.04-nvidia-h200")
     assert chosen.environment["CUDA_CACHE_MAXSIZE"] == "4000000000"
     assert chosen.environment["NCCL_NVLS_ENABLE"] == "0"
-    names = subprocess.run(["nm", "-D", chosen.environment["LD_PRELOAD"]], capture_output=True, text=True).stdout
-    assert " T cublasGemmEx" in names
+    cublas, cudnn = chosen.environment["LD_PRELOAD"].split(":")
+    for library, function in ((cublas, "cublasGemmEx"), (cudnn, "cudnnConvolutionForward")):
+        assert f" T {function}" in subprocess.run(["nm", "-D", library], capture_output=True, text=True).stdout
 
 
-def test_a_modern_gpu_gets_a_newer_cudnn_if_there_is_one(libraries):
-    """The wheel's own is left where none is found, and a note says what is wrong with it."""
+def test_a_modern_gpu_gets_a_newer_cudnn(libraries, tmp_path):
+    """The user's; without a name the pinned one is fetched where none is found."""
     given = {"CUBLAS": str(libraries)}
-    without = stack_of([H200], given=given)
-    assert "CUDNN_FORWARD_LIBRARY" not in without.environment
-    assert any("wrong on Hopper; CUDNN=" in note for note in without.notes)
+    fetched = stack_of([H200], given=given).environment["CUDNN_FORWARD_LIBRARY"]
+    assert fetched == str(tmp_path / "fetched" / "libcudnn.so.9")
     (libraries / "libcudnn.so.9").touch()
     chosen = stack_of([H200], given={**given, "CUDNN": str(libraries)}).environment
     assert chosen["CUDNN_FORWARD_LIBRARY"] == str(libraries / "libcudnn.so.9")
-    preloaded = [name.partition("-")[0] for name in map(os.path.basename, chosen["LD_PRELOAD"].split(":"))]
-    assert preloaded == ["libcublas_forward", "libcudnn_forward"]
+
+
+def test_a_library_that_cannot_be_fetched_is_named(monkeypatch):
+    import repro.wheelhouse as wheelhouse
+
+    def refuse(pins, name):
+        raise PinError("no index")
+
+    monkeypatch.setattr(wheelhouse, "unpack", refuse)
+    with pytest.raises(StackError, match=r"need a cuDNN newer .* \(no index\)\. CUDNN=<folder> names another"):
+        stack._fetched("cuDNN")
 
 
 def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
@@ -71,7 +82,7 @@ def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.9").touch()
     assert find_cudnn({"PEER_PYTHON": str(tmp_path / "peer" / "bin" / "python")}) == folder / "libcudnn.so.9"
-    assert find_cudnn({"PEER_PYTHON": "/usr/bin/python3"}) is None
+    assert find_cudnn({"PEER_PYTHON": "/usr/bin/python3"}) == tmp_path / "fetched" / "libcudnn.so.9"
     with pytest.raises(StackError, match=r"CUDNN=.* libcudnn\.so of version 8 or later"):
         find_cudnn({"CUDNN": str(tmp_path)})
 
@@ -127,8 +138,9 @@ def test_where_a_newer_cublas_comes_from(libraries, tmp_path, monkeypatch):
     (toolkit / "libcublas.so.12.8.4.1").touch()
     assert find_cublas({}, tmp_path / "local") == toolkit / "libcublas.so.12.8.4.1"
     assert find_cublas({"CUBLAS": str(toolkit / "libcublas.so.12")}) == toolkit / "libcublas.so.12"
-    monkeypatch.setattr(stack, "_pinned", lambda: tmp_path / "pinned")
-    assert find_cublas({}, tmp_path / "local") == tmp_path / "pinned"
+    monkeypatch.setattr(stack, "_pinned", lambda name: tmp_path / name)
+    assert find_cublas({}, tmp_path / "local") == tmp_path / "cuBLAS"
+    assert find_cudnn({}) == tmp_path / "cuDNN"
 
 
 def test_a_folder_without_a_newer_cublas_is_refused(tmp_path):
@@ -173,7 +185,8 @@ def test_a_run_records_its_stack(task, tmp_path, libraries):
                     '*) echo "NVIDIA H200, 580.159.04, 143771, 96.00, 1980, 3201, GPU-1";; esac\n')  # fmt: skip
     tool.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", REPEATS=1, PATH=path, CUBLAS=libraries)
+    (libraries / "libcudnn.so.9").touch()
+    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", REPEATS=1, PATH=path, CUBLAS=libraries, CUDNN=libraries)
     assert done.returncode == 0, done.stderr
     record, = (tmp_path / "runs").glob("*/run.json")
     environment = json.loads(record.read_text())["environment"]

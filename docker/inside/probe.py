@@ -99,8 +99,23 @@ def cuda_version(number):
 
 
 def cudnn_version(number):
-    """7605 -> 7.6.5."""
-    return f"{number // 1000}.{number % 1000 // 100}.{number % 100}"
+    """7605 -> 7.6.5; the scale changed with cuDNN 9: 90600 -> 9.6.0."""
+    large = 10000 if number >= 90000 else 1000
+    return f"{number // large}.{number % large // 100}.{number % 100}"
+
+
+def cudnn_called(table):
+    """The cuDNN that a convolution reaches, as `cublas_called`."""
+    file = file_of(table["cudnnConvolutionForward"])
+    library = ctypes.CDLL(file)
+    library.cudnnGetVersion.restype = ctypes.c_size_t
+    if os.path.basename(file).startswith("libcudnn_forward"):
+        library.cudnn_forward_library.restype = ctypes.c_char_p
+        target = library.cudnn_forward_library()
+        if target is None:
+            return entry(None, f"{file}, which finds no newer cuDNN")
+        file = target.decode()
+    return entry(cudnn_version(library.cudnnGetVersion()), file)
 
 
 def cublas_called(table, wheel):
@@ -133,7 +148,7 @@ def libraries():
     called = {}
     for name, address in sorted(table.items()):
         called.setdefault(file_of(address), []).append(name)
-    cudnn_file = file_of(table["cudnnCreate"])
+    cudnn_file = loaded("libcudnn-")
     cudnn = ctypes.CDLL(cudnn_file)
     cudnn.cudnnGetVersion.restype = cudnn.cudnnGetCudartVersion.restype = ctypes.c_size_t
     nccl = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))(table["ncclGetVersion"])
@@ -141,8 +156,9 @@ def libraries():
         "OneFlow": entry(oneflow.__version__, oneflow.__file__),
         "OneFlow's commit": entry(oneflow.__git_commit__, oneflow.__file__),
         "CUDA that OneFlow was built with": entry(cuda_version(sysconfig.get_cuda_version()), oneflow.__file__),
-        "cuDNN": entry(cudnn_version(cudnn.cudnnGetVersion()), cudnn_file),
-        "CUDA runtime of cuDNN": entry(cuda_version(cudnn.cudnnGetCudartVersion()), cudnn_file),
+        "cuDNN in the wheel": entry(cudnn_version(cudnn.cudnnGetVersion()), cudnn_file),
+        "cuDNN called": cudnn_called(table),
+        "CUDA runtime of cuDNN in the wheel": entry(cuda_version(cudnn.cudnnGetCudartVersion()), cudnn_file),
         "CUDA runtime of cuBLAS in the wheel": entry(cuda_version(wheel.cublasGetCudartVersion()), wheel_file),
         "NCCL in the wheel": entry(nccl_version(wheel.ncclGetVersion), wheel_file),
         "NCCL called": entry(nccl_version(nccl), file_of(table["ncclAllReduce"])),

@@ -190,11 +190,11 @@ def bert(sizes: Text) -> list[Operator]:
     valid = Input("valid", (sizes.samples, sizes.length), below=2)
     data = Input("data", sizes.tokens_shape)
     positions = Input("positions", (sizes.samples, sizes.predictions), below=sizes.length)
-    return [
-        *transformer("bert", sizes, SINGLE),
-        Operator("masked attention, bert fp32", ("bert",), SINGLE, (*attention, valid), masked_attention, plain_masked_attention),
-        Operator("gather in a sample, bert fp32", ("bert",), SINGLE, (data, positions), flow._C.batch_gather, plain_batch_gather),
-    ]
+    masked = Operator("masked attention, bert fp32", ("bert",), SINGLE, (*attention, valid), masked_attention,
+                      plain_masked_attention)  # fmt: skip
+    gather = Operator("gather in a sample, bert fp32", ("bert",), SINGLE, (data, positions), flow._C.batch_gather,
+                      plain_batch_gather)  # fmt: skip
+    return [*transformer("bert", sizes, SINGLE), masked, gather]
 
 
 def transformer(model: str, sizes: Text, precision: str) -> list[Operator]:

@@ -22,17 +22,28 @@ def versions(device: str) -> dict:
     if device == "cuda":
         found["cuda"] = oneflow_library().cublasGetCudartVersion()
         found["nccl"] = nccl_version()
-        found["cudnn"] = oneflow_library().cudnnGetVersion()
+        found["cudnn"] = cudnn_version()
     return found
 
 
 def nccl_version() -> int:
-    """NCCL's version number, of a preloaded library before the one within OneFlow; 21210 is 2.12.10."""
-    preloaded = ctypes.CDLL(None)
-    library = preloaded if hasattr(preloaded, "ncclGetVersion") else oneflow_library()
+    """NCCL's version number; 21210 is 2.12.10."""
     number = ctypes.c_int()
-    library.ncclGetVersion(ctypes.byref(number))
+    called("ncclGetVersion")(ctypes.byref(number))
     return number.value
+
+
+def cudnn_version() -> int:
+    """Version number of the cuDNN that is called, the wheel's or the one it is forwarded to; 90600 is 9.6.0."""
+    function = called("cudnnGetVersion")
+    function.restype = ctypes.c_size_t
+    return function()
+
+
+def called(name: str):
+    """The function that a call of OneFlow reaches: a preloaded library's before OneFlow's own."""
+    preloaded = ctypes.CDLL(None)
+    return getattr(preloaded if hasattr(preloaded, name) else oneflow_library(), name)
 
 
 def oneflow_library() -> ctypes.CDLL:

@@ -134,12 +134,3 @@ def built(make, ca):
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("oneflow-reproduction")]
     return {row[0]: (row[2], row[4]) for row in rows}
-
-
-@pytest.fixture(scope="session")
-def cublas():
-    """The folder with the pinned cuBLAS."""
-    from repro.pins import load_pins
-    from repro.wheelhouse import unpack
-
-    return unpack(load_pins(), "cuBLAS")

@@ -59,12 +59,13 @@ def test_image_check_finds_another_nccl(built, engine, monkeypatch):
     assert "ncclAllReduce" in differing["nccl calls"]
 
 
-def test_without_a_newer_cublas_the_modern_image_says_what_to_do(built, docker):
-    call = "import ctypes; h = ctypes.c_void_p(); print(ctypes.CDLL(None).cublasCreate_v2(ctypes.byref(h)))"
+@pytest.mark.parametrize(("name", "function"), [("cublas", "cublasCreate_v2"), ("cudnn", "cudnnCreate")])
+def test_without_a_newer_library_the_modern_image_says_what_to_do(built, docker, name, function):
+    call = f"import ctypes; h = ctypes.c_void_p(); print(ctypes.CDLL(None).{function}(ctypes.byref(h)))"
     image = tag_of("cu102-modern")
     done = docker("run", "--rm", "--network", "host", "--read-only", image, "python", "-c", call, check=False)
     assert done.stdout.strip() == "1"
-    assert "mount the folder that holds one at /opt/cublas" in done.stderr
+    assert f"holds one at /opt/{name}" in done.stderr
 
 
 def test_it_starts_as_its_own_user_on_a_read_only_root(built, docker):
