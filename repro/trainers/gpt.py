@@ -51,10 +51,12 @@ class Layer(nn.Module):
         self.norm2 = LayerNorm(make, size, EPSILON, stage)
         self.perceptron = Perceptron(make, f"{name}.perceptron", size, std, stage)
         self.number = index + 1
+        # OneFlow compiles slowly for a two-dimensional mesh, the more so the more operators there are.
+        self.blocks = 1 if make.layout.nested else ops.ATTENTION_BLOCKS
         self.dropout = config.dropout
 
     def forward(self, x, mask):
-        attend = partial(ops.causal_attention, layer=self.number, mask=mask, p=self.dropout)
+        attend = partial(ops.causal_attention, blocks=self.blocks, layer=self.number, mask=mask, p=self.dropout)
         x = x + ops.bias_dropout(*self.attention(self.norm1(x), attend), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
 

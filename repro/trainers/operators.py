@@ -288,7 +288,7 @@ def causal_attention(query, key, value):
     if not query.is_cuda:
         mask = flow.tensor(future(query.shape[2]), dtype=query.dtype)
         mask = mask.to_global(placement=query.placement, sbp=BROADCAST)
-    return ops.causal_attention(query, key, value, LAYER, mask, NO_DROPS)
+    return ops.causal_attention(query, key, value, ops.ATTENTION_BLOCKS, LAYER, mask, NO_DROPS)
 
 
 def future(length: int) -> np.ndarray:

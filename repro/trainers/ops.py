@@ -15,7 +15,7 @@ MASKED = -10000.0
 
 ATTENTION_BLOCKS = 4
 SHORTEST_BLOCK = 128
-"""Into how many blocks causal attention cuts its queries, and the fewest queries in one."""
+"""Into how many blocks causal attention may cut its queries, and the fewest queries in one."""
 
 
 def layer_norm(x, weight, bias, epsilon: float):
@@ -59,15 +59,14 @@ def dropout(x, p: float):
     return flow.nn.functional.dropout(x, p=p) if p > 0.0 else x
 
 
-def causal_attention(query, key, value, layer: int, mask, p: float):
+def causal_attention(query, key, value, blocks: int, layer: int, mask, p: float):
     """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
 
     The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
-    which a mask would hide, are neither computed nor stored.
+    which a mask would hide, are neither computed nor stored. Too short a text stays in one piece.
     """
     length = query.shape[2]
-    blocks = ATTENTION_BLOCKS if length >= ATTENTION_BLOCKS * SHORTEST_BLOCK and length % ATTENTION_BLOCKS == 0 else 1
-    if blocks == 1:
+    if blocks == 1 or length < blocks * SHORTEST_BLOCK or length % blocks:
         return flow.matmul(causal_weights(query, key, 0, layer, mask, p), value)
     size = length // blocks
     contexts = []

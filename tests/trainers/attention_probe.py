@@ -9,20 +9,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from repro.trainers import ops
 
-BLOCKS = ops.ATTENTION_BLOCKS
-LENGTH = BLOCKS * ops.SHORTEST_BLOCK
+LENGTH = ops.ATTENTION_BLOCKS * ops.SHORTEST_BLOCK
 SHAPE = (2, 3, LENGTH, 4)
 
 
 def results(blocks: int) -> list:
-    ops.ATTENTION_BLOCKS = blocks
     draw = np.random.default_rng(1).standard_normal
     inputs = [flow.tensor(draw(SHAPE, np.float32), requires_grad=True) for _ in range(3)]
     mask = flow.tensor(np.triu(np.full((1, 1, LENGTH, LENGTH), ops.MASKED, np.float32), 1))
-    context = ops.causal_attention(*inputs, layer=1, mask=mask, p=0.0)
+    context = ops.causal_attention(*inputs, blocks=blocks, layer=1, mask=mask, p=0.0)
     (context * flow.tensor(draw(SHAPE, np.float32))).sum().backward()
     return [context.numpy(), *(each.grad.numpy() for each in inputs)]
 
 
-for whole, blocked in zip(results(1), results(BLOCKS), strict=True):
+for whole, blocked in zip(results(1), results(ops.ATTENTION_BLOCKS), strict=True):
     print(np.linalg.norm(blocked - whole) / np.linalg.norm(whole))
