@@ -5,7 +5,16 @@ from pathlib import Path
 
 from invoke import task
 
-from repro.fabfile import bad_input, check_settings, chosen_model, create_run, run_here, setting, stack, whole_number
+from repro.fabfile import (
+    bad_input,
+    check_settings,
+    chosen_model,
+    create_run,
+    on_this_machine,
+    run_here,
+    setting,
+    whole_number,
+)
 
 
 @task
@@ -38,7 +47,7 @@ def learn(c):
 
 def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
     """Run what `make_plan` plans for so many GPUs and repeats, or go on with RUN; exit 1 unless all of it holds."""
-    from repro.environment import capture, gpu_count
+    from repro.environment import gpu_count
     from repro.plan import PlanError
     from repro.record import RUNS, Run
 
@@ -47,7 +56,8 @@ def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
 
     def new_run() -> Run:
         plan, more = make_plan(gpu_count(), repeats)
-        return create_run(runs, plan, capture(stack(plan.device)), name, **more)
+        plan, environment = on_this_machine(plan)
+        return create_run(runs, plan, environment, name, **more)
 
     with bad_input():
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None
