@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cluster import hardware
+from tests.cluster.fabric import lay_fabric
 from tests.docker.surroundings import ROOT
 
 RECORDS = ROOT / "tests/data/hardware"
@@ -33,3 +34,14 @@ def test_an_adapter_is_in_sys_and_goes_again(two_nodes, state, physical):
     finally:
         hardware.remove_infiniband(two_nodes, "node2")
     assert two_nodes.ssh("node2", "ls -d /sys/class/infiniband /dev/infiniband").stdout == ""
+
+
+@pytest.mark.long
+def test_real_tools_see_a_simulated_network(make_nodes):
+    nodes = make_nodes("fabric", 2, kind="bare")
+    lay_fabric(nodes)
+    for node in nodes.names:
+        assert "State: Active" in nodes.ssh(node, "sudo ibstat").stdout
+        links = [line for line in nodes.ssh(node, "sudo iblinkinfo").stdout.splitlines() if "LinkUp" in line]
+        assert {name for name in nodes.names if any(f'"{name}"' in line for line in links)} == set(nodes.names)
+    nodes.down()
