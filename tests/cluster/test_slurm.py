@@ -85,7 +85,7 @@ def hanging(slurm_nodes, inventory, tmp_path):
 
 def test_scancel_leaves_nothing(slurm_nodes, hanging):
     outcome = hanging(lambda: slurm_nodes.ssh("node2", "scancel --user=runner"))
-    assert outcome.failure.message == "job {job} was cancelled by someone else"
+    assert outcome.failure.message == "job {job} was cancelled by someone else", outcome
     assert left_on(slurm_nodes) == []
 
 
@@ -100,7 +100,7 @@ def test_an_interrupt_leaves_nothing(slurm_nodes, hanging):
 
 def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):
     """Everything of the job on a node but its container is killed at once, so that nobody there can remove it."""
-    kill = "pkill -9 -f SLURM_NODEID; pkill -9 -f repro[.]keeper; pkill -9 -f 'docker [r]un'; true"
+    kill = "pkill -9 -f SLURM[_]NODEID; pkill -9 -f repro[.]keeper; pkill -9 -f 'docker [r]un'; true"
     started = []
 
     def inject():
@@ -108,6 +108,6 @@ def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):
         started.append(time.monotonic())
 
     outcome = hanging(inject)
-    assert outcome.failure.values.keys() >= {"job"}, outcome.failure
+    assert outcome.failure.values.keys() >= {"job"}, outcome
     assert time.monotonic() - started[0] < 60
     wait_until(lambda: left_on(slurm_nodes) == [])
