@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster import hardware
-from tests.cluster.fabric import lay_fabric
+from tests.cluster.ib_network import lay_network
 from tests.docker.surroundings import ROOT
 
 RECORDS = ROOT / "tests/data/hardware"
@@ -38,8 +38,8 @@ def test_an_adapter_is_in_sys_and_goes_again(two_nodes, state, physical):
 
 @pytest.mark.long
 def test_real_tools_see_a_simulated_network(make_nodes):
-    nodes = make_nodes("fabric", 2, kind="bare")
-    lay_fabric(nodes)
+    nodes = make_nodes("ib", 2, kind="bare")
+    lay_network(nodes)
     for node in nodes.names:
         assert "State: Active" in nodes.ssh(node, "sudo ibstat").stdout
         links = [line for line in nodes.ssh(node, "sudo iblinkinfo").stdout.splitlines() if "LinkUp" in line]

@@ -12,8 +12,8 @@ TOOLS = ("ibstat", "iblinkinfo", "perfquery", "ibnetdiscover")
 START = f"""
 apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install {PACKAGES} > /dev/null
-cat > /etc/fabric
-systemd-run --quiet --unit fabric sh -c 'sleep infinity | ibsim -s /etc/fabric'
+cat > /etc/ibsim-network
+systemd-run --quiet --unit ibsim sh -c 'sleep infinity | ibsim -s /etc/ibsim-network'
 until grep --quiet sim:ctl /proc/net/unix; do sleep 0.2; done
 SIM_HOST=$(hostname) ibsim-run opensm --once > /dev/null
 for tool in {" ".join(TOOLS)}; do
@@ -23,7 +23,7 @@ done
 """
 
 
-def lay_fabric(nodes: Nodes) -> None:
+def lay_network(nodes: Nodes) -> None:
     """One switch with an adapter of each node at it; ibstat, iblinkinfo and others then answer on every node."""
     switch = "".join(f'[{port}] "{node}"[1]\n' for port, node in enumerate(nodes.names, 1))
     adapters = "".join(f'\nHca 1 "{node}"\n[1] "S1"[{port}]\n' for port, node in enumerate(nodes.names, 1))
