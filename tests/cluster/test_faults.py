@@ -249,9 +249,17 @@ def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
     bench.send_signal(signal.SIGKILL)
     bench.wait()
     seconds = wait_until(lambda: not any(containers(two_nodes, node) for node in two_nodes.names))
-    with Fleet(load_cluster(str(inventory)), Code(trainer(tmp_path / "t")), "tests"):
-        pass  # nobody holds the nodes any more
     note("controller killed: containers are gone", seconds, "(no message: nobody is there)")
+    seconds += wait_until(lambda: can_be_had(inventory, tmp_path), LEASE_S)
+    note("controller killed: another run can have the nodes", seconds, "(no message: nobody is there)")
+
+
+def can_be_had(inventory, folder) -> bool:
+    try:
+        with Fleet(load_cluster(str(inventory)), Code(trainer(folder / "t")), "tests"):
+            return True
+    except ClusterError:
+        return False
 
 
 def test_what_an_earlier_run_left_is_removed_before_the_next(idle, two_nodes, inventory, tmp_path):
