@@ -36,14 +36,15 @@ def install(nodes) -> None:
     nodes.root("node1", "systemctl", "restart", "slurmctld")
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda node: nodes.root(node, "systemctl", "restart", "slurmd"), nodes.names))
-    nodes.root("node1", "sh", "-c", f"for i in $(seq 200); do [ $(sinfo -h -N -t idle -o %N | wc -l) -eq {nodes.count} ]"
-               " && exit; sleep 0.1; done; sinfo -R; exit 1")  # fmt: skip
+    all_idle = f"[ $(sinfo -h -N -t idle -o %N | wc -l) -eq {nodes.count} ]"
+    nodes.root("node1", "sh", "-c", f"for i in $(seq 200); do {all_idle} && exit; sleep 0.1; done; sinfo -R; exit 1")
 
 
 def _install(nodes, node) -> None:
     nodes.root(node, "sh", "-ec", "apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -yq "
-               f"--no-install-recommends {' '.join(PACKAGES)}; mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd; "
-               "chown slurm: /var/lib/slurm /var/lib/slurm/slurmctld")  # fmt: skip
+               f"--no-install-recommends {' '.join(PACKAGES)}")  # fmt: skip
+    nodes.root(node, "install", "-d", "-o", "slurm", "/var/lib/slurm", "/var/lib/slurm/slurmctld")
+    nodes.root(node, "install", "-d", "/var/lib/slurm/slurmd")
     machines = "".join(f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
                        for name in nodes.names)  # fmt: skip
     partition = f"PartitionName=main Nodes={','.join(nodes.names)} Default=YES MaxTime=INFINITE State=UP\n"
