@@ -41,8 +41,9 @@ def state(nodes):
 
 def changes(before, after):
     """What is on a node but was not before (+), and the other way round (-)."""
-    return {node: sorted([f"+{line}" for line in set(after[node]) - set(before[node])]
-                         + [f"-{line}" for line in set(before[node]) - set(after[node])]) for node in before}  # fmt: skip
+    added = {node: [f"+{line}" for line in sorted(set(after[node]) - set(before[node]))] for node in before}
+    gone = {node: [f"-{line}" for line in sorted(set(before[node]) - set(after[node]))] for node in before}
+    return {node: added[node] + gone[node] for node in before}
 
 
 def archive(path, tag, content):
