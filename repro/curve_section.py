@@ -35,9 +35,10 @@ def _method(_, description: dict) -> list[Block]:
     derived = _(
         "The tolerance is derived in the run itself. Harmless changes give the noise floor: the batch split into "
         "micro-batches whose gradients are averaged, which only reorders sums, and a learning rate that is off by "
-        "{ulp}. The tolerance is {factor} times the largest deviation of such a change from its reference in the same "
-        "model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 independent "
-        "ones lie between a batch and its loss, so that {n} times that is added.").format(
+        "{ulp}, since gradients are clipped by a norm that OneFlow 0.8.0 computes no more alike than that on one rank "
+        "and on several. The tolerance is {factor} times the largest deviation of such a change from its reference in "
+        "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
+        "independent ones lie between a batch and its loss, so that {n} times that is added.").format(
             ulp=f"{ROUNDING:.0e}", factor=FACTOR, floor=f"{FLOOR:.0e}", half=f"{HALF_ROUNDING:.1e}", n=HALF_ROUNDINGS)
     power = _(
         "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "
