@@ -121,6 +121,7 @@ def start() -> Engine:
         (RUN / "second").write_text(str(engine.second))
         _lay_cable(engine)
         _start_processes(engine)
+        _sweep(engine)
     return engine
 
 
@@ -128,9 +129,7 @@ def stop() -> None:
     """End the engine with all its nodes and take its network away; its data stays. Call it within `alone`."""
     engine = running()
     if engine:
-        containers = engine.docker("ps", "--quiet", "--all").split()
-        if containers:
-            engine.docker("rm", "--force", "--volumes", *containers)
+        _sweep(engine)
     for name in ("docker.pid", "mirror.pid"):
         _end(RUN / name)
     subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)  # the cable and its route go with it
@@ -138,6 +137,16 @@ def stop() -> None:
         hole = f"10.{(RUN / 'second').read_text()}.0.0/16"
         subprocess.run(["ip", "route", "delete", "blackhole", hole], capture_output=True)
     shutil.rmtree(RUN, ignore_errors=True)
+
+
+def _sweep(engine):
+    """Remove all nodes, disks and networks, such as a machine that lost its power leaves in the engine's data."""
+    for listed, remove in ((("ps", "--all"), ("rm", "--force", "--volumes")), (("volume", "ls"), ("volume", "rm")),
+                           (("network", "ls", "--filter", f"label={LABEL}"), ("network", "rm"))):  # fmt: skip
+        found = engine.docker(*listed, "--quiet").split()
+        if found:
+            engine.docker(*remove, *found)
+    shutil.rmtree(HOME / "clusters", ignore_errors=True)
 
 
 def _answers(engine):
