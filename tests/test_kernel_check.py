@@ -9,9 +9,12 @@ import pytest
 
 from repro import kernel_check
 from repro.cases import load_catalogue
+from repro.environment import capture
+from repro.environment_section import environment_section
 from repro.failures import Failure
 from repro.kernel_check import KernelError, Kernels, Result, compare, kernels_here, local_attempt_of
 from repro.launch import Outcome
+from repro.locales import catalogue
 from repro.plan import Plan, make_plan
 from repro.preflight import FAILED, OK
 from repro.preflight_kernels import judge
@@ -160,6 +163,17 @@ def test_what_a_run_keeps(wrong):
     assert kept["largest"] == {"fp32": 3e-7}
     assert len(kept["wrong"]) == 2
     assert kept["errors"]["product, forward"] == 3e-7
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")])
+def test_a_report_tells_what_was_compared(wrong, language, said):
+    environment = {**capture(), "kernels": wrong.record()}
+    section = environment_section(catalogue(language).gettext, environment, {})
+    text = str(section)
+    assert said in text
+    assert "3.0e-07 (fp32)" in text
+    assert "convolution 64 to 64, 1x1, forward: relative error 2.7e+00" in text
+    assert said not in str(environment_section(catalogue(language).gettext, capture(), {}))
 
 
 def test_preflight_names_the_worst_and_what_helps(wrong):

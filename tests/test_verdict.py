@@ -194,6 +194,7 @@ def test_numbers_that_libraries_tell_are_the_published_versions(tmp_path):
 
 def test_libraries_tell_their_versions_on_two_scales():
     assert readable({"nccl": 2708, "cudnn": 7605, "cuda": 10020}) == {"nccl": "2.7.8", "cudnn": "7.6.5", "cuda": "10.2"}
+    assert readable({"nccl": 22809, "cudnn": 91900}) == {"nccl": "2.28.9", "cudnn": "9.19.0"}
     assert readable({"nccl": 21210, "python": "3.10.4"}) == {"nccl": "2.12.10", "python": "3.10.4"}
 
 

@@ -1,5 +1,6 @@
 """The library that forwards cuDNN, with a stand-in for the newer cuDNN that prints how it is called."""
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from repro.observed import readable
 from tests.conftest import TRAINER_PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,3 +95,19 @@ def test_a_function_or_library_that_is_missing_is_said(call):
     lines, errors = call("call('cudnnCreate', ctypes.byref(handle))", CUDNN_FORWARD_LIBRARY="/missing.so")
     assert lines == ["cudnnCreate -> 1"]
     assert "name the file in CUDNN_FORWARD_LIBRARY" in errors
+
+
+@pytest.mark.parametrize(("forwarded", "number"), [(True, 91002), (False, 7605)])
+def test_a_trainer_and_the_probe_tell_the_library_that_is_called(built, forwarded, number):
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if forwarded:
+        environment |= {"LD_PRELOAD": str(built / "libcudnn_forward.so"),
+                        "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9")}  # fmt: skip
+    told = "from repro.trainers.versions import versions; print(versions('cuda')['cudnn'])"
+    done = subprocess.run([TRAINER_PYTHON, "-c", told], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == [str(number)], done.stderr
+    probe = [TRAINER_PYTHON, ROOT / "docker/inside/probe.py"]
+    libraries = json.loads(subprocess.run(probe, env=environment, capture_output=True, text=True).stdout)["libraries"]
+    assert libraries["cuDNN called"]["version"] == readable({"cudnn": number})["cudnn"]
+    assert libraries["cuDNN in the wheel"]["version"] == "7.6.5"
+    assert (libraries["cuDNN called"]["source"] == str(built / "libcudnn.so.9")) == forwarded
