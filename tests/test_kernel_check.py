@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -155,6 +156,42 @@ def test_right_models_are_started(plan, wrong):
     right = replace(wrong, results=wrong.results[-1:])
     right.refuse_wrong(plan)
     assert right.without_wrong(plan) == plan
+
+
+def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
+    from repro import environment, fabfile
+
+    stack = Stack("cu102-modern", {})
+    monkeypatch.delenv("TRAINER_COMMAND", raising=False)
+    monkeypatch.setattr(fabfile, "stack", lambda device: stack)
+    monkeypatch.setattr(environment, "capture", lambda stack: {"host": "here"})
+    monkeypatch.setattr(environment, "gpus", lambda: [H200])
+    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack: wrong)
+    kept, told = fabfile.on_this_machine(plan, leave_out=True)
+    assert "resnet50" not in {unit.model for unit in kept.units}
+    assert told == {"host": "here", "kernels": wrong.record()}
+    with pytest.raises(KernelError, match="resnet50: 2 of its operators' results are wrong"):
+        fabfile.on_this_machine(plan)
+    monkeypatch.setenv("TRAINER_COMMAND", "stand-in")
+    assert fabfile.on_this_machine(plan) == (plan, {"host": "here"})
+
+
+def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
+                    '*) echo "NVIDIA H200, 0.0.0, 143771, 96.00, 1980, 3201, GPU-1";; esac\n')  # fmt: skip
+    tool.chmod(0o755)
+    for name in ("libcublas.so.12", "libcudnn.so.9"):
+        (tmp_path / name).touch()
+    cache = kernel_check.CACHE / "kernels"
+    before = set(cache.glob("*"))
+    settings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUBLAS": tmp_path, "CUDNN": tmp_path, "REPEATS": 1}
+    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", TRAINER_COMMAND="", CUDA_VISIBLE_DEVICES="0", **settings)
+    for left in set(cache.glob("*")) - before:
+        shutil.rmtree(left)
+    assert done.returncode == 2
+    assert "the operators cannot be compared with the CPU: rank 0" in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_a_run_keeps(wrong):

@@ -22,7 +22,8 @@ SEED = 20200821
 def compare(comparison: Comparison) -> None:
     """Write the relative errors of each operator to the metrics.
 
-    Before an operator runs its name is written: what ends the process then is known.
+    Before an operator runs its name is written: what ends the process then is known. A device that cannot be used at
+    all ends it before the first of them.
 
     Raises
     ------
@@ -37,6 +38,7 @@ def compare(comparison: Comparison) -> None:
             raise ValueError(f"{name}: there is no such operator")
     metrics.write("start", rank=0, world_size=1, pid=os.getpid(), host=socket.gethostname(),
                   versions=versions(comparison.device), libraries=libraries())  # fmt: skip
+    flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
     chosen = [operator for operator in every if not comparison.operators or operator.name in comparison.operators]
     metrics.write("operators", names=[operator.name for operator in chosen])
     for operator in chosen:
