@@ -263,6 +263,7 @@ def test_a_wrong_configuration_names_its_key(tmp_path, python, change, said):
               "output": str(tmp_path)}  # fmt: skip
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | change))
-    done = subprocess.run([python, kernel_check.PROGRAM, "--config", path], capture_output=True, text=True)
+    command = [python, kernel_check.PROGRAM, "--config", path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode
     assert said in done.stderr

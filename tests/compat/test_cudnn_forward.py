@@ -98,16 +98,17 @@ def test_a_function_or_library_that_is_missing_is_said(call):
 
 
 @pytest.mark.parametrize(("forwarded", "number"), [(True, 91002), (False, 7605)])
-def test_a_trainer_and_the_probe_tell_the_library_that_is_called(built, forwarded, number):
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+def test_a_trainer_and_the_probe_tell_the_library_that_is_called(built, tmp_path, forwarded, number):
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {"PYTHONPATH": ROOT}
     if forwarded:
         environment |= {"LD_PRELOAD": str(built / "libcudnn_forward.so"),
                         "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9")}  # fmt: skip
     told = "from repro.trainers.versions import versions; print(versions('cuda')['cudnn'])"
-    done = subprocess.run([TRAINER_PYTHON, "-c", told], env=environment, cwd=ROOT, capture_output=True, text=True)
+    options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run([TRAINER_PYTHON, "-c", told], **options)
     assert done.stdout.splitlines()[-1:] == [str(number)], done.stderr
-    probe = [TRAINER_PYTHON, ROOT / "docker/inside/probe.py"]
-    libraries = json.loads(subprocess.run(probe, env=environment, capture_output=True, text=True).stdout)["libraries"]
+    probe = subprocess.run([TRAINER_PYTHON, ROOT / "docker/inside/probe.py"], **options)
+    libraries = json.loads(probe.stdout)["libraries"]
     assert libraries["cuDNN called"]["version"] == readable({"cudnn": number})["cudnn"]
     assert libraries["cuDNN in the wheel"]["version"] == "7.6.5"
     assert (libraries["cuDNN called"]["source"] == str(built / "libcudnn.so.9")) == forwarded
