@@ -181,7 +181,7 @@ def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path,
         while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert tether.gone.wait(20)
-        assert messages[-1]["gone"]
+        assert messages[-1].keys() == {"gone"}
         assert not processes_of(order["folder"])
 
 
