@@ -144,7 +144,7 @@ def record(tmp_path, monkeypatch):
 def begin(record, paths=(), folders=(), blocks=()):
     made = record()
     changed = made.begin([str(path) for path in paths], [str(path) for path in folders], [str(path) for path in blocks],
-                         [], [])  # fmt: skip
+                         [], [], [])  # fmt: skip
     made.save()
     return changed
 

@@ -28,10 +28,12 @@ options:
   blocks: {description: files in which a marked block may be written, type: list, elements: path}
   sysctl: {description: names of kernel parameters that may be set, type: list, elements: str}
   services: {description: services that may be started or enabled, type: list, elements: str}
+  links: {description: network interfaces that may appear, type: list, elements: str}
   keep: {description: paths that undo leaves alone, type: list, elements: path}
 """
 
 MARKED = re.compile(r"^# BEGIN oneflow-reproduction\n.*?^# END oneflow-reproduction\n?", re.M | re.S)
+NOTED = ("paths", "folders", "blocks", "sysctl", "services", "links")
 LISTS = ("packages_added", "users_added", "groups_added", "memberships_added")
 SAFE_TO_COPY = 2**20
 PACKAGE = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n"
@@ -66,8 +68,8 @@ class Record:
 
     def __init__(self, file):
         self.file, self.folder = file, os.path.dirname(file)
-        self.data = {"paths": {}, "folders": {}, "blocks": {}, "sysctl": {}, "services": {}, "packages_removed": [],
-                     "packages_changed": {}, **{name: [] for name in LISTS}}
+        self.data = {"paths": {}, "folders": {}, "blocks": {}, "sysctl": {}, "services": {}, "links": {},
+                     "packages_removed": [], "packages_changed": {}, **{name: [] for name in LISTS}}
         self.there = os.path.exists(file)
         if self.there:
             with open(file) as source:
@@ -81,7 +83,7 @@ class Record:
             json.dump(self.data, target, indent=1, sort_keys=True)
         os.rename(self.file + ".new", self.file)
 
-    def begin(self, paths, folders, blocks, sysctl, services):
+    def begin(self, paths, folders, blocks, sysctl, services, links):
         """Note what is not noted yet; whether there was anything."""
         before = json.dumps(self.data, sort_keys=True)
         for path in folders:
@@ -100,6 +102,8 @@ class Record:
         for name in services:
             self.data["services"].setdefault(name, [answer("systemctl", verb, name)[0] == 0
                                                     for verb in ("is-enabled", "is-active")])
+        for name in links:
+            self.data["links"].setdefault(name, os.path.exists("/sys/class/net/" + name))
         changed = json.dumps(self.data, sort_keys=True) != before
         self.data.setdefault("pending", state_of_system())
         return changed
@@ -161,6 +165,9 @@ class Record:
                 for was, query, verb in ((enabled, "is-enabled", "disable"), (active, "is-active", "stop")):
                     if not was and answer("systemctl", query, name)[0] == 0:
                         act(f"{verb} {name}", answer, "systemctl", verb, name)
+        for name, existed in self.data["links"].items():
+            if not existed and os.path.exists("/sys/class/net/" + name):
+                act(f"removed network interface {name}", answer, "ip", "link", "delete", name)
         self._undo_users(act)
         left += [f"{name} in version {new}, which was {old}"
                  for name, (old, new) in sorted(self.data["packages_changed"].items())]
@@ -249,7 +256,7 @@ def main():
     module = AnsibleModule(supports_check_mode=True, argument_spec={
         "state": {"required": True, "choices": ["begin", "end", "undo", "read"]},
         "file": {"type": "path", "required": True},
-        **{name: listed for name in ("paths", "folders", "blocks", "sysctl", "services", "keep")},
+        **{name: listed for name in (*NOTED, "keep")},
     })
     given, record = module.params, Record(module.params["file"])
     if given["state"] == "read":
@@ -259,10 +266,8 @@ def main():
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
-    if given["state"] == "begin":
-        changed = record.begin(*(given[name] for name in ("paths", "folders", "blocks", "sysctl", "services")))
-    else:
-        changed = record.end()
+    noted = [given[name] for name in NOTED]
+    changed = record.begin(*noted) if given["state"] == "begin" else record.end()
     if not module.check_mode:
         record.save()
     module.exit_json(changed=changed)
