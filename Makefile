@@ -11,7 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 export
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/ready: uv.lock docker/tools.lock
 	@$(PYTHON) repro/bootstrap.py controller

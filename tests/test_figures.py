@@ -19,6 +19,7 @@ from repro.drawing import INKS, SERIES, STYLES, legend_places, text_width, write
 from repro.figures import published_figures, published_plates
 from repro.illustrated import DRAWING_PAYS_AFTER_S, drawing_pays, illustrated
 from repro.locales import catalogue
+from repro.plan import Unit
 from repro.plates import efficiency, ideal_line, write_figures
 from repro.row_charts import BarChart, DotChart, Panel
 from repro.run_figures import run_figures
@@ -196,7 +197,7 @@ def test_grid_draws_every_field(tmp_path):
 
 def result(name, throughputs, memory=600.0):
     config = {"log_generation": "A", "precision": "fp32", "shape": {"image_size": 32}, "layout": {"data": 1}}
-    unit = SimpleNamespace(name=name, config=config)
+    unit = Unit(name, "resnet50", config, {}, 128)
     middle = sorted(throughputs)[len(throughputs) // 2] if throughputs else None
     return SimpleNamespace(unit=unit, throughputs=throughputs, throughput=middle, memory_mib=memory)
 
@@ -211,7 +212,8 @@ def story(tmp_path, results, scale="smoke", latencies=(10.0, 11.0)):
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (folder / "metrics-rank0.jsonl").write_text(lines + '{"event": "it', encoding="utf-8")
         attempts.append({"status": "ok", "unit": each.unit.name, "repeat": 1, "folder": each.unit.name})
-    return SimpleNamespace(results=results, attempts=attempts, plan=SimpleNamespace(scale=scale, device="cpu"))
+    plan = SimpleNamespace(scale=scale, device="cpu")
+    return SimpleNamespace(results=results, attempts=attempts, plan=plan, shown=None)
 
 
 def test_a_runs_figures_are_those_it_has_data_for(tmp_path):

@@ -18,8 +18,8 @@ PAGES = [ROOT / "README.md", ROOT / "README.zh.md"]
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_targets_settings_and_links_are_there(page):
     text = page.read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:`|^)make ([a-z][a-z-]+)", text, re.MULTILINE)) <= targets
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z][a-z0-9-]+)", text, re.MULTILINE)) <= targets
     assert set(re.findall(r"`(?:make [a-z-]+ )?([A-Z_]{2,})=", text)) <= SETTINGS | {"UV_DEFAULT_INDEX"}
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (ROOT / link).exists(), link
