@@ -182,6 +182,8 @@ def _with_iperf3(server: Machine, client: Machine) -> float:
     listen = ["timeout", str(SERVER_S), "iperf3", "-s", "-1", "-p", str(IPERF3_PORT)]
     send = ["iperf3", "-c", address(server), "-p", str(IPERF3_PORT), "-t", str(TEST_S), "-P", "4", "-J"]
     told = json.loads(_between(server, listen, client, send))
+    if "sum_received" not in told["end"]:
+        raise Stop(unavailable(f"iperf3 did not measure: {told.get('error', 'it says nothing of what was received')}"))
     return told["end"]["sum_received"]["bits_per_second"] / 1e9
 
 

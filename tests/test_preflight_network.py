@@ -126,6 +126,14 @@ def test_bandwidth_over_tcp(gbits, result):
     assert "over 3 pairs" in found.found
 
 
+def test_a_measurement_that_broke_off_is_said():
+    """Under load iperf3 may end with status 0, an error in its JSON, and nothing received."""
+    broken = answers("iperf3", '{"start": {}, "end": {}, "error": "unable to receive results"}')
+    found = bandwidth(broken, broken, **NET)
+    assert found.result == UNAVAILABLE
+    assert found.found == "iperf3 did not measure: unable to receive results"
+
+
 def test_the_slowest_pair_is_named():
     fast, slow = answers("iperf3", iperf3(9.4)), answers("iperf3", iperf3(2.0))
     found = bandwidth(fast, fast, slow, **NET)
