@@ -5,7 +5,11 @@ The GPU is in the inventory only; what stands in for the vendors' packages comes
 
 import dataclasses
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import time
 from hashlib import sha256
@@ -16,6 +20,7 @@ import testinfra
 import yaml
 
 from repro.cluster import load_cluster
+from repro.fingerprint import differences, gather
 from repro.pins import ROOT
 from repro.provision import deprovision, provision
 from tests.cluster.vendor import vendors
@@ -186,17 +191,22 @@ def test_the_engine_takes_gpus(hosts, bare_nodes, cluster):
         assert asked["rlimits"]["RLIMIT_MEMLOCK"] > 2**40
 
 
-def test_what_was_altered_on_one_node_is_mended_there(hosts, cluster):
+def test_what_was_altered_on_one_node_is_found_and_mended_there(hosts, cluster, tmp_path):
+    """As on the command line, where provisioning ends with what the nodes are."""
     with hosts["node2"].sudo():
         hosts["node2"].check_output("/usr/sbin/sysctl -w net.ipv4.tcp_wmem='4096 65536 65536'")
         hosts["node2"].check_output("sed -i /node1/d /etc/hosts")
-    done = provision(cluster, limit="node2", tags="base,ssh_mesh", quiet=True)
-    assert done.succeeded, done
-    outcome, = done.outcomes
-    assert (outcome.node, outcome.changed) == ("node2", 2)
-    assert hosts["node2"].file("/proc/sys/net/ipv4/tcp_wmem").content_string.split()[-1] == "33554432"
+    assert "sysctl.net.ipv4.tcp_wmem" in {each.field for each in differences(gather(cluster))}
+    settings = {"CLUSTER": str(cluster.folder), "LIMIT": "node2", "TAGS": "base,ssh_mesh", "RUNS": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "repro", "provision"], cwd=ROOT, env={**os.environ, **settings},
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^node2  ok  \d+ ok, 2 changed, ", done.stdout, re.M), done.stdout
+    assert "LIMIT leaves nodes out" in done.stdout
+    assert "\nnode1" not in done.stdout
     assert hosts["node2"].check_output("getent hosts node1")
-    assert any("LIMIT leaves nodes out" in note for note in outcome.notes)
+    kept, = tmp_path.glob("fingerprint-*.json")
+    assert "sysctl.net.ipv4.tcp_wmem" not in {each["field"] for each in json.loads(kept.read_text())["differences"]}
 
 
 def test_a_bundle_brings_the_image_in_parts(hosts, cluster, tmp_path):
