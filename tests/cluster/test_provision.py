@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from hashlib import sha256
 from io import BytesIO
 
@@ -270,6 +271,42 @@ def test_where_nothing_was_provisioned_nothing_is_taken_back(bare_nodes, cluster
     done = deprovision(cluster, quiet=True)
     assert done.succeeded, done
     assert [each.changed for each in done.outcomes] == [0, 0]
+
+
+def wheel(folder):
+    """A wheel with one module, `proof`, cut into parts, and the lock that pins it."""
+    about = "proof-1.0.dist-info"
+    content = {"proof.py": "", f"{about}/METADATA": "Metadata-Version: 2.1\nName: proof\nVersion: 1.0\n",
+               f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}  # fmt: skip
+    content[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in content)
+    whole = BytesIO()
+    with zipfile.ZipFile(whole, "w") as archived:
+        for name, text in content.items():
+            archived.writestr(name, text)
+    whole = whole.getvalue()
+    (folder / "wheels").mkdir(parents=True)
+    for number, start in enumerate(range(0, len(whole), 300)):
+        (folder / f"wheels/proof-1.0-py3-none-any.whl.part-{number:03}").write_bytes(whole[start : start + 300])
+    (folder / "trainer.lock").write_text(f"proof==1.0 --hash=sha256:{sha256(whole).hexdigest()}\n")
+
+
+@pytest.mark.long
+def test_an_environment_in_place_of_containers(make_nodes, tmp_path):
+    """Debian 12 has no Python that OneFlow has a wheel for, which is refused; something else is installed."""
+    nodes = make_nodes("without", 1, kind="bare")
+    described = inventory(nodes, tmp_path / "inventory", cluster_containers=False)
+    wheel(tmp_path / "bundle")
+    given = {"provision_bundle": str(tmp_path / "bundle"), "trainer_image_proof": "import proof"}
+    nodes.root("node1", "apt-get", "-qq", "update")
+    refused = provision(described, tags="trainer_image", extra=given, quiet=True)
+    assert "has wheels for Python 3.10 and 3.9, and this node (debian 12) has neither" in refused.outcomes[0].message
+    given["trainer_image_pythons"] = ["3.11"]
+    for changed in (True, False):
+        done = provision(described, tags="trainer_image", extra=given, quiet=True)
+        assert done.succeeded, done
+        assert bool(done.outcomes[0].changed) == changed
+    assert nodes.ssh("node1", f"{described.work}/venv/bin/python -c 'import proof'").returncode == 0
+    assert nodes.root("node1", "ls", described.work) == "venv"
 
 
 @pytest.mark.long
