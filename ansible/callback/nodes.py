@@ -18,6 +18,8 @@ extends_documentation_fragment:
   - result_format_callback
 """
 
+LINES = 5
+
 
 class CallbackModule(Default):
     """Times each node's own tasks, which for the slowest node is nearly the whole run, and keeps its last failure."""
@@ -75,7 +77,8 @@ class CallbackModule(Default):
             self._seconds[name] = self._seconds.get(name, 0) + time.monotonic() - begun
 
     def _keep(self, result):
-        said = result.result
-        texts = [said.get("msg"), *(item.get("msg") for item in said.get("results", []) if item.get("failed"))]
-        message = next((str(text) for text in reversed(texts) if text), "no message")
+        said = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)
+        message = str(said.get("msg") or "no message")
+        if message == "non-zero return code":
+            message = "\n".join((said.get("stderr") or said.get("stdout") or message).splitlines()[-LINES:])
         self._failures[result.host.name] = {"task": result.task.get_name(), "message": message.strip()}

@@ -24,6 +24,7 @@ from repro.cluster import load_cluster
 from repro.fingerprint import differences, gather
 from repro.pins import ROOT
 from repro.provision import deprovision, provision
+from tests.cluster.registry import Registry
 from tests.cluster.vendor import vendors
 
 IMAGE = "oneflow-reproduction:cu102"
@@ -32,7 +33,8 @@ DRIVER = "570.124.06"
 STATE = r"""
 find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log
     -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd
-    -o -path /var/lib/docker -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune
+    -o -path /var/lib/docker -o -path '/var/lib/containerd/*'
+    -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune
     -o -type f -printf '%p %m %u:%g ' -exec sha256sum {} \; -o ! -type f -printf '%p %m %u:%g %l\n' | sort
 dpkg-query --show --showformat '${db:Status-Abbrev} ${Package} ${Version}\n'
 apt-mark showhold
@@ -54,10 +56,7 @@ def changes(before, after):
 
 def archive(path, tag, content):
     """An image archive as `docker save` writes it, with one file in it; the image's ID."""
-    layer = BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as files:
-        add(files, "content", content)
-    layer = layer.getvalue()
+    layer = layer_of(content)
     config = json.dumps({"architecture": "amd64", "os": "linux", "config": {},
                          "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]}}).encode()
     manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
@@ -66,6 +65,14 @@ def archive(path, tag, content):
         add(files, "config.json", config)
         add(files, "manifest.json", json.dumps(manifest).encode())
     return f"sha256:{sha256(config).hexdigest()}"
+
+
+def layer_of(content):
+    """The tar of an image's layer with one file."""
+    layer = BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as files:
+        add(files, "content", content)
+    return layer.getvalue()
 
 
 def add(files, name, content):
@@ -271,6 +278,35 @@ def test_where_nothing_was_provisioned_nothing_is_taken_back(bare_nodes, cluster
     done = deprovision(cluster, quiet=True)
     assert done.succeeded, done
     assert [each.changed for each in done.outcomes] == [0, 0]
+
+
+@pytest.mark.long
+def test_an_image_from_a_registry_with_a_certificate_of_its_own(make_nodes, simulation, tmp_path):
+    nodes = make_nodes("registry", 1)
+    registry = Registry(simulation, tmp_path)
+    try:
+        digest = registry.push(IMAGE, layer_of(b"pulled"))
+        image = {"name": IMAGE, "digest": digest, "registry": registry.name, "archive": ""}
+        described = inventory(nodes, tmp_path / "inventory", cluster_image=image)
+        before = state(nodes)
+        untrusted = provision(described, tags="trainer_image", quiet=True)
+        assert "certificate" in untrusted.outcomes[0].message
+        given = {"docker_engine_registry_ca": str(registry.certificate)}
+        for changed in (True, False):
+            done = provision(described, tags="docker_engine,trainer_image", extra=given, quiet=True)
+            assert done.succeeded, done
+            assert bool(done.outcomes[0].changed) == changed
+        assert nodes.root("node1", "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE) == digest
+        registry.push(IMAGE, layer_of(b"another"))
+        nodes.root("node1", "docker", "image", "rm", "--force", digest)
+        other = provision(described, tags="trainer_image", extra=given, quiet=True)
+        assert f"wanted is {digest}" in other.outcomes[0].message
+        done = deprovision(described, quiet=True)
+        assert done.succeeded, done
+        assert nodes.root("node1", "docker", "image", "ls", "--quiet") == ""
+        assert changes(before, state(nodes)) == {"node1": []}
+    finally:
+        registry.close()
 
 
 def wheel(folder):
