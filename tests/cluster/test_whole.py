@@ -38,7 +38,7 @@ class Site:
 
     def make(self, target: str, **settings) -> subprocess.CompletedProcess:
         """Run what `make TARGET CLUSTER=…` runs; it has to succeed."""
-        environment = {**os.environ, "CLUSTER": str(self.inventory), "RUNS": str(self.runs), **settings}
+        environment = {**os.environ, "ONLY": "", "CLUSTER": str(self.inventory), "RUNS": str(self.runs), **settings}
         done = subprocess.run([sys.executable, "-m", "repro", target], cwd=ROOT, env=environment, capture_output=True,
                               text=True)  # fmt: skip
         print(done.stdout, done.stderr)
