@@ -24,6 +24,7 @@ from repro.cluster import load_cluster
 from repro.fingerprint import differences, gather
 from repro.pins import ROOT
 from repro.provision import deprovision, provision
+from tests.cluster.hardware import lay_infiniband
 from tests.cluster.registry import Registry
 from tests.cluster.vendor import vendors
 
@@ -343,6 +344,32 @@ def test_an_environment_in_place_of_containers(make_nodes, tmp_path):
         assert bool(done.outcomes[0].changed) == changed
     assert nodes.ssh("node1", f"{described.work}/venv/bin/python -c 'import proof'").returncode == 0
     assert nodes.root("node1", "ls", described.work) == "venv"
+
+
+@pytest.mark.long
+def test_infiniband(make_nodes, repositories, tmp_path):
+    """The adapter is a folder of files; kernel modules cannot be loaded in a container."""
+    nodes = make_nodes("infiniband", 1, kind="bare")
+    lay_infiniband(nodes, "node1")
+    described = inventory(nodes, tmp_path / "inventory", cluster_hca="mlx5_0", infiniband_modules=[],
+                          **repositories.variables())  # fmt: skip
+    before = state(nodes)
+    for changed in (True, False):
+        done = provision(described, tags="infiniband", quiet=True)
+        assert done.succeeded, done
+        assert bool(done.outcomes[0].changed) == changed
+    assert "mlx5_0" in nodes.root("node1", "ibstat", "--list_of_cas")
+    other = provision(dataclasses.replace(described, hca="mlx5_7"), tags="infiniband", quiet=True)
+    assert "cluster_hca is mlx5_7, and this node has mlx5_0" in other.outcomes[0].message
+    unpinned = {"infiniband_stack": "ofed", "infiniband_ofed_fingerprint": ""}
+    refused = provision(described, tags="infiniband", extra=unpinned, quiet=True)
+    assert "ofed: the signing key is pinned by its whole fingerprint" in refused.outcomes[0].message
+    done = provision(described, tags="infiniband", extra={"infiniband_stack": "ofed"}, quiet=True)
+    assert done.succeeded, done
+    assert "24.10-0.7.0.0" in nodes.root("node1", "dpkg-query", "--show", "mlnx-ofed-all")
+    done = deprovision(described, quiet=True)
+    assert done.succeeded, done
+    assert changes(before, state(nodes)) == {"node1": []}
 
 
 @pytest.mark.long
