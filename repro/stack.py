@@ -110,9 +110,10 @@ def _published(notes: list[str]) -> dict:
 
 
 def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
-    """A compiled source of docker/compat, such as "cublas_forward"; it is compiled once for each state of it."""
+    """A compiled source of docker/compat, such as "cublas_forward"; compiled once for each state of that folder."""
     source = COMPAT / f"{name}.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    texts = b"\0".join(path.read_bytes() for path in sorted(COMPAT.glob("*.[ch]")))
+    digest = hashlib.sha256(texts).hexdigest()[:12]
     library = folder / f"lib{name}-{digest}.so"
     if library.exists():
         return library
