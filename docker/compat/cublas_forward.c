@@ -96,6 +96,14 @@ static void *find(const char *name, status_t *status)
         found = find(symbol, &status);                                \
     return found ? ((status_t(*) types)(void *)found)arguments : status
 
+#include "cublas_search.h"
+
+/* Whether a product is of one type, fp32 or half, and computed in fp32, as all of a training step are. */
+static int can_choose(int atype, int btype, int ctype, int compute)
+{
+    return compute == COMPUTE_32F && atype == btype && btype == ctype && (atype == CUDA_R_32F || atype == CUDA_R_16F);
+}
+
 status_t cublasCreate_v2(handle_t *handle)
 {
     FORWARD("cublasCreate_v2", (handle_t *), (handle));
@@ -159,6 +167,10 @@ status_t cublasGemmEx(handle_t handle, int transa, int transb, int m, int n, int
     (void)algorithm;
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
+    if (can_choose(atype, btype, ctype, compute) &&
+        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, 1, 0, 0, 0},
+                   &(operands_t){alpha, a, b, beta, c}))
+        return SUCCESS;
     FORWARD("cublasGemmEx",
             (handle_t, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
              const void *, void *, int, int, int, int),
@@ -175,6 +187,10 @@ status_t cublasGemmStridedBatchedEx(handle_t handle, int transa, int transb, int
     (void)algorithm;
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
+    if (can_choose(atype, btype, ctype, compute) &&
+        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, count, stridea, strideb, stridec},
+                   &(operands_t){alpha, a, b, beta, c}))
+        return SUCCESS;
     FORWARD("cublasGemmStridedBatchedEx",
             (handle_t, int, int, int, int, int, const void *, const void *, int, int, long long, const void *, int, int,
              long long, const void *, void *, int, int, long long, int, int, int),
@@ -206,10 +222,16 @@ DOT(cublasCdotu_v2)
 DOT(cublasCdotc_v2)
 DOT(cublasZdotu_v2)
 DOT(cublasZdotc_v2)
-GEMM(cublasSgemm_v2)
 GEMM(cublasDgemm_v2)
 GEMM(cublasCgemm_v2)
 GEMM(cublasZgemm_v2)
+
+status_t cublasSgemm_v2(handle_t handle, int transa, int transb, int m, int n, int k, const void *alpha, const void *a,
+                        int lda, const void *b, int ldb, const void *beta, void *c, int ldc)
+{
+    return cublasGemmEx(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, b, CUDA_R_32F, ldb, beta, c, CUDA_R_32F,
+                        ldc, CUDA_R_32F, DEFAULT_ALGORITHM);
+}
 
 /*
  * What else cuBLAS 10.2 exports that takes a handle. OneFlow calls none of it. Were one called, it would hand a new

@@ -17,7 +17,7 @@ DEFAULT_ALGORITHM = -1
 FLAGS = re.search(r"gcc (.*?) -o", (ROOT / "docker/Dockerfile").read_text())[1].split()
 COMPUTE = {0: 68, 1: 70, 2: 64, 4: 68, 5: 70, 10: 72}
 DOTS = ["cublasSdot_v2", "cublasDdot_v2", "cublasCdotu_v2", "cublasCdotc_v2", "cublasZdotu_v2", "cublasZdotc_v2"]
-GEMMS = ["cublasSgemm_v2", "cublasDgemm_v2", "cublasCgemm_v2", "cublasZgemm_v2"]
+GEMMS = ["cublasDgemm_v2", "cublasCgemm_v2", "cublasZgemm_v2"]
 REFUSED = re.findall(r"^REFUSE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
 CALLER = """
 import ctypes, sys
@@ -127,6 +127,13 @@ def test_plain_products_are_forwarded(call, name):
     printed, _ = call(f"call('{name}', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, p(16), 7, p(16), p(16), 8)")
     assert f"{name} 0x10 1 2 3 4 5 0x10 0x10 6 0x10 7 0x10 0x10 8" in printed
     assert f"{name} -> {MARK}" in printed
+
+
+def test_an_fp32_product_is_one_of_any_type(call):
+    printed, _ = call("call('cublasSgemm_v2', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, p(16), 7, p(16), p(16), 8)")
+    assert (f"cublasGemmEx 0x10 1 2 3 4 5 0x10 0x10 0 6 0x10 0 7 0x10 0x10 0 8 compute=68 "
+            f"algorithm={DEFAULT_ALGORITHM}") in printed  # fmt: skip
+    assert f"cublasSgemm_v2 -> {MARK}" in printed
 
 
 def test_math_modes_are_accepted_and_stay_the_default(call):
