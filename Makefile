@@ -24,7 +24,7 @@ setup: .venv/ready .venv-trainer/ready  ## set up what the other targets need (t
 cases: .venv/ready  ## the catalogue of published cases                     [MODEL= CASES=]
 	@$(RUN_TASK) cases
 
-bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= FIT= REPEATS= PEER_PYTHON= PEERS= RUN= CLUSTER=]
+bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= FIT= ITERATIONS= REPEATS= PEER_PYTHON= PEERS= RUN= CLUSTER=]
 	@$(RUN_TASK) bench
 
 curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared                [MODEL= CASES= REPEATS= RUN=]
@@ -45,7 +45,7 @@ bundle-run: .venv/ready  ## a run as one archive to hand over                   
 compare: .venv/ready  ## two runs beside each other                           RUNS="A B"
 	@$(RUN_TASK) compare
 
-plan: .venv/ready  ## what to expect of each case, before a run            [CLUSTER= MODEL= CASES= REPEATS=]
+plan: .venv/ready  ## what to expect of each case, before a run            [CLUSTER= MODEL= CASES= REPEATS= ITERATIONS=]
 	@$(RUN_TASK) plan
 
 explore: .venv/ready  ## the ten quickest layouts for a GPT                   [CLUSTER= SHAPE=HIDDENxLAYERS BATCH=]

@@ -44,7 +44,8 @@ class ClusterSite:
         kind = SlurmSite if (launcher or cluster.launcher) == "slurm" else cls
         return kind(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), port or cluster.port)
 
-    def plan(self, cases: list[Case], scale: str | None, repeats: int | None, fit: tuple[int, ...]) -> Plan:
+    def plan(self, cases: list[Case], scale: str | None, repeats: int | None, fit: tuple[int, ...],
+             iterations: int | None = None) -> Plan:  # fmt: skip
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.cluster
         if scale == "published" and not cluster.gpu:
@@ -52,7 +53,7 @@ class ClusterSite:
                             "runs on any cluster")  # fmt: skip
         gpus = cluster.world_size if cluster.gpu else 0
         return make_plan(cases, gpus, scale, repeats, fit, processes=min(SMOKE_PROCESSES, cluster.world_size),
-                         misfit=misfit_on(cluster))  # fmt: skip
+                         iterations=iterations, misfit=misfit_on(cluster))  # fmt: skip
 
     def dry(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""

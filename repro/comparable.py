@@ -9,6 +9,7 @@ from repro.cases import Case, Report
 from repro.locales import N_
 from repro.observed import Observed
 from repro.plan import Unit
+from repro.shrunk import same_window
 from repro.unit_config import config_of
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -33,6 +34,7 @@ ASPECTS = {
     "configuration": N_("configuration"),
     "driver": N_("driver"),
     "input": N_("input data"),
+    "iterations": N_("iterations"),
     "code": N_("code"),
     "published_stack": N_("published stack"),
 }
@@ -52,6 +54,7 @@ NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
 SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
+OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
 CHANGED = N_("{measured} files differ from commit {expected}")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
 
@@ -106,11 +109,13 @@ def remarks(case: Case, report: Report, unit: Unit, environment: dict, cluster: 
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]["kind"]
     releases = _joined(observed.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
+    iterations = unit.config["iterations"]
     commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
     found = (
         (releases, "stack.oneflow", OLD_ONEFLOW, report.oneflow, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
         (data == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), data),
+        (iterations != case.iterations, "iterations", OTHER_LENGTH, str(case.iterations), str(iterations)),
         (changed, "code", CHANGED, commit[:12], str(changed)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
@@ -125,9 +130,10 @@ def _wheel_cuda(report: Report) -> str:
 
 
 def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
-    """Where a unit's configuration is not the published case's."""
+    """Where a unit's configuration is not the published case's; iterations that are not measured do not count."""
     published = config_of(case, "cuda")
-    for key in sorted((published.keys() | unit.config.keys()) - FREE_KEYS):
+    free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
+    for key in sorted((published.keys() | unit.config.keys()) - free):
         if published.get(key) != unit.config.get(key):
             aspect = {"precision": "precision", "device": "hardware.device"}.get(key, f"configuration:{key}")
             yield _differs(aspect, published.get(key), unit.config.get(key))

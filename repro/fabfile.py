@@ -16,8 +16,8 @@ from pathlib import Path
 from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "PEER_PYTHON",
-            "PEERS", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "ITERATIONS",
+            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -76,8 +76,10 @@ def cases(c):
 
 @task
 def bench(c):
-    """Run cases and report on them [MODEL= CASES= SCALE= FIT= PRECISION= REPEATS= RETRIES= PEER_PYTHON= PEERS= RUN=].
+    """Run cases and report on them [MODEL= CASES= SCALE= FIT= PRECISION= ITERATIONS= REPEATS= PEERS= RUN=].
 
+    ITERATIONS runs so many of every case; where the rule then reads others than the published ones, the case is no
+    published one. PEERS run in PEER_PYTHON; RETRIES tries failed attempts again; RUN goes on with a run as planned.
     With CLUSTER, an inventory's name or folder, the ranks run on its nodes; DRY=1 only prints the commands for them.
     """
     from repro.record import RUNS, Run
@@ -121,7 +123,8 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
         site = ClusterSite.of(name, port, _trainer(), setting("LAUNCHER"))
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
-        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit())
+        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit(),
+                                                         whole_number("ITERATIONS"))  # fmt: skip
     if _flag("DRY"):
         print("\n".join(site.dry(plan)))
         return
@@ -215,7 +218,7 @@ def _new_run(runs: Path, repeats: int | None):
     gpus = gpu_count()
     peer = _peer_program(0 if scale == "smoke" else gpus)
     plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else (),
-                     precision=setting("PRECISION"))  # fmt: skip
+                     precision=setting("PRECISION"), iterations=whole_number("ITERATIONS"))  # fmt: skip
     more = {"peer": peer.as_json()} if peer else {}
     plan, environment = on_this_machine(plan, leave_out=True)
     return create_run(runs, plan, environment, **more)
@@ -513,14 +516,16 @@ def model(c):
 
 @task
 def plan(c):
-    """Print what to expect of each case before anything starts [CLUSTER= MODEL= CASES= REPEATS=]."""
+    """Print what to expect of each case before anything starts [CLUSTER= MODEL= CASES= REPEATS= ITERATIONS=]."""
     from repro.cases import load_catalogue
     from repro.hardware import describe
+    from repro.plan import of_length
     from repro.plan_table import plan_rows, plan_summary, plan_table
 
     check_settings()
     with bad_input():
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
+        chosen = of_length(chosen, iterations) if (iterations := whole_number("ITERATIONS")) else chosen
         cluster = describe(setting("CLUSTER", "v100x32"))
     rows = plan_rows(chosen, cluster, whole_number("REPEATS"))
     _show(*plan_table(rows), plan_summary(rows, cluster))

@@ -26,17 +26,19 @@ def _derived(_, results: list[Result]) -> list[Section]:
         return []
     text = Text(_(
         "A case that needs more GPUs than are here runs with its largest parallel size halved until it fits. One that "
-        "was asked for in another precision runs in that. Model, micro-batch of each data parallel rank, steps of "
-        "accumulation and iterations are the published ones, and the global batch follows from the layout. Cases that "
+        "was asked for in another precision runs in that, and one that was asked for with so many iterations that its "
+        "rule reads others than the published ones runs with those. Model, micro-batch of each data parallel rank and "
+        "steps of accumulation are the published ones, and the global batch follows from the layout. Cases that "
         "become the same are run once. They are other work than the published cases, so nothing here is compared with "
         "a published throughput."))
     columns = (*_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
-               *_numeric(_("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)")))
+               *_numeric(_("Iterations"), _("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"),
+                         _("Memory (MiB)")))  # fmt: skip
     rows = tuple((
         *words(each.unit.name, ", ".join(each.unit.derived_from), layout_text(each.unit),
                each.unit.config["precision"]),
-        figure(each.unit.global_batch, 0), figure(each.throughput, 2), figure(each.latency_ms, 2),
-        figure(each.memory_mib, 0),
+        figure(each.unit.config["iterations"], 0), figure(each.unit.global_batch, 0), figure(each.throughput, 2),
+        figure(each.latency_ms, 2), figure(each.memory_mib, 0),
     ) for each in derived)  # fmt: skip
     return [Section("derived", _("Cases derived from the published ones"), (text, Table("derived", columns, rows)))]
 

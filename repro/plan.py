@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from repro.cases import Case
 from repro.locales import N_
-from repro.shrunk import in_precision, origin, shrink, shrunk_cases
+from repro.shrunk import in_precision, least_iterations, origin, shrink, shrunk_cases, with_iterations
 from repro.unit_config import (
     SMOKE_GLOBAL_BATCH,
     SMOKE_PROCESSES,
@@ -32,10 +32,10 @@ class Unit:
 
     `stands_for` names the published cases it is run for: one at the published scale; at the smoke scale all
     that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
-    published cases whose layout or precision was changed to this one's at the published scale. `reference` is the unit
-    whose losses this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a peer names the unit it
-    stands beside, `peer_of`, whose configuration and rule it shares. `role` is what it is for among the loss curves of
-    a run that compares them.
+    published cases whose layout, precision or measured iterations were changed to this one's at the published scale.
+    `reference` is the unit whose losses this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a
+    peer names the unit it stands beside, `peer_of`, whose configuration and rule it shares. `role` is what it is for
+    among the loss curves of a run that compares them.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Plan:
 
 def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None,
               fit: tuple[int, ...] = (), peers: tuple[str, ...] = (), processes: int = SMOKE_PROCESSES,
-              precision: str | None = None,
+              precision: str | None = None, iterations: int | None = None,
               misfit: Callable[[Case], dict | None] = lambda case: None) -> Plan:  # fmt: skip
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -101,6 +101,8 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     peers : names of `repro.peers.variants.VARIANTS` to run right after each unit that they can run.
     processes : how many ranks a smoke run may have.
     precision : "fp32" or "amp" for all cases; one that was published in the other is then no published case.
+    iterations : so many for every case, fewer or more than published. A case whose rule then reads other iterations is
+        no published case; one whose rule reads the same (stamps of rows that there still are) stays what it is.
     misfit : why a case that has GPUs enough cannot run all the same, as `message` and `values`; None if it can.
 
     Raises
@@ -120,12 +122,15 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
             raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
         if precision:
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
+        if iterations:
+            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
         return Plan("smoke", "cpu", repeats or 2, _with_peers(_smoke_units(cases, processes), peers))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
         raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
     cases = [in_precision(case, precision) for case in cases] if precision else cases
+    cases = of_length(cases, iterations) if iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
     skipped = [] if fit else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
     refused = [(case, reason) for case in fitting if (reason := misfit(case))]
@@ -143,6 +148,18 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
     units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
     units.sort(key=lambda unit: unit.cost)
     return Plan("published", "cuda", repeats, _with_peers(units, peers), tuple(skipped))
+
+
+def of_length(cases: list[Case], iterations: int) -> list[Case]:
+    """Each case with so many iterations; PlanError if a rule needs more."""
+    needy = max(cases, key=least_iterations)
+    if iterations < least_iterations(needy):
+        read = {"stamps": "the stamp of row {last_row}", "last_rows": "{rows} rows",
+                "mean_rows": "a row after the first {skip_first}"}[needy.rule.kind]  # fmt: skip
+        raise PlanError(f"ITERATIONS={iterations}: these cases need at least {least_iterations(needy)}; the rule of "
+                        f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is printed every "
+                        f"{needy.log_interval} iterations")  # fmt: skip
+    return [with_iterations(case, iterations) for case in cases]
 
 
 def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
@@ -190,7 +207,7 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    """The unit of a case, which stands for it unless the case is a published one's in another precision."""
+    """The unit of a case, which stands for it unless it was derived from the published one of its `origin`."""
     config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
     stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
     return Unit(case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for,

@@ -1,4 +1,4 @@
-"""Cases derived from published ones: on fewer ranks than they were published with, or in another precision."""
+"""Cases derived from published ones: on fewer ranks, in another precision, or with another number of iterations."""
 
 import math
 from collections.abc import Iterable
@@ -43,9 +43,32 @@ def in_precision(case: Case, precision: str) -> Case:
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
 
 
+def least_iterations(case: Case) -> int:
+    """The fewest iterations after which a case's rule finds every row that it reads."""
+    rows = {"stamps": case.rule.last_row, "last_rows": case.rule.rows, "mean_rows": (case.rule.skip_first or 0) + 1}
+    return rows[case.rule.kind] * case.log_interval
+
+
+def same_window(case: Case, iterations: int) -> bool:
+    """Whether a case's rule reads the same iterations when so many are run as when its own number is.
+
+    Stamps of two named rows do not move, wherever the run ends after them; the last rows move with its end, and a
+    mean of all rows becomes a mean of others.
+    """
+    if iterations == case.iterations:
+        return True
+    return case.rule.kind == "stamps" and iterations >= least_iterations(case)
+
+
+def with_iterations(case: Case, iterations: int) -> Case:
+    """A case with so many iterations: under its own name if what is measured stays the same, else under another."""
+    name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
+    return replace(case, name=name, iterations=iterations)
+
+
 def origin(case: Case) -> str:
-    """The name of the published case that `in_precision` began with."""
-    return case.name.removesuffix(f".{case.precision}")
+    """The name of the published case that `in_precision` and `with_iterations` began with."""
+    return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
 
 
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:

@@ -1,0 +1,127 @@
+"""Runs of other lengths than published: what may still stand for a published case, and what says that it does not."""
+
+import json
+
+import pytest
+
+from repro.cases import load_catalogue
+from repro.comparable import configuration_reasons
+from repro.fabfile import SETTINGS
+from repro.hardware import describe
+from repro.locales import LANGUAGES, catalogue
+from repro.peer_section import within_sections
+from repro.plan import Plan, PlanError, make_plan, of_length
+from repro.plan_table import plan_rows
+from repro.record import Run
+from repro.results import summarise
+from repro.shrunk import least_iterations, same_window
+from repro.verdict import judge
+from tests.synthetic import environment
+
+CATALOGUE = load_catalogue()
+
+
+def plan(cases, iterations, gpus=8, **rest):
+    return make_plan(CATALOGUE.select(None, cases), gpus, iterations=iterations, **rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("bert_1n1g_bs96", 120),  # stamps of rows 1 and 6, a row every 20 iterations
+        ("DP_1x1x1_2_1536x16", 50),  # the last 5 rows, one every 10
+        ("gpt2_small_1n8g_bs4", 20),  # all rows but the first, one every 10
+        ("resnet50_0808_1n1g_bs128", 40),  # all rows but the first, one every 20
+    ],
+)
+def test_the_least_number_is_what_the_rule_reads(name, least):
+    case = next(case for case in CATALOGUE.cases if case.name.startswith(name))
+    assert least_iterations(case) == least
+    assert make_plan([case], 8, iterations=least).units[0].config["iterations"] == least
+    with pytest.raises(PlanError, match=rf"ITERATIONS={least - 1}: these cases need at least {least}; .*{case.name}"):
+        make_plan([case], 8, iterations=least - 1)
+
+
+def test_all_cases_must_have_what_their_rules_read():
+    with pytest.raises(PlanError, match="need at least 120"):
+        make_plan(list(CATALOGUE.cases), 32, iterations=100)
+
+
+@pytest.mark.parametrize("iterations", [120, 200])
+def test_stamps_of_the_same_rows_stand_for_the_published_case(iterations):
+    (unit,) = plan("bert_1n1g_bs96", iterations).units
+    assert (unit.name, unit.stands_for, unit.derived_from) == ("bert_1n1g_bs96", ("bert_1n1g_bs96",), ())
+    assert unit.config["iterations"] == iterations
+    assert list(configuration_reasons(CATALOGUE.case("bert_1n1g_bs96"), unit)) == []
+
+
+@pytest.mark.parametrize("name", ["DP_1x1x1_2_1536x16", "gpt2_small_1n8g_bs4_zero0"])
+@pytest.mark.parametrize("iterations", [60, 1500])
+def test_other_measured_iterations_are_another_case(name, iterations):
+    (unit,) = plan(name, iterations).units
+    assert (unit.name, unit.stands_for, unit.derived_from) == (f"{name}.iter{iterations}", (), (name,))
+    assert unit.config["case"] == unit.name
+    (reason,) = configuration_reasons(CATALOGUE.case(name), unit)
+    assert reason.aspect == "configuration:iterations"
+
+
+def test_the_published_number_changes_nothing():
+    (case,) = CATALOGUE.select(None, "DP_1x1x1_2_1536x16")
+    assert same_window(case, 100)
+    assert plan(case.name, 100) == plan(case.name, None)
+
+
+def test_precision_length_and_layout_all_stand_in_the_name():
+    (unit,) = plan("DP_8x1x1_16_1536x16", 60, gpus=2, fit=(2,), precision="fp32").units[1:]
+    assert unit.name == "DP_8x1x1_16_1536x16.fp32.iter60.as_2x1x1"
+    assert unit.derived_from == ("DP_8x1x1_16_1536x16",)
+    (shrunk,) = plan("bert_1n8g_bs96", 120, gpus=2, fit=(2,)).units[1:]
+    assert shrunk.name == "bert_1n8g_bs96.as_2x1x1", "its window is the published one"
+
+
+def test_peers_run_as_many():
+    found = plan("gpt2_small_1n8g_bs4_zero0", 50, peers=("pytorch",))
+    assert [unit.config["iterations"] for unit in found.units] == [50, 50]
+    assert found.units[1].name == "gpt2_small_1n8g_bs4_zero0.iter50.pytorch"
+
+
+def test_a_smoke_run_has_its_own_number():
+    with pytest.raises(PlanError, match="ITERATIONS is for the published shapes"):
+        plan("bert_1n1g_bs96", 120, scale="smoke")
+    assert "ITERATIONS" in SETTINGS
+
+
+def test_a_resumed_run_keeps_its_number():
+    found = plan("gpt2_small_1n8g_bs4_zero0", 50)
+    assert Plan.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_the_duration_follows():
+    (case,) = CATALOGUE.select(None, "gpt2_small_1n8g_bs4_zero0")
+    (whole,), (short,) = (plan_rows(cases, describe("v100x32")) for cases in ([case], of_length([case], 100)))
+    latency = whole.expectation.latency_ms / 1000
+    assert (whole.hours - short.hours) * 3600 == pytest.approx(900 * latency)
+
+
+def _attempts(found):
+    return [{"unit": unit.name, "repeat": repeat, "status": "ok", "throughput": 100.0, "latency_ms": 1.0,
+             "memory_mib": 1.0, "wall_s": 1.0, "trainer_s": 1.0, "losses": [1.0], "folder": "units/none"}
+            for unit in found.units for repeat in (1, 2)]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_report_tells_how_many_of_a_derived_case(language):
+    found = plan("gpt2_small_1n8g_bs4_zero0", 50)
+    section, *_ = within_sections(catalogue(language).gettext, "published", summarise(found, _attempts(found)))
+    table = section.blocks[1]
+    titles = [column.title for column in table.columns]
+    assert table.rows[0][titles.index({"en": "Iterations", "zh": "迭代次数"}[language])].text == "50"
+
+
+def test_the_verdict_remarks_on_the_length(tmp_path):
+    found = plan("bert_1n1g_bs96", 120)
+    run = Run.create("x", {"environment": environment(), "plan": found.as_json()}, tmp_path)
+    attempts = _attempts(found)
+    (verdict,) = judge(run, found, attempts, summarise(found, attempts)).verdicts
+    assert "iterations: 140 were published, here 120: the rule reads the same ones of them" in [
+        remark.text() for remark in verdict.remarks]  # fmt: skip
