@@ -68,6 +68,7 @@ class Attention(nn.Module):
     def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0) -> None:
         super().__init__()
         self.heads = heads
+        self.layout = make.layout
         self.inward = ColumnLinear(make, f"{name}.inward", size, 3 * size, stage)
         self.outward = RowLinear(make, f"{name}.outward", size, size, std, stage)
 
@@ -75,9 +76,21 @@ class Attention(nn.Module):
         y, bias = self.inward(x)
         batch, length, size = y.shape
         y = (y + bias).view(batch, length, self.heads, size // self.heads).permute(0, 2, 1, 3)
-        query, key, value = flow.chunk(y, 3, dim=-1)
+        query, key, value = self.parts(x, y)
         context = attend(query, key, value).permute(0, 2, 1, 3)
         return self.outward(context.reshape(batch, length, size // 3))
+
+
+    def parts(self, x, y):
+        """Query, key and value (b, n, s, d), which stand beside each other in y (b, n, s, 3 * d).
+
+        Their gradients are put together again in one copy by a split that takes its shapes from other tensors, here
+        from x (b, s, n * d). Without one each is put among zeros and the three are added: 4.5 times the bytes.
+        """
+        if self.layout.tensor > 1:
+            return flow.chunk(y, 3, dim=-1)
+        like = x.view(*y.shape[:-1], y.shape[-1] // 3)
+        return flow._C.split_like(y, [like, like, like], axis=y.ndim - 1)
 
 
 class Perceptron(nn.Module):

@@ -69,11 +69,11 @@ def causal_attention(query, key, value, blocks: int, layer: int, mask, p: float)
     if blocks == 1 or length < blocks * SHORTEST_BLOCK or length % blocks:
         return flow.matmul(causal_weights(query, key, 0, layer, mask, p), value)
     size = length // blocks
-    contexts = []
-    for first, rows in zip(range(0, length, size), flow.chunk(query, blocks, dim=2)):
-        seen = first + size
-        weights = causal_weights(rows, flow.narrow(key, 2, 0, seen), first, layer, mask, p)
-        contexts.append(flow.matmul(weights, flow.narrow(value, 2, 0, seen)))
+    rows, contexts = flow.chunk(query, blocks, dim=2), []
+    for index in reversed(range(blocks)):
+        if index < blocks - 1:
+            key, value = (flow.narrow(each, 2, 0, (index + 1) * size) for each in (key, value))
+        contexts.insert(0, flow.matmul(causal_weights(rows[index], key, index * size, layer, mask, p), value))
     return flow.cat(contexts, dim=2)
 
 
