@@ -17,8 +17,9 @@ LICENSE = {"@id": "#license", "@type": "CreativeWork", "name": "No licence state
            "description": "Whoever made this run keeps the rights in it and has stated no licence."}  # fmt: skip
 TERMS = {"sha256": "https://schema.org/sha256"}
 FORMATS = {
-    ".csv": "text/csv", ".html": "text/html", ".json": "application/json", ".jsonl": "application/jsonl",
-    ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet", ".png": "image/png", ".svg": "image/svg+xml",
+    ".csv": "text/csv", ".gz": "application/gzip", ".html": "text/html", ".json": "application/json",
+    ".jsonl": "application/jsonl", ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet", ".png": "image/png",
+    ".svg": "image/svg+xml",
 }  # fmt: skip
 URLS = {"oneflow": "https://github.com/Oneflow-Inc/oneflow", "python": "https://www.python.org/",
         "numpy": "https://numpy.org/", "cuda": "https://developer.nvidia.com/cuda-toolkit",

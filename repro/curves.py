@@ -10,6 +10,7 @@ from repro.curve_plan import ERROR, HARMLESS, LAYOUT
 from repro.failures import Failure
 from repro.locales import N_
 from repro.plan import Plan, Unit
+from repro.raw import lines
 
 WINDOW = 10
 FACTOR = 3
@@ -109,9 +110,7 @@ def compare(plan: Plan, attempts: list[dict], folder: Path) -> Curves:
 
 def read_losses(attempt: Path, name: str = "loss") -> tuple[float, ...]:
     """Loss, or another value of the metrics, at each iteration of an attempt from the first on, up to a gap."""
-    path = attempt / "metrics-rank0.jsonl"
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    events = [event for event in map(json.loads, lines) if name in event]
+    events = [event for event in map(json.loads, lines(attempt / "metrics-rank0.jsonl")) if name in event]
     values = {event["iteration"]: event[name] for event in events}
     gap = next(number for number in range(1, len(values) + 2) if number not in values)
     return tuple(values[iteration] for iteration in range(1, gap))

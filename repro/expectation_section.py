@@ -31,7 +31,7 @@ def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Seque
 def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     from repro.model import expect
 
-    cases = [(result, case) for result in results if (case := _case(result.unit))]
+    cases = [(result, case) for result in results if (case := case_of(result.unit))]
     pairs = [(result, expect(case, cluster)) for result, case in cases if case.layout.world_size <= cluster.gpus]
     text = _(
         "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the error "
@@ -50,7 +50,7 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     return (Text(text), *(Text(note) for note in notes), table)
 
 
-def _case(unit) -> Case | None:
+def case_of(unit) -> Case | None:
     """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
     known = {case.name: case for case in load_catalogue().cases}
     if unit.derived_from and unit.derived_from[0] in known:

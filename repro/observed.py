@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.raw import opened
 from repro.transport import ways_in
 
 
@@ -74,7 +75,7 @@ def readable(versions: dict) -> dict:
 def start_event(path: Path) -> dict | None:
     """The start event of a rank's metrics, None if there is none."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             event = json.loads(file.readline())
     except (OSError, ValueError):
         return None

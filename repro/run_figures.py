@@ -11,6 +11,7 @@ from repro.document import Figure
 from repro.drawing import STYLES
 from repro.peer_figures import own_scaling_plates, peer_plates
 from repro.plates import Plate, efficiency, repeats_caption, repeats_chart, write_figures
+from repro.raw import KEPT, lines
 from repro.results import Result
 from repro.row_charts import BarChart, Panel
 
@@ -22,8 +23,10 @@ def run_figures(story, folder: Path, language: str, formats: tuple[str, ...] = F
     """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
 
     A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
-    scaling. Iteration times are read from rank 0's metrics of every successful attempt.
+    scaling. Iteration times are read from rank 0's metrics of every successful attempt. A run that was kept for good
+    has no PNG, whose bytes depend on the fonts of the machine.
     """
+    formats = formats[:1] if (folder / KEPT).exists() else formats
     return write_figures(run_plates(story, folder), folder / "figures", language, formats=formats)
 
 
@@ -164,10 +167,7 @@ def iteration_times(story, folder: Path) -> list[tuple[str, dict[int, list[tuple
 
 
 def _points(metrics: Path) -> list[tuple[float, float]]:
-    if not metrics.is_file():
-        return []
-    lines = metrics.read_text(encoding="utf-8").split("\n")[:-1]
-    rows = [row for row in map(json.loads, lines) if row["event"] == "iteration"]
+    rows = [row for row in map(json.loads, lines(metrics)) if row["event"] == "iteration"]
     return [(row["iteration"], row["latency_ms"]) for row in rows if row.get("latency_ms")]
 
 

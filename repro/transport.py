@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.raw import opened
+
 LOG_BYTES = 4_000_000
 NETWORK = re.compile(rb"NCCL INFO Using network (\w+)|NCCL INFO NET/(IB|Socket) ?: Using ")
 WAY = re.compile(rb"NCCL INFO .*?\bvia (P2P|SHM|direct shared memory|NET/[A-Za-z]+)")
@@ -63,5 +65,5 @@ def _ways(text: bytes) -> set[str]:
 
 
 def _start_of(path: Path) -> bytes:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return file.read(LOG_BYTES)
