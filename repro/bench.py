@@ -9,6 +9,7 @@ from pathlib import Path
 
 from repro.cases import Rule
 from repro.failures import Failure
+from repro.interrupts import held, let_through
 from repro.launch import Attempt
 from repro.logs import LogError, latency_ms, parse, throughput
 from repro.plan import PARITY_ITERATIONS, Plan, Unit
@@ -34,17 +35,23 @@ class Bench:
     retries: int = 0
 
     def run_all(self) -> list[dict]:
-        """Run every unit and repeat that has not succeeded yet; return all attempts of the run."""
-        todo = remaining(self.plan, self.run.attempts())
-        self.progress.begin(self.plan, todo)
-        for unit, repeat in todo:
-            for left in reversed(range(self.retries + 1)):
-                check_free_space(self.run.folder)
-                attempt = self.run_one(unit, repeat)
-                self.progress.ended(unit, repeat, attempt, final=attempt["status"] == "ok" or not left)
-                if attempt["status"] == "ok":
-                    break
-        return self.run.attempts()
+        """Run every unit and repeat that has not succeeded yet; return all attempts of the run.
+
+        An interrupt ends an attempt where it waits for its processes, or else comes before the next attempt: whatever
+        has ended is recorded.
+        """
+        with held():
+            todo = remaining(self.plan, self.run.attempts())
+            self.progress.begin(self.plan, todo)
+            for unit, repeat in todo:
+                for left in reversed(range(self.retries + 1)):
+                    with let_through():
+                        check_free_space(self.run.folder)
+                    attempt = self.run_one(unit, repeat)
+                    self.progress.ended(unit, repeat, attempt, final=attempt["status"] == "ok" or not left)
+                    if attempt["status"] == "ok":
+                        break
+            return self.run.attempts()
 
     def run_one(self, unit: Unit, repeat: int) -> dict:
         """Run one repeat of a unit and record how it ended, also when a person stops it."""

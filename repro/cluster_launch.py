@@ -12,6 +12,7 @@ from repro.collected import Collected
 from repro.failures import Failure, explain_logs
 from repro.fleet import Fleet
 from repro.gpu_samples import events_of
+from repro.interrupts import let_through
 from repro.launch import Limits, Outcome, Silence, read_end
 from repro.plan import Unit
 from repro.record import write_json
@@ -57,11 +58,13 @@ class ClusterAttempt:
         self._collected = Collected(self._folder, self._work.placement)
         write_json(self._folder / "config.json", {**self._work.config, "output": str(self._folder)})
         started = time.monotonic()
-        failure = self._recover(on_event)
+        with let_through():
+            failure = self._recover(on_event)
         try:
             if failure is None:
                 self._start()
-                failure = self._watch(on_event, started)
+                with let_through():
+                    failure = self._watch(on_event, started)
         finally:
             self._stop()
         for event in self._drain():

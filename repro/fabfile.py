@@ -4,6 +4,7 @@ Settings come from the environment, where `make NAME=value` puts them; no shell 
 Fabric tasks, which are Invoke's; Fabric with its SSH stack is imported only where a cluster is spoken to.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -99,6 +100,7 @@ def run_here(before, new_run, name: str = "bench") -> None:
     """Go on with a run, or with the one that `new_run()` makes, on this machine; `name` is the task's."""
     from repro.launch import local_attempts
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     port = whole_number("PORT")
     with bad_input():
         _check_local(port)
@@ -108,7 +110,6 @@ def run_here(before, new_run, name: str = "bench") -> None:
         chosen = stack(plan.device, run.description())
         if before and (kernels := _kernels(plan, chosen)):
             kernels.refuse_wrong(plan)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment), name)
 
 
@@ -118,6 +119,7 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
     from repro.environment import capture
     from repro.plan import PlanError
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with bad_input():
         if any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
@@ -128,7 +130,6 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
     if _flag("DRY"):
         print("\n".join(site.dry(plan)))
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with bad_input(), site.opened(_command()) as nodes:
         if before:
             nodes.check_unchanged(before.description()["environment"])
@@ -138,25 +139,21 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
 
 def _run_and_report(run, plan, attempt_of, name: str = "bench") -> None:
     from repro.bench import Bench
+    from repro.interrupts import held
     from repro.progress import progress_display
     from repro.provenance import record
     from repro.report import render
 
-    progress = progress_display()
-    interrupted = False
-    with bad_input(FAILED):
-        try:
+    with held() as interrupts, bad_input(FAILED):
+        progress = progress_display()
+        with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
             Bench(run, plan, progress, attempt_of, whole_number("RETRIES", 0)).run_all()
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            progress.close()
         rendered = render(run)
         record(run)
-    for path in (*rendered.reports, rendered.results):
-        print(path)
-    if interrupted:
-        raise Exit(f"interrupted; go on with: make {name} RUN={run.id}", INTERRUPTED)
+        for path in (*rendered.reports, rendered.results):
+            print(path)
+        if interrupts.came:
+            raise Exit(f"interrupted; go on with: make {name} RUN={run.id}", INTERRUPTED)
     shown = rendered.shown
     problems = "\n".join(shown.problems) if shown else _problems(run, plan)
     if problems:

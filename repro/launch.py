@@ -14,6 +14,7 @@ from pathlib import Path
 
 from repro.failures import Failure, explain_logs
 from repro.gpu_samples import Sampler
+from repro.interrupts import held, let_through
 from repro.keeper_ranks import children, exit_status
 from repro.record import write_json
 
@@ -95,7 +96,8 @@ class Attempt:
         command = self._command()
         write_json(self.folder / "command.json", command)
         started = time.monotonic()
-        with Sampler(self.folder, self.config.get("device") == "cuda", _end_with_parent) as sampler:
+        sampled = Sampler(self.folder, self.config.get("device") == "cuda", _end_with_parent)
+        with held(), sampled as sampler:
             process = self._start(command)
             try:
                 failure = self._watch(process, on_event, started, sampler)
@@ -167,7 +169,7 @@ class Attempt:
         try:
             poller.register(handle, select.POLLIN)
             silence = Silence(started)
-            while not poller.poll(POLL_S * 1000):
+            while not _wait(poller):
                 ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
                 for event in sampler.read():
@@ -297,6 +299,12 @@ def _rank_failure(rank: int, status: int) -> Failure:
     if status == 0:
         return Failure("rank {rank} ended before its work was done", {"rank": rank})
     return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
+
+
+def _wait(poller: select.poll) -> bool:
+    """Whether something happened in a short while; here, and nowhere else, an interrupt ends an attempt."""
+    with let_through():
+        return bool(poller.poll(POLL_S * 1000))
 
 
 def _end_group(process: subprocess.Popen) -> None:

@@ -17,6 +17,7 @@ from repro.cluster_launch import TAIL_LINES, ClusterAttempt
 from repro.cluster_work import work_of
 from repro.delivery import Code
 from repro.failures import Failure
+from repro.interrupts import let_through
 from repro.launch import Limits, Outcome
 from repro.locales import N_
 from repro.placement import Placement
@@ -66,11 +67,12 @@ class SlurmAttempt(ClusterAttempt):
         self._job = Job(self._queue.submit(script), "PENDING")
         try:
             patience = FIRST_POLLS_S
-            while self._job.waits:
-                on_event({"event": "state", "text": self._job.text()})
-                time.sleep(patience)
-                patience = min(2 * patience, POLL_S)
-                self._job = self._queue.job(self._job.number)
+            with let_through():
+                while self._job.waits:
+                    on_event({"event": "state", "text": self._job.text()})
+                    time.sleep(patience)
+                    patience = min(2 * patience, POLL_S)
+                    self._job = self._queue.job(self._job.number)
             if self._job.ended and not self._job.nodes:
                 return self._job.failure(self._minutes)
             names = self._queue.hosts(self._job.nodes)
