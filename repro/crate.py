@@ -18,8 +18,8 @@ LICENSE = {"@id": "#license", "@type": "CreativeWork", "name": "No licence state
 TERMS = {"sha256": "https://schema.org/sha256"}
 FORMATS = {
     ".csv": "text/csv", ".gz": "application/gzip", ".html": "text/html", ".json": "application/json",
-    ".jsonl": "application/jsonl", ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet", ".png": "image/png",
-    ".svg": "image/svg+xml",
+    ".jsonl": "application/jsonl", ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet",
+    ".png": "image/png", ".svg": "image/svg+xml",
 }  # fmt: skip
 URLS = {"oneflow": "https://github.com/Oneflow-Inc/oneflow", "python": "https://www.python.org/",
         "numpy": "https://numpy.org/", "cuda": "https://developer.nvidia.com/cuda-toolkit",
