@@ -219,19 +219,12 @@ def out_of_memory_kills() -> int:
     return 0
 
 
-def read_order() -> dict:
-    """The first line of the input; not a byte of what follows is taken."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            sys.exit("keeper.py: no order came")
-        line += byte
-    return json.loads(line)
-
-
 def main() -> None:
-    order = read_order()
+    with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
+        line = unbuffered.readline()
+    if not line.endswith(b"\n"):
+        sys.exit("keeper.py: no order came")
+    order = json.loads(line)
     try:
         {"check": check, "hold": hold, "run": run}[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:

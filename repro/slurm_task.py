@@ -19,17 +19,6 @@ from typing import IO
 GRACE_S = 6.0
 
 
-def read_order() -> dict:
-    """The first line of the input; not a byte of what follows is taken."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            sys.exit("no order came")
-        line += byte
-    return json.loads(line)
-
-
 def speak_to(path: str) -> None:
     """Let standard output be a file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -64,7 +53,8 @@ def stop(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    order, node = read_order(), os.environ["SLURM_NODEID"]
+    with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
+        order, node = json.loads(unbuffered.readline()), os.environ["SLURM_NODEID"]
     launchers = glob.glob(f"{order['work']}/venv/lib/python3*/site-packages/oneflow/distributed/launch.py")
     values = {"NODE": node, "MASTER": os.environ["MASTER"], "USER": f"{os.getuid()}:{os.getgid()}",
               "LAUNCHER": next(iter(launchers), "")}  # fmt: skip

@@ -305,7 +305,7 @@ def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch
     def kill(event):
         if event["event"] == "start" and event["rank"] == 3:
             for pid, node, command in job_processes(site):
-                if node == "1" and ("repro.keeper" in command or "read_order" in command):
+                if node == "1" and ("repro.keeper" in command or "SLURM_NODEID" in command):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
