@@ -18,7 +18,7 @@ from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
             "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "ITERATIONS",
-            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "PEER_PYTHON", "PEERS", "CUPTI", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -96,8 +96,11 @@ def bench(c):
         run_here(before, lambda: _new_run(runs, whole_number("REPEATS")))
 
 
-def run_here(before, new_run, name: str = "bench") -> None:
-    """Go on with a run, or with the one that `new_run()` makes, on this machine; `name` is the task's."""
+def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: attempt_of) -> None:
+    """Go on with a run, or with the one that `new_run()` makes, on this machine; `name` is the task's.
+
+    `changed` may put something around what makes the attempts.
+    """
     from repro.launch import local_attempts
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -110,7 +113,8 @@ def run_here(before, new_run, name: str = "bench") -> None:
         chosen = stack(plan.device, run.description())
         if before and (kernels := _kernels(plan, chosen)):
             kernels.refuse_wrong(plan)
-    _run_and_report(run, plan, local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment), name)
+    attempt_of = local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment)
+    _run_and_report(run, plan, changed(attempt_of), name)
 
 
 def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
@@ -125,7 +129,7 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
         site = ClusterSite.of(name, port, _trainer(), setting("LAUNCHER"))
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
-        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), _fit(),
+        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), fitted(),
                                                          whole_number("ITERATIONS"))  # fmt: skip
     if _flag("DRY"):
         print("\n".join(site.dry(plan)))
@@ -213,8 +217,8 @@ def _new_run(runs: Path, repeats: int | None):
 
     chosen, scale = load_catalogue().select(chosen_model(), setting("CASES")), setting("SCALE")
     gpus = gpu_count()
-    peer = _peer_program(0 if scale == "smoke" else gpus)
-    plan = make_plan(chosen, gpus, scale, repeats, _fit(), peer.variants if peer else (),
+    peer = peer_program_of(0 if scale == "smoke" else gpus)
+    plan = make_plan(chosen, gpus, scale, repeats, fitted(), peer.variants if peer else (),
                      precision=setting("PRECISION"), iterations=whole_number("ITERATIONS"))  # fmt: skip
     more = {"peer": peer.as_json()} if peer else {}
     plan, environment = on_this_machine(plan, leave_out=True)
@@ -244,7 +248,7 @@ def _kernels(plan, chosen):
     return kernels_here(gpus(), chosen)
 
 
-def _peer_program(gpus: int):
+def peer_program_of(gpus: int):
     """The peers' program if one is wanted; PEER_COMMAND replaces it in tests."""
     if not any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
         return None
@@ -271,7 +275,7 @@ def stack(device: str, description: dict | None = None):
     return stack_of(gpus() if device == "cuda" else [], setting("STACK") or before.get("name"))
 
 
-def _fit() -> tuple[int, ...]:
+def fitted() -> tuple[int, ...]:
     """FIT as numbers of GPUs in ascending order."""
     given = setting("FIT", "").replace(" ", ",").split(",")
     if not all(each.isascii() and each.isdigit() for each in given if each):

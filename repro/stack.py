@@ -16,7 +16,7 @@ STACKS = ("cu102", "cu102-modern", "cpu")
 TURING = 7.5
 DRIVER_OF_AMPERE = 450
 CACHE_BYTES = 4_000_000_000
-OLDEST = {"libcublas.so": 11, "libcudnn.so": 8}
+OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
 
 
@@ -146,6 +146,26 @@ def find_cudnn(given: Mapping[str, str] = os.environ) -> Path:
     peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
     beside = _newest(peer.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
     return _pinned("cuDNN") or _loaders("libcudnn.so") or beside or _fetched("cuDNN")
+
+
+def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
+    """A CUPTI of version 11 or later: the user's, the newest CUDA toolkit's, that of the peers' PyTorch, the loader's.
+
+    StackError if there is none.
+    """
+    name = "libcupti.so"
+    if given.get("CUPTI"):
+        return _users("CUPTI", name, given["CUPTI"])
+    places = ("targets/*/lib", "extras/CUPTI/lib64")
+    by_version = f"{name}.1*"  # others of its names hold a year
+    toolkit = _newest((path for place in places for path in toolkits.glob(f"cuda*/{place}/{by_version}")), name)
+    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    beside = _newest(peer.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
+    found = toolkit or beside or _loaders(name)
+    if found is None:
+        raise StackError("a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
+                         f"CUPTI=<folder> names one that holds {name}.11 or later")  # fmt: skip
+    return found
 
 
 def _users(setting: str, name: str, given: str) -> Path:
