@@ -8,8 +8,9 @@
  * RTLD_DEEPBIND, so that it calls its own functions and not these.
  *
  * What OneFlow calls has kept its parameters since 7.6.5, so a call is a jump, whatever its parameters are. Only the
- * meaning of the default mathematics has changed, which the functions at the end deal with. Nothing here aborts: a
- * function that cannot be forwarded returns a status that is no success, with which OneFlow ends the run.
+ * meaning of the default mathematics has changed, which functions at the end deal with, and convolutions have got new
+ * and faster ways, among which cudnn_search.h chooses. Nothing here aborts: a function that cannot be forwarded returns
+ * a status that is no success, with which OneFlow ends the run.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -81,9 +82,6 @@ JUMP(cudnnBatchNormalizationForwardInference)
 JUMP(cudnnBatchNormalizationForwardTraining)
 JUMP(cudnnBatchNormalizationForwardTrainingEx)
 JUMP(cudnnConvolutionBackwardBias)
-JUMP(cudnnConvolutionBackwardData)
-JUMP(cudnnConvolutionBackwardFilter)
-JUMP(cudnnConvolutionForward)
 JUMP(cudnnCreateActivationDescriptor)
 JUMP(cudnnCreateConvolutionDescriptor)
 JUMP(cudnnCreateFilterDescriptor)
@@ -91,7 +89,6 @@ JUMP(cudnnCreatePoolingDescriptor)
 JUMP(cudnnCreateSpatialTransformerDescriptor)
 JUMP(cudnnCreateTensorDescriptor)
 JUMP(cudnnDeriveBNTensorDescriptor)
-JUMP(cudnnDestroy)
 JUMP(cudnnDestroyActivationDescriptor)
 JUMP(cudnnDestroyConvolutionDescriptor)
 JUMP(cudnnDestroyFilterDescriptor)
@@ -137,6 +134,8 @@ JUMP(cudnnSpatialTfSamplerForward)
 /* The rest of a function: call the namesake, whose parameters have these types, with these arguments. */
 #define FORWARD(symbol, types, arguments) ((status_t(*) types)find(symbol))arguments
 
+#include "cudnn_search.h"
+
 /* The first call of a process that trains; it says once where calls go. */
 status_t cudnnCreate(handle_t *handle)
 {
@@ -173,4 +172,34 @@ status_t cudnnSetConvolutionNdDescriptor(descriptor_t convolution, int rank, con
         convolution,
         FORWARD("cudnnSetConvolutionNdDescriptor", (descriptor_t, int, const int *, const int *, const int *, int, int),
                 (convolution, rank, pads, strides, dilations, mode, type)));
+}
+
+status_t cudnnConvolutionForward(handle_t handle, const void *alpha, descriptor_t x_is, void *x, descriptor_t w_is,
+                                 void *w, descriptor_t convolution, int algorithm, void *workspace, size_t size,
+                                 const void *beta, descriptor_t y_is, void *y)
+{
+    return convolve(&(struct call){FORWARD_PASS, handle, alpha, beta, x_is, w_is, y_is, convolution, x, w, y,
+                                   algorithm, workspace, size});
+}
+
+status_t cudnnConvolutionBackwardData(handle_t handle, const void *alpha, descriptor_t w_is, void *w, descriptor_t y_is,
+                                      void *y, descriptor_t convolution, int algorithm, void *workspace, size_t size,
+                                      const void *beta, descriptor_t x_is, void *x)
+{
+    return convolve(&(struct call){DATA_GRADIENT, handle, alpha, beta, x_is, w_is, y_is, convolution, x, w, y,
+                                   algorithm, workspace, size});
+}
+
+status_t cudnnConvolutionBackwardFilter(handle_t handle, const void *alpha, descriptor_t x_is, void *x,
+                                        descriptor_t y_is, void *y, descriptor_t convolution, int algorithm,
+                                        void *workspace, size_t size, const void *beta, descriptor_t w_is, void *w)
+{
+    return convolve(&(struct call){FILTER_GRADIENT, handle, alpha, beta, x_is, w_is, y_is, convolution, x, w, y,
+                                   algorithm, workspace, size});
+}
+
+status_t cudnnDestroy(handle_t handle)
+{
+    forget(handle);
+    return FORWARD("cudnnDestroy", (handle_t), (handle));
 }
