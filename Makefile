@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench curves learn report verify bundle-run compare plan explore model audit published parse test lock clean \
+.PHONY: help setup cases bench curves learn profile report verify bundle-run compare plan explore model audit published parse test lock clean \
         pins image image-check image-reproduce sbom bundle bundle-check warm image-test \
         new-cluster provision deprovision fingerprint preflight e2e
 MAKEFLAGS += --no-builtin-rules
@@ -32,6 +32,9 @@ curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared
 
 learn: .venv/ready .venv-trainer/ready  ## real data, learned to a stated loss                 [MODEL= REPEATS= RUN=]
 	@$(RUN_TASK) learn
+
+profile: .venv/ready .venv-trainer/ready  ## where a GPU's time goes, beside PyTorch's            [MODEL= CASES= PEER_PYTHON= PEERS= FIT= PRECISION= CUPTI= RUN=]
+	@$(RUN_TASK) profile
 
 report: .venv/ready  ## a run's report and verdicts anew                     [RUN= CHECK=1 TOLERANCE=%]
 	@$(RUN_TASK) report

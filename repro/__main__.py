@@ -2,7 +2,15 @@
 
 from invoke import Collection, Exit, Program
 
-from repro import cluster_tasks, correctness_tasks, fabfile, image_tasks, preflight_tasks, provision_tasks
+from repro import (
+    cluster_tasks,
+    correctness_tasks,
+    fabfile,
+    image_tasks,
+    preflight_tasks,
+    profile_tasks,
+    provision_tasks,
+)
 
 
 class Tasks(Program):
@@ -16,7 +24,7 @@ class Tasks(Program):
 
 
 tasks = Collection.from_module(fabfile)
-for module in (correctness_tasks, image_tasks, cluster_tasks, provision_tasks, preflight_tasks):
+for module in (correctness_tasks, image_tasks, cluster_tasks, provision_tasks, preflight_tasks, profile_tasks):
     for each in Collection.from_module(module).tasks.values():
         tasks.add_task(each)
 Tasks(name="repro", binary="python -m repro", namespace=tasks).run()

@@ -7,7 +7,7 @@ from repro.document import Attachment, Document, Section
 from repro.locales import N_, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
-ILLUSTRATED = ("results", "curves", "learning")
+ILLUSTRATED = ("results", "curves", "learning", "profile")
 FILES = (
     ("run.json", N_("What was planned, and on what machine")),
     ("attempts.jsonl", N_("Every attempt, one line each")),

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule, load_catalogue
-from repro.correctness import SCALES, correctness_section, shown
-from repro.curves import Curves
+from repro.correctness import SCALES, Shown, correctness_section, shown
 from repro.document import (
     Cell,
     Code,
@@ -26,7 +25,6 @@ from repro.expectation_section import expectation_sections
 from repro.failures import Failure
 from repro.html import html
 from repro.illustrated import drawing_pays, illustrated
-from repro.learning import Learning
 from repro.locales import LANGUAGES, catalogue
 from repro.peer_section import within_sections
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, PEER_PARITY_TOLERANCE, Plan
@@ -44,7 +42,7 @@ class Rendered:
     reports: tuple[Path, ...]
     results: Path
     judgement: Judgement
-    shown: Curves | Learning | None
+    shown: Shown | None
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Story:
     parities: list
     judgement: Judgement
     starts: dict
-    shown: Curves | Learning | None
+    shown: Shown | None
 
 
 def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:

@@ -2,6 +2,7 @@
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "hang@0", "kill@0", "full@0", "garbage@0", "nan@0".
+Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
 
 import json
@@ -9,6 +10,8 @@ import os
 import signal
 import sys
 import time
+
+DAY = 86_400 * 10**9
 
 
 def rows(generation, count, batch, stamp):
@@ -60,6 +63,23 @@ def loss_at(i):
     return float("nan") if i > 2 and "nan" in os.environ.get("STANDIN", "") else 10 / i
 
 
+TRACED = (("void (anonymous namespace)::AddReluGpu<float>(float*)", 0.5, 1.5), ("nvjet_sm90_hsh_256x128_TNT", 2, 5),
+          ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4, 6), ("void made_up<1>(int)", 6.01, 9.5))  # fmt: skip
+"""What each traced iteration of 10 ms launches: name, start and end in ms."""
+
+
+def trace(path, iterations, began):
+    """Write what the tracer writes: times are on a clock that is a day behind."""
+    with open(f"{path}.{os.getpid()}", "w") as file:
+        now = int(began * 1e9)
+        file.write(f"trace 1 0 stand-in\nclock {now - DAY} {now}\n")
+        file.writelines(f"name {number} {name}\n" for number, (name, _, _) in enumerate(TRACED))
+        for i in range(iterations):
+            for number, (_, start, end) in enumerate(TRACED):
+                start, end = (now - DAY + round((10 * i + ms) * 1e6) for ms in (start, end))
+                file.write(f"{start} {end} 0 7 {number}\n")
+
+
 def main():
     with open(sys.argv[sys.argv.index("--config") + 1]) as file:
         config = json.load(file)
@@ -67,12 +87,14 @@ def main():
     batch = config["micro_batch"] * config["accumulation_steps"] * layout["data"]
     with open(os.path.join(config["output"], f"metrics-rank{rank}.jsonl"), "w", buffering=1) as metrics:
         now = time.time()
-        start = {"event": "start", "rank": rank, "time": now, "versions": {"oneflow": "stand-in"}}
+        start = {"event": "start", "rank": rank, "time": now, "pid": os.getpid(), "versions": {"oneflow": "stand-in"}}
         metrics.write(json.dumps(start) + "\n")
         misbehave(rank, config)
+        if rank == 0 and os.environ.get("KERNEL_TRACE_FILE") and "untraced" not in os.environ.get("STANDIN", ""):
+            trace(os.environ["KERNEL_TRACE_FILE"], config["iterations"], now)
         for i in range(1, config["iterations"] + 1):
-            row = {"event": "iteration", "iteration": i, "time": now, "samples": i * batch, "loss": loss_at(i),
-                   "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}  # fmt: skip
+            row = {"event": "iteration", "iteration": i, "time": now + 0.01 * i, "samples": i * batch,
+                   "loss": loss_at(i), "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}  # fmt: skip
             metrics.write(json.dumps(row) + "\n")
         if rank == 0:
             for line in rows(config["log_generation"], config["iterations"], batch, now):

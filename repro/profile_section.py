@@ -1,0 +1,141 @@
+"""The section and the figures of a report that show where the GPU's time goes, for OneFlow and for PyTorch."""
+
+from repro.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.plates import Plate
+from repro.profile import Comparison, Profiled, Profiles
+from repro.profile_chart import StackedChart
+from repro.profile_classes import TITLES, class_of, short_name
+from repro.profile_plan import INTERVAL
+from repro.profile_trace import GAPS, LEAST_GAP_NS, Profile
+from repro.within_run import variant
+
+LARGEST = 10
+
+
+def profile_section(_, found: Profiles) -> Section:
+    """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
+    text = Text(_(
+        "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
+        "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
+        "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
+        "costs time: what an iteration takes here is no measurement of a throughput. How much it costs, a comparison "
+        "with an untraced run of the same case shows.").format(n=INTERVAL))
+    blocks: list[Block] = [text, _iterations(_, found)]
+    for number, comparison in enumerate(found.comparisons, 1):
+        blocks += _comparison(_, comparison, number)
+    return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
+
+
+def _iterations(_, found: Profiles) -> Table:
+    columns = (Column(_("Configuration")), Column(_("Program")), *_numeric(
+        _("Iteration (ms)"), _("GPU busy (ms)"), _("GPU idle (ms)"), _("Busy share"), _("Launches an iteration"),
+        _("Kernels (ms)")))  # fmt: skip
+    rows = []
+    for each in found.every:
+        profile = each.profile
+        rows.append((
+            Cell(each.unit.name), Cell(program(each)), figure(profile and profile.iteration_ms, 2),
+            figure(profile and profile.busy_ms, 2), figure(profile and profile.idle_ms, 2),
+            percent(profile and profile.busy_ms / profile.iteration_ms, 1), figure(profile and profile.launches, 0),
+            figure(profile and sum(profile.by_class().values()), 2),
+        ))  # fmt: skip
+    return Table("profile-iterations", columns, tuple(rows))
+
+
+def program(each: Profiled) -> str:
+    """What trained: OneFlow, or the name of a peer's variant."""
+    return variant(each.unit) if each.unit.peer_of else "OneFlow"
+
+
+def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
+    own, blocks = comparison.own.profile, []
+    name = comparison.own.unit.name
+    for index, peer in enumerate(comparison.peers, 1):
+        if own and peer.profile:
+            blocks.append(_classes_beside(_, name, own, peer, f"profile-classes-{number}-{index}"))
+    if own and not blocks:
+        blocks.append(_classes(_, name, own, f"profile-classes-{number}"))
+    for index, each in enumerate((comparison.own, *comparison.peers)):
+        if each.profile:
+            blocks.append(_kernels(_, each, each.profile, f"profile-kernels-{number}-{index}"))
+            if each.profile.gaps:
+                blocks.append(_gaps(_, each, each.profile, f"profile-gaps-{number}-{index}"))
+    return blocks
+
+
+def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> Table:
+    """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
+    ours, theirs = _parts(_, own), _parts(_, peer.profile)
+    titles = sorted(ours.keys() | theirs.keys(), key=lambda title: theirs.get(title, 0.0) - ours.get(title, 0.0))
+    rows = [(title, ours.get(title, 0.0), theirs.get(title, 0.0)) for title in titles]
+    rows.append((_("Iteration"), own.iteration_ms, peer.profile.iteration_ms))
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(peer)} (ms)", _("Difference (ms)")))
+    cells = tuple((Cell(title), figure(a, 3), figure(b, 3), Cell(f"{a - b:+.3f}", a - b)) for title, a, b in rows)
+    caption = _("{unit} beside {peer}, milliseconds an iteration:").format(unit=name, peer=program(peer))
+    return Table(table, columns, cells, caption)
+
+
+def _classes(_, name: str, own: Profile, table: str) -> Table:
+    rows = sorted(_parts(_, own).items(), key=lambda pair: -pair[1])
+    cells = tuple((Cell(title), figure(ms, 3), percent(ms / own.iteration_ms, 1)) for title, ms in rows)
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", _("Share of the iteration")))
+    return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=name))
+
+
+def _parts(_, profile: Profile) -> dict[str, float]:
+    """Milliseconds by the titles of the classes that occur, and of idle time."""
+    return {_(TITLES[kind]): ms for kind, ms in profile.by_class().items()} | {_("GPU idle"): profile.idle_ms}
+
+
+def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
+    columns = (Column(_("Kernel")), Column(_("Class")), *_numeric(_("Launches an iteration"), _("Time (ms)"),
+               _("Share of the iteration")))  # fmt: skip
+    rows = tuple((
+        Cell(f"`{short_name(kernel.name)}`"), Cell(_(TITLES[kernel.kind])), figure(kernel.launches, 1),
+        figure(kernel.ms, 3), percent(kernel.ms / profile.iteration_ms, 1),
+    ) for kernel in profile.kernels[:LARGEST])  # fmt: skip
+    caption = _("{unit}: the {n} kernels that take longest. All stand in `kernels.csv` of the attempt.").format(
+        unit=each.unit.name, n=len(rows))  # fmt: skip
+    return Table(table, columns, rows, caption)
+
+
+def _gaps(_, each: Profiled, profile: Profile, table: str) -> Table:
+    columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
+    rows = tuple((Cell(f"`{short_name(gap.before)}`"), Cell(_(TITLES[class_of(gap.before)])), figure(gap.count, 1),
+                  figure(gap.ms, 3)) for gap in profile.gaps)  # fmt: skip
+    caption = _("{unit}: idle times of more than {us} µs, by the kernel that follows; at most {n}:").format(
+        unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS)  # fmt: skip
+    return Table(table, columns, rows, caption)
+
+
+def _numeric(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, numeric=True) for title in titles)
+
+
+def profile_plates(found: Profiles) -> list[Plate]:
+    """A figure for each case: a bar for OneFlow and one for each peer, made of the classes and idle time."""
+    return [_plate(comparison, number) for number, comparison in enumerate(found.comparisons, 1)
+            if comparison.own.profile]  # fmt: skip
+
+
+def _plate(comparison: Comparison, number: int) -> Plate:
+    shown = [each for each in (comparison.own, *comparison.peers) if each.profile]
+    times = [each.profile.by_class() for each in shown]
+    kinds = [kind for kind in TITLES if any(kind in each for each in times)]
+    values = tuple((*(each.get(kind, 0.0) for kind in kinds), one.profile.idle_ms)
+                   for each, one in zip(times, shown, strict=True))  # fmt: skip
+
+    def chart(_):
+        return StackedChart(
+            _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
+            _("ms an iteration on rank 0's GPU, by class of kernel"),
+            tuple(map(program, shown)),
+            (*(_(TITLES[kind]) for kind in kinds), _("GPU idle")),
+            values,
+        )
+
+    return Plate(
+        f"profile-{number}",
+        chart,
+        lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
+    )
