@@ -125,6 +125,16 @@ def test_the_library_is_compiled_once(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [built.name]
 
 
+def test_a_changed_header_is_compiled_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("repro.stack.COMPAT", tmp_path)
+    (tmp_path / "some_forward.c").write_text('#include "some_search.h"\n')
+    names = set()
+    for text in ("int a;\n", "int b;\n", "int a;\n"):
+        (tmp_path / "some_search.h").write_text(text)
+        names.add(build_forward("some_forward", tmp_path / "built").name)
+    assert len(names) == 2
+
+
 def test_without_a_compiler_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(StackError, match="there is no gcc: install it"):

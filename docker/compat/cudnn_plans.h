@@ -1,6 +1,6 @@
 /*
- * The ways to compute a convolution: cuDNN's legacy algorithms, and execution plans for its backend's engines. A part of
- * cudnn_search.h. The numbers of descriptors, attributes and types are those of cuDNN's cudnn_graph.h.
+ * The ways to compute a convolution: cuDNN's legacy algorithms, and execution plans for its backend's engines. A part
+ * of cudnn_search.h. The numbers of descriptors, attributes and types are those of cuDNN's cudnn_graph.h.
  */
 enum { MOST_LEGACY = 10, MOST_CONFIGS = 64, MOST_PLANS = 12, MOST_WAYS = 40, MOST_MADE = 256 };
 static const size_t most_workspace = (size_t)512 << 20;

@@ -32,12 +32,16 @@ def ints(*values):
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
 
 
+def compile_library(source, library):
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    subprocess.run(["gcc", *flags, "-o", library, source, "-ldl", "-lpthread"], check=True)
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compat")
-    for source, name in ((SOURCE, "libcudnn_forward.so"), (FAKE, "libcudnn.so.9")):
-        command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o", folder / name]
-        subprocess.run([*command, source, "-ldl"], check=True)
+    compile_library(SOURCE, folder / "libcudnn_forward.so")
+    compile_library(FAKE, folder / "libcudnn.so.9")
     return folder
 
 
