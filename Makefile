@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench curves learn profile report verify bundle-run compare plan explore model audit published parse test lock clean \
+.PHONY: help setup cases bench curves learn profile report verify bundle-run keep reproduced compare plan explore model audit published parse test lock clean \
         pins image image-check image-reproduce sbom bundle bundle-check warm image-test \
         new-cluster provision deprovision fingerprint preflight e2e
 MAKEFLAGS += --no-builtin-rules
@@ -44,6 +44,12 @@ verify: .venv/ready  ## whether a run's files are as recorded                [RU
 
 bundle-run: .venv/ready  ## a run as one archive to hand over                    [RUN=]
 	@$(RUN_TASK) bundle-run
+
+keep: .venv/ready  ## a run to be committed, small and without paths       RUN= HOST=
+	@$(RUN_TASK) keep
+
+reproduced: .venv/ready  ## the pages of the kept runs, and README's table      [HOST= CHECK=1]
+	@$(RUN_TASK) reproduced
 
 compare: .venv/ready  ## two runs beside each other                           RUNS="A B"
 	@$(RUN_TASK) compare

@@ -10,6 +10,7 @@ from repro import (
     preflight_tasks,
     profile_tasks,
     provision_tasks,
+    reproduced_tasks,
 )
 
 
@@ -24,7 +25,7 @@ class Tasks(Program):
 
 
 tasks = Collection.from_module(fabfile)
-for module in (correctness_tasks, image_tasks, cluster_tasks, provision_tasks, preflight_tasks, profile_tasks):
+for module in (correctness_tasks, image_tasks, cluster_tasks, provision_tasks, preflight_tasks, profile_tasks, reproduced_tasks):
     for each in Collection.from_module(module).tasks.values():
         tasks.add_task(each)
 Tasks(name="repro", binary="python -m repro", namespace=tasks).run()

@@ -1,0 +1,140 @@
+"""Writes the page of a host in both languages, and finds what is no longer as the kept runs give it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from repro.document import Document, Section, Text, markdown
+from repro.keep import REPRODUCED
+from repro.locales import LANGUAGES, catalogue
+from repro.plates import Plate, write_figures
+from repro.reproduced import TARGETS, Host, Row, load
+from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
+from repro.reproduced_sections import correctness, layouts, ratios, scaling, tally, transfers
+from repro.row_charts import BarChart, Panel
+from repro.within_run import variant
+
+INDEX = {"en": "README.md", "zh": "README.zh.md"}
+BARS = 4
+
+
+def build(host: Host, language: str, drawn: list) -> Document:
+    """A host's page in one language, with the figures that were drawn in it; what is not there has no section."""
+    _ = catalogue(language).gettext
+    sections = (
+        *_glance(_, host),
+        *ratios(_, host, language, drawn),
+        *scaling(_, host, language, drawn),
+        *layouts(_, host, language),
+        *correctness(_, host, language),
+        *memory(_, host, language),
+        *transfers(_, host, language),
+        *_reading(_, host, language),
+        *machine(_, host),
+        *preflight(_, host),
+        *runs(_, host, language),
+    )
+    title = _("Reproduced on {gpus}").format(gpus=_(", ").join(dict.fromkeys(filter(None, map(gpus, host.runs))))
+                                             or host.name)  # fmt: skip
+    days = sorted({day(told) for told in host.runs})
+    when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
+    lead = _("What this project itself measured on {host}, {when}. Unless a section says that it was written by hand, "
+             "every number and every sentence about numbers on this page is computed from the files under `runs/`; "
+             "`make reproduced HOST={host}` writes it anew, and `make reproduced HOST={host} CHECK=1` only compares."
+             ).format(host=host.name, when=when or "–")  # fmt: skip
+    return Document(language, title, lead, sections)
+
+
+def _glance(_, host: Host) -> list[Section]:
+    """The targets, and how many rows reach them; nothing without a row that has a target."""
+    said = [
+        (_("OneFlow over PyTorch in the same run: {tally}."), tally(_, host.ratios())),
+        (_("Efficiency of data parallelism: {tally}."), tally(_, host.efficiencies())),
+        (_("Layouts beside the performance model: {tally}."), tally(_, host.layouts())),
+    ]
+    texts = tuple(Text(text.format(tally=found)) for text, found in said if found)
+    return [Section("glance", _("Targets at a glance"), texts)] if texts else []
+
+
+def _reading(_, host: Host, language: str) -> list[Section]:
+    """What a person wrote to it, in that language; nothing if nobody did."""
+    if not host.reading.get(language):
+        return []
+    paragraphs = tuple(Text(" ".join(part.split())) for part in host.reading[language].strip().split("\n\n"))
+    note = Text(_("This section was written by hand, after the figures above."))
+    return [Section("reading", _("How it reads"), (note, *paragraphs))]
+
+
+def plates(host: Host) -> list[Plate]:
+    """Ratios to PyTorch and efficiencies as bars; none without rows for them."""
+    found = []
+    compared = host.ratios()
+    if compared:
+        found.append(_bars("ratios", compared, lambda row: variant(row.base.unit), lambda _: (
+            _("OneFlow beside PyTorch"), _("throughput of OneFlow over that of PyTorch in the same run"),
+            (_("equal"), 1.0), _("Ratios of medians; beyond the line OneFlow is faster."))))  # fmt: skip
+    scaled = host.efficiencies()
+    if scaled:
+        found.append(_bars("efficiency", scaled, _program, lambda _: (
+            _("Efficiency of data parallelism"), _("share of the throughput that one GPU promises"),
+            (_("ideal"), 1.0), _("Each against one GPU in the same run."))))  # fmt: skip
+    return found
+
+
+def _program(row: Row) -> str:
+    return variant(row.result.unit) if row.result.unit.peer_of else "OneFlow"
+
+
+def _bars(name: str, rows: list[Row], kind, texts) -> Plate:
+    """A bar for each row: beside each other those of one unit in one run, by `kind`."""
+    kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
+    values: dict[str, dict[str, float]] = {}
+    for row in rows:
+        unit = row.result.unit.peer_of or row.result.unit.name
+        values.setdefault(f"{unit} · {row.told.label}", {})[kind(row)] = row.ratio.value
+
+    def chart(_):
+        title, subtitle, limit, _caption = texts(_)
+        bars = tuple(tuple(each.get(one) for one in kinds) for each in values.values())
+        return BarChart(title, subtitle, tuple(values), (Panel("", bars),), kinds, limit=limit, decimals=3,
+                        emphasis=frozenset(range(len(values))))  # fmt: skip
+
+    return Plate(name, chart, lambda _: texts(_)[3])
+
+
+def render(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> list[Path]:
+    """Write a host's page and figures into its folder; the paths of the pages."""
+    host = load(name, reproduced, data)
+    figures = host.folder / "figures"
+    shutil.rmtree(figures, ignore_errors=True)
+    figures.mkdir()
+    return _write(host, host.folder, figures)
+
+
+def _write(host: Host, folder: Path, figures: Path) -> list[Path]:
+    drawn = {each: write_figures(plates(host), figures, each) for each in LANGUAGES}
+    for language, file in INDEX.items():
+        text = markdown(build(host, language, drawn[language]), folder)
+        (folder / file).write_text(text, encoding="utf-8", newline="\n")
+    return [folder / file for file in INDEX.values()]
+
+
+def differing(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> list[Path]:
+    """The page's files of a host that are not what its runs give, those that are missing, and those too many."""
+    with tempfile.TemporaryDirectory() as scratch:
+        elsewhere = Path(scratch) / "reproduced"
+        elsewhere.mkdir()
+        (elsewhere / name).mkdir()
+        (elsewhere / name / "runs").symlink_to((reproduced / name / "runs").resolve())
+        render(name, elsewhere, data)
+        due = _pages(elsewhere / name)
+    there = _pages(reproduced / name)
+    return sorted(reproduced / name / path for path in due.keys() | there.keys() if due.get(path) != there.get(path))
+
+
+def _pages(folder: Path) -> dict[str, bytes]:
+    """The content of everything in a host's folder but its runs."""
+    paths = [path for path in (*folder.glob("*"), *folder.glob("figures/*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
