@@ -18,6 +18,7 @@ from repro.hardware import HardwareError, from_devices
 from repro.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.learning import Learning
 from repro.plan import Plan
+from repro.profile import Profiles
 from repro.published import DATA
 from repro.ratio import Ratio, ratio
 from repro.raw import opened, present
@@ -65,7 +66,7 @@ class Told:
     results: list[Result]
     judgement: Judgement
     starts: dict[str, dict]
-    shown: Curves | Learning | None
+    shown: Curves | Learning | Profiles | None
 
     @property
     def gpus(self) -> list[dict]:

@@ -12,7 +12,8 @@ from repro.locales import LANGUAGES, catalogue
 from repro.plates import Plate, write_figures
 from repro.reproduced import TARGETS, Host, Row, load
 from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
-from repro.reproduced_sections import correctness, layouts, ratios, scaling, tally, transfers
+from repro.reproduced_sections import layouts, ratios, scaling, tally, transfers
+from repro.reproduced_shown import shown
 from repro.row_charts import BarChart, Panel
 from repro.within_run import variant
 
@@ -28,7 +29,7 @@ def build(host: Host, language: str, drawn: list) -> Document:
         *ratios(_, host, language, drawn),
         *scaling(_, host, language, drawn),
         *layouts(_, host, language),
-        *correctness(_, host, language),
+        *shown(_, host, language),
         *memory(_, host, language),
         *transfers(_, host, language),
         *_reading(_, host, language),

@@ -1,14 +1,11 @@
-"""The sections of a host's page on what was measured: ratios, scaling, layouts, correctness, and what transfers."""
+"""The sections of a host's page on what was measured: ratios to PyTorch, scaling, layouts, and what transfers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from repro.curve_plan import ERROR, LAYOUT
-from repro.curves import Curves
-from repro.document import Cell, Column, Figure, Section, Table, Text, figure, percent, scientific, words
-from repro.learning import Learning
+from repro.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
 from repro.locales import N_
 from repro.peer_section import interval
 from repro.relative import TOLERANCES
@@ -28,6 +25,11 @@ def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
 def link(told: Told, language: str) -> str:
     """A run's short name, linked to its report."""
     return f"[{told.label}](runs/{told.run.id}/report.{language}.md)"
+
+
+def share(good: int, of: int) -> Cell:
+    """So many of so many."""
+    return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
 
 
 def tally(_, rows: Iterable[Row]) -> str:
@@ -122,67 +124,6 @@ def layouts(_, host: Host, language: str) -> list[Section]:
     return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Standing"))), cells)))]
 
 
-def correctness(_, host: Host, language: str) -> list[Section]:
-    """Loss curves that were compared, and what was learned."""
-    found = []
-    for told in host.runs:
-        if isinstance(told.shown, Curves):
-            found.append(_curves(_, told, language))
-        elif isinstance(told.shown, Learning):
-            found.append(_learning(_, told, language))
-    return found
-
-
-def _curves(_, told: Told, language: str) -> Section:
-    compared = [each for each in told.shown.comparisons if each.unit.role == LAYOUT]
-    errors = [each for each in told.shown.comparisons if each.unit.role == ERROR]
-    kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
-    rows = []
-    for model, precision in kinds:
-        mine = [each for each in compared if (each.unit.model, each.unit.config["precision"]) == (model, precision)]
-        apart = [each.deviation.windowed for each in mine if each.deviation]
-        allowed = next((each.tolerance.value for each in mine if each.tolerance), None)
-        rows.append((*words(model, precision), _share(sum(each.holds for each in mine), len(mine)),
-                     figure(max((each.unit.world_size for each in mine), default=None), 0),
-                     scientific(max(apart, default=None)), scientific(allowed)))  # fmt: skip
-    text = _("Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} errors made on "
-             "purpose were seen.").format(run=link(told, language), good=sum(each.holds for each in compared),
-                                          of=len(compared), seen=sum(each.holds for each in errors),
-                                          made=len(errors))  # fmt: skip
-    table = Table(f"curves-{told.label}", columns(_("Model"), _("Precision"), numeric=(
-        _("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))), tuple(rows))  # fmt: skip
-    models = dict.fromkeys(model for model, precision in kinds)
-    drawn = [each for model in models for each in _kept_figure(_, told, f"curves-{model}", language)]
-    return Section(f"curves-{told.label}", _("Loss curves"), (Text(text), table, *drawn))
-
-
-def _share(good: int, of: int) -> Cell:
-    return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
-
-
-def _kept_figure(_, told: Told, name: str, language: str) -> list[Figure]:
-    file = told.run.folder / "figures" / f"{name}.{language}.svg"
-    said = _("From run {run}, whose report has its numbers.").format(run=told.label)
-    return [Figure(f"{told.label}-{name}", file, name, said)] if file.exists() else []
-
-
-def _learning(_, told: Told, language: str) -> Section:
-    rows = tuple((
-        *words(each.unit.name, each.unit.config["precision"], each.goal.meaning.text(_)),
-        figure(each.unit.config["iterations"], 0), figure(each.goal.limit / math.log(2), 3),
-        figure(None if each.reached is None else each.reached / math.log(2), 3), percent(each.top_1, 1),
-        Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
-    ) for each in told.shown.lessons)  # fmt: skip
-    text = _("Run {run}: {good} of {of} trainings on real data come below the loss that follows from the data's "
-             "entropy.").format(run=link(told, language), good=sum(each.holds for each in told.shown.lessons),
-                                of=len(told.shown.lessons))  # fmt: skip
-    titles = columns(_("Configuration"), _("Precision"), _("Must be below"), numeric=(
-        _("Iterations"), _("Must be below (bits)"), _("Reached (bits)"), _("Right labels")))  # fmt: skip
-    table = Table(f"learning-{told.label}", (*titles, Column(_("Learned"))), rows)
-    return Section(f"learning-{told.label}", _("Real data are learned"),
-                   (Text(text), table, *_kept_figure(_, told, "learning", language)))  # fmt: skip
-
-
 def transfers(_, host: Host, language: str) -> list[Section]:
     """What can be set beside the published V100 figures: ratios that should carry over, and speeds that do not."""
     compared = [(told, each) for told in host.measured for each in told.judgement.comparisons]
@@ -201,7 +142,7 @@ def transfers(_, host: Host, language: str) -> list[Section]:
         rows = []
         for kind in dict.fromkeys(each.kind for _told, each in compared):
             mine = [each for _told, each in compared if each.kind == kind]
-            rows.append((Cell(_(KINDS[kind])), _share(sum(each.agrees for each in mine), len(mine)),
+            rows.append((Cell(_(KINDS[kind])), share(sum(each.agrees for each in mine), len(mine)),
                          percent(TOLERANCES[kind], 0), percent(min(each.difference for each in mine), 1),
                          percent(max(each.difference for each in mine), 1)))  # fmt: skip
         blocks.append(Table("transfers", columns(_("What"), numeric=(
