@@ -3,7 +3,7 @@
 from repro.document import Block, Cell, Column, Section, Table, Text, figure, percent
 from repro.plates import Plate
 from repro.profile import Comparison, Profiled, Profiles
-from repro.profile_chart import StackedChart
+from repro.profile_chart import Part, StackedChart
 from repro.profile_classes import TITLES, class_of, short_name
 from repro.profile_plan import INTERVAL
 from repro.profile_trace import GAPS, LEAST_GAP_NS, Profile
@@ -18,8 +18,8 @@ def profile_section(_, found: Profiles) -> Section:
         "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
         "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
         "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
-        "costs time: what an iteration takes here is no measurement of a throughput. How much it costs, a comparison "
-        "with an untraced run of the same case shows.").format(n=INTERVAL))
+        "costs time, and how much is not known beforehand; a run of the same case by `make bench` shows it. What an "
+        "iteration takes here is no measurement of a throughput.").format(n=INTERVAL))
     blocks: list[Block] = [text, _iterations(_, found)]
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
@@ -121,6 +121,7 @@ def profile_plates(found: Profiles) -> list[Plate]:
 def _plate(comparison: Comparison, number: int) -> Plate:
     shown = [each for each in (comparison.own, *comparison.peers) if each.profile]
     times = [each.profile.by_class() for each in shown]
+    places = {kind: place for place, kind in enumerate(TITLES)}
     kinds = [kind for kind in TITLES if any(kind in each for each in times)]
     values = tuple((*(each.get(kind, 0.0) for kind in kinds), one.profile.idle_ms)
                    for each, one in zip(times, shown, strict=True))  # fmt: skip
@@ -130,7 +131,7 @@ def _plate(comparison: Comparison, number: int) -> Plate:
             _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
             _("ms an iteration on rank 0's GPU, by class of kernel"),
             tuple(map(program, shown)),
-            (*(_(TITLES[kind]) for kind in kinds), _("GPU idle")),
+            (*(Part(_(TITLES[kind]), places[kind]) for kind in kinds), Part(_("GPU idle"))),
             values,
         )
 
