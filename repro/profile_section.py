@@ -10,6 +10,8 @@ from repro.profile_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.within_run import variant
 
 LARGEST = 10
+IDLE = "idle"
+PARTS = (*TITLES, IDLE)
 
 
 def profile_section(_, found: Profiles) -> Section:
@@ -65,9 +67,10 @@ def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
 
 def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> Table:
     """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
-    ours, theirs = _parts(_, own), _parts(_, peer.profile)
-    titles = sorted(ours.keys() | theirs.keys(), key=lambda title: theirs.get(title, 0.0) - ours.get(title, 0.0))
-    rows = [(title, ours.get(title, 0.0), theirs.get(title, 0.0)) for title in titles]
+    ours, theirs = _parts(own), _parts(peer.profile)
+    rows = [(_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0)) for part in PARTS
+            if part in ours or part in theirs]  # fmt: skip
+    rows.sort(key=lambda row: row[2] - row[1])
     rows.append((_("Iteration"), own.iteration_ms, peer.profile.iteration_ms))
     columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(peer)} (ms)", _("Difference (ms)")))
     cells = tuple((Cell(title), figure(a, 3), figure(b, 3), Cell(f"{a - b:+.3f}", a - b)) for title, a, b in rows)
@@ -76,15 +79,21 @@ def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> T
 
 
 def _classes(_, name: str, own: Profile, table: str) -> Table:
-    rows = sorted(_parts(_, own).items(), key=lambda pair: -pair[1])
-    cells = tuple((Cell(title), figure(ms, 3), percent(ms / own.iteration_ms, 1)) for title, ms in rows)
+    parts = _parts(own)
+    rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
+    cells = tuple((Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1))
+                  for part in rows)  # fmt: skip
     columns = (Column(_("Class")), *_numeric("OneFlow (ms)", _("Share of the iteration")))
     return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=name))
 
 
-def _parts(_, profile: Profile) -> dict[str, float]:
-    """Milliseconds by the titles of the classes that occur, and of idle time."""
-    return {_(TITLES[kind]): ms for kind, ms in profile.by_class().items()} | {_("GPU idle"): profile.idle_ms}
+def _parts(profile: Profile) -> dict[str, float]:
+    """Milliseconds of the classes that occur, and of idle time."""
+    return profile.by_class() | {IDLE: profile.idle_ms}
+
+
+def _title(_, part: str) -> str:
+    return _("GPU idle") if part == IDLE else _(TITLES[part])
 
 
 def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
@@ -120,18 +129,16 @@ def profile_plates(found: Profiles) -> list[Plate]:
 
 def _plate(comparison: Comparison, number: int) -> Plate:
     shown = [each for each in (comparison.own, *comparison.peers) if each.profile]
-    times = [each.profile.by_class() for each in shown]
-    places = {kind: place for place, kind in enumerate(TITLES)}
-    kinds = [kind for kind in TITLES if any(kind in each for each in times)]
-    values = tuple((*(each.get(kind, 0.0) for kind in kinds), one.profile.idle_ms)
-                   for each, one in zip(times, shown, strict=True))  # fmt: skip
+    times = [_parts(each.profile) for each in shown]
+    present = [part for part in PARTS if any(part in each for each in times)]
+    values = tuple(tuple(each.get(part, 0.0) for part in present) for each in times)
 
     def chart(_):
         return StackedChart(
             _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
             _("ms an iteration on rank 0's GPU, by class of kernel"),
             tuple(map(program, shown)),
-            (*(Part(_(TITLES[kind]), places[kind]) for kind in kinds), Part(_("GPU idle"))),
+            tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
             values,
         )
 
