@@ -83,7 +83,7 @@ class Ranks:
             self._watch(pid)
         found = []
         for index, pid in enumerate(self._pids):
-            status = exit_status(pid) if pid in present else 0
+            status = exit_status(pid)
             if status is not None and index not in self._told and (pid in present or is_alive(self._launcher)):
                 self._told.add(index)
                 found.append((self._first + index, status))
@@ -97,7 +97,7 @@ class Ranks:
 
 
 def children(pid: int) -> list[int]:
-    """A process's children in the order of their start."""
+    """A process's children in the order of their start; a moment in which one is waited for may hide another."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             return [int(child) for child in file.read().split()]
@@ -112,9 +112,11 @@ def is_alive(pid: int) -> bool:
 
 
 def exit_status(pid: int) -> int | None:
-    """The status of an ended child that nobody has waited for yet (negative: a signal), None while it runs."""
+    """The status of a child that has ended (negative: a signal), None while it runs, 0 once it has been waited for."""
     fields = _stat(pid)
-    if not fields or fields[0] != "Z":
+    if not fields:
+        return 0
+    if fields[0] != "Z":
         return None
     word = int(fields[-1])
     return -(word & 0x7F) if word & 0x7F else word >> 8

@@ -201,9 +201,8 @@ class Attempt:
         """
         if self.world_size == 1:
             return []
-        present = children(launcher)
-        self.processes += [pid for pid in present if pid not in self.processes]
-        found = [(rank, exit_status(pid) if pid in present else 0) for rank, pid in enumerate(self.processes)]
+        self.processes += [pid for pid in children(launcher) if pid not in self.processes]
+        found = [(rank, exit_status(pid)) for rank, pid in enumerate(self.processes)]
         return [(rank, status) for rank, status in found if status is not None]
 
     def _bytes_written(self) -> int:
