@@ -147,23 +147,28 @@ static unsigned int number_of(const char *name)
     return place;
 }
 
+/* What had not ended when the program did has no times, and is left out. */
+static void write_line(uint64_t start, uint64_t end, uint32_t device, uint32_t stream, const char *name)
+{
+    if (start && end) {
+        const unsigned int number = number_of(name);
+        fprintf(trace, "%" PRIu64 " %" PRIu64 " %u %u %u\n", start, end, device, stream, number);
+    }
+}
+
 static void write_record(const void *record)
 {
     const struct kernel *kernel = record;
-    const struct transfer *transfer = record;
+    const struct transfer *copy = record;
     const size_t kinds = sizeof directions / sizeof *directions;
     char name[64] = "Memset";
 
     if (kernel->kind == CONCURRENT_KERNEL) {
-        const unsigned int number = number_of(kernel->name ? kernel->name : "?");
-        fprintf(trace, "%" PRIu64 " %" PRIu64 " %u %u %u\n", kernel->start, kernel->end, kernel->device,
-                kernel->stream, number);
-    } else if (transfer->kind == MEMCPY || transfer->kind == MEMSET) {
-        if (transfer->kind == MEMCPY)
-            snprintf(name, sizeof name, "Memcpy %s", directions[transfer->direction < kinds ? transfer->direction : 0]);
-        const unsigned int number = number_of(name);
-        fprintf(trace, "%" PRIu64 " %" PRIu64 " %u %u %u\n", transfer->start, transfer->end, transfer->device,
-                transfer->stream, number);
+        write_line(kernel->start, kernel->end, kernel->device, kernel->stream, kernel->name ? kernel->name : "?");
+    } else if (copy->kind == MEMCPY || copy->kind == MEMSET) {
+        if (copy->kind == MEMCPY)
+            snprintf(name, sizeof name, "Memcpy %s", directions[copy->direction < kinds ? copy->direction : 0]);
+        write_line(copy->start, copy->end, copy->device, copy->stream, name);
     }
 }
 
@@ -198,6 +203,7 @@ static void finish(void)
     flush_all(1);
 }
 
+/* Gives 0, and says why, if CUPTI does not trace. */
 static int start(void)
 {
     static const int kinds[] = {CONCURRENT_KERNEL, MEMCPY, MEMSET};
@@ -209,13 +215,19 @@ static int start(void)
     flush_all = (int (*)(uint32_t))dlsym(cupti, "cuptiActivityFlushAll");
     timestamp = (int (*)(uint64_t *))dlsym(cupti, "cuptiGetTimestamp");
     dropped_records = (int (*)(void *, uint32_t, size_t *))dlsym(cupti, "cuptiActivityGetNumDroppedRecords");
-    if (!enable || !register_callbacks || !next_record || !flush_all || !timestamp)
+    if (!enable || !register_callbacks || !next_record || !flush_all || !timestamp) {
+        complain("this CUPTI lacks functions of the activity API", "");
         return 0;
-    if (register_callbacks((void *)give_buffer, (void *)take_buffer) != SUCCESS)
+    }
+    int status = register_callbacks((void *)give_buffer, (void *)take_buffer);
+    for (size_t i = 0; status == SUCCESS && i < sizeof kinds / sizeof *kinds; i++)
+        status = enable(kinds[i]);
+    if (status != SUCCESS) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", status);
+        complain("CUPTI refuses to trace, with status ", number);
         return 0;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (enable(kinds[i]) != SUCCESS)
-            return 0;
+    }
     if (flush_period)
         flush_period(FLUSH_MS);
     return 1;
@@ -239,7 +251,5 @@ int InitializeInjection(void)
         demangle = (char *(*)(const char *, char *, size_t *, int *))dlsym(standard, "__cxa_demangle");
     if (start())
         atexit(finish);
-    else
-        complain("CUPTI refuses to trace", "");
     return 1;
 }

@@ -1,5 +1,5 @@
 /*
- * Stands in for CUPTI: what is registered and enabled is kept, and a flush hands over one buffer with five records.
+ * Stands in for CUPTI: what is registered and enabled is kept, and a flush hands over a buffer of records, one unfinished.
  *
  * Fields are written at the offsets of CUPTI 13.0's headers, which are given as numbers here, so that a wrong
  * declaration in the tracer is seen.
@@ -83,6 +83,7 @@ int cuptiActivityFlushAll(uint32_t forced)
     request(&buffer, &size, &most);
     memset(buffer, 0, size);
     at += kernel(buffer + at, 1000, 2500, 7, "_ZN3foo3barIfEEvPT_");
+    at += kernel(buffer + at, 2550, 0, 7, "unfinished");
     at += transfer(buffer + at, 1, 2, 2600, 2700, MEMCPY);
     at += kernel(buffer + at, 3000, 3100, 8, "plain_kernel");
     at += transfer(buffer + at, 2, 0, 3200, 3300, MEMSET);

@@ -81,4 +81,4 @@ def test_without_cupti_the_program_goes_on_and_the_reason_is_said(traced):
     assert "kernel_trace: CUPTI cannot be opened: /missing.so" in errors
     files, errors = traced(FAKE_CUPTI_REFUSES="1")
     assert not files
-    assert errors == "kernel_trace: CUPTI refuses to trace; there is no trace of this process\n"
+    assert errors == "kernel_trace: CUPTI refuses to trace, with status 35; there is no trace of this process\n"
