@@ -5,6 +5,7 @@ from pathlib import Path
 from invoke import task
 
 from repro.fabfile import (
+    SETTINGS,
     bad_input,
     check_settings,
     chosen_model,
@@ -15,6 +16,8 @@ from repro.fabfile import (
     run_here,
     setting,
 )
+
+SETTINGS |= {"CUPTI"}
 
 
 @task

@@ -1,5 +1,6 @@
 /*
- * Stands in for CUPTI: what is registered and enabled is kept, and a flush hands over a buffer of records, one unfinished.
+ * Stands in for CUPTI: what is registered and enabled is kept, and a flush hands over a buffer of records,
+ * one of them unfinished.
  *
  * Fields are written at the offsets of CUPTI 13.0's headers, which are given as numbers here, so that a wrong
  * declaration in the tracer is seen.
