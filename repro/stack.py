@@ -165,7 +165,7 @@ def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/us
     if found is None:
         raise StackError("a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
                          f"CUPTI=<folder> names one that holds {name}.11 or later")  # fmt: skip
-    return found
+    return found.absolute()
 
 
 def _users(setting: str, name: str, given: str) -> Path:

@@ -199,7 +199,7 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
         make_profile_plan(cases, 0)
 
 
-def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(tmp_path):
+def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(tmp_path, monkeypatch):
     peer = tmp_path / "env/bin/python"
     for path in ("cuda-12.4/extras/CUPTI/lib64/libcupti.so.12", "cuda-12.4/extras/CUPTI/lib64/libcupti.so.2024.1.0",
                  "cuda-13.0/targets/x86_64-linux/lib/libcupti.so.13", "cuda-10.2/extras/CUPTI/lib64/libcupti.so.10.2",
@@ -212,6 +212,8 @@ def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(t
     assert find_cupti({"CUPTI": str(tmp_path / "mine")}, tmp_path) == tmp_path / "mine/libcupti.so.11.8"
     beside = find_cupti({"PEER_PYTHON": str(peer)}, tmp_path / "none")
     assert beside == tmp_path / "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13"
+    monkeypatch.chdir(tmp_path)
+    assert find_cupti({"PEER_PYTHON": "env/bin/python"}, tmp_path / "none") == beside, "a trainer's folder is another"
     with pytest.raises(StackError, match=re.escape("CUPTI=/nowhere: it is a libcupti.so of version 11 or later")):
         find_cupti({"CUPTI": "/nowhere"})
 
