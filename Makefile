@@ -33,7 +33,7 @@ curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared
 learn: .venv/ready .venv-trainer/ready  ## real data, learned to a stated loss                 [MODEL= REPEATS= RUN=]
 	@$(RUN_TASK) learn
 
-profile: .venv/ready .venv-trainer/ready  ## where a GPU's time goes, beside PyTorch's            [MODEL= CASES= PEER_PYTHON= PEERS= FIT= PRECISION= CUPTI= RUN=]
+profile: .venv/ready .venv-trainer/ready  ## where a GPU's time goes, beside PyTorch's           [MODEL= CASES= PEER_PYTHON= PEERS= FIT= PRECISION= CUPTI= RUN=]
 	@$(RUN_TASK) profile
 
 report: .venv/ready  ## a run's report and verdicts anew                     [RUN= CHECK=1 TOLERANCE=%]

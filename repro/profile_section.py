@@ -73,7 +73,7 @@ def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> T
     rows.sort(key=lambda row: row[2] - row[1])
     rows.append((_("Iteration"), own.iteration_ms, peer.profile.iteration_ms))
     columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(peer)} (ms)", _("Difference (ms)")))
-    cells = tuple((Cell(title), figure(a, 3), figure(b, 3), Cell(f"{a - b:+.3f}", a - b)) for title, a, b in rows)
+    cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
     caption = _("{unit} beside {peer}, milliseconds an iteration:").format(unit=name, peer=program(peer))
     return Table(table, columns, cells, caption)
 
@@ -90,6 +90,11 @@ def _classes(_, name: str, own: Profile, table: str) -> Table:
 def _parts(profile: Profile) -> dict[str, float]:
     """Milliseconds of the classes that occur, and of idle time."""
     return profile.by_class() | {IDLE: profile.idle_ms}
+
+
+def _signed(value: float) -> Cell:
+    rounded = round(value, 3) + 0.0  # no negative zero
+    return Cell(f"{rounded:+.3f}", rounded)
 
 
 def _title(_, part: str) -> str:
