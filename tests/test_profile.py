@@ -259,6 +259,7 @@ def test_a_run_from_its_traces_to_its_reports(profiled, tmp_path):
         assert "| Communication (NCCL) | 2.000 | 2.000 | +0.000 |" in english
         assert "| `made_up<1>(int)` | Other | 1.0 | 3.490 | 34.9% |" in english
         assert "| `nvjet_sm90_hsh_256x128_TNT` | Matrix products | 1.0 | 0.500 |" in english
+        assert "| `made_up<1>(int)` | Other | 1.0 | 0.010 |" not in english, "gaps of 10 us are none"
         assert "| 矩阵乘 | 3.000 | 3.000 | +0.000 |" in chinese
         assert "## GPU 的时间花在哪里" in chinese
 
