@@ -18,7 +18,7 @@ from repro.environment import ROOT
 from repro.export import write_parquet
 from repro.plan import Plan
 from repro.provenance import ATTEMPT, DERIVED, MANIFEST, files, record, sha256, verify
-from repro.raw import KEPT, PACKED
+from repro.raw import KEPT, PACKED, opened
 from repro.record import RecordError, Run, disk_error, write_json
 from repro.report import render
 from repro.results import results_csv, summarise
@@ -31,15 +31,21 @@ COMPRESSED_FROM = 4096
 PLAIN = ("config.json", "command.json")
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 PROGRAM = re.compile(r"(/.+)/repro/(?:trainers|peers)/\w+\.py")
+OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-trainer/)")
+ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The copy of a run or of a preflight: its folder, its files, and their size in bytes."""
+    """The copy of a run or of a preflight: its folder, its files, and their size in bytes.
+
+    `named` are the folders, two deep, of other files that it still names: libraries and interpreters, as evidence.
+    """
 
     folder: Path
     files: int
     size: int
+    named: tuple[str, ...]
 
 
 def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
@@ -80,8 +86,10 @@ def keep(source: Path, target: Path) -> Kept:
         raise disk_error(error, target) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    sizes = [(target / path).stat().st_size for path in files(target)]
-    return Kept(target, len(sizes), sum(sizes))
+    paths = files(target)
+    named = {found.decode() for path in paths if not DERIVED.fullmatch(path) and path != MANIFEST
+             for found in ABSOLUTE.findall(_content(target / path))}  # fmt: skip
+    return Kept(target, len(paths), sum((target / path).stat().st_size for path in paths), tuple(sorted(named)))
 
 
 def rewriting(source: Path) -> dict[str, str]:
@@ -91,6 +99,9 @@ def rewriting(source: Path) -> dict[str, str]:
     becomes `runs/<id>`; and the folder that it lay in, `runs`. Other paths are of installed libraries: evidence.
     """
     found = {str(ROOT): "."}
+    if (source / "run.json").is_file():
+        told = (source / "run.json").read_text(encoding="utf-8")
+        found |= {prefix: "." for prefix in OF_CHECKOUT.findall(told)}
     for path in files(source):
         if path.endswith("command.json"):
             words = json.loads((source / path).read_text(encoding="utf-8"))
@@ -169,7 +180,11 @@ def _says(run: Run) -> tuple:
 def _refuse_paths(folder: Path, pairs: dict[str, str]) -> None:
     """No file of a copy may name a folder of the machine; RecordError names the first that does."""
     for path in files(folder):
-        content = (folder / path).read_bytes()
-        content = gzip.decompress(content) if path.endswith(PACKED) else content
+        content = _content(folder / path)
         if rewritten(content, pairs) != content:
             raise RecordError(f"{path} of the copy still names a folder of this machine; nothing was kept")
+
+
+def _content(path: Path) -> bytes:
+    with opened(path) as file:
+        return file.read()

@@ -19,6 +19,7 @@ from repro.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.learning import Learning
 from repro.plan import Plan
 from repro.profile import Profiles
+from repro.provenance import alterations
 from repro.published import DATA
 from repro.ratio import Ratio, ratio
 from repro.raw import opened, present
@@ -157,7 +158,10 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 
 
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
-    """Read everything that is kept of a host; RecordError if there is nothing, or a run cannot be read."""
+    """Read everything that is kept of a host.
+
+    RecordError if there is nothing, or if a run cannot be read or is not as it was recorded.
+    """
     folder = reproduced / name
     kept = sorted(path.parent for path in folder.glob("runs/*/run.json"))
     preflights = tuple(sorted(path.parent for path in folder.glob(f"runs/*/{PREFLIGHT}")))
@@ -171,6 +175,8 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
 
 
 def _told(label: str, run: Run) -> Told:
+    if altered := alterations(run.folder):
+        raise RecordError("\n".join((f"{run.folder} is not as it was recorded:", *altered)))
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)

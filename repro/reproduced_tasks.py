@@ -32,6 +32,7 @@ def keep(c):
         target.parent.mkdir(parents=True, exist_ok=True)
         found = kept(source, target)
     print(f"{found.folder}: {found.files} files, {found.size / 1e6:.1f} MB")
+    print(f"paths outside the checkout that it names: {', '.join(found.named) or 'none'}")
     print(f"make reproduced HOST={setting('HOST')} puts it into the host's page and the READMEs")
 
 

@@ -40,10 +40,11 @@ def unpacked(path: str, content: bytes) -> bytes:
     return gzip.decompress(content) if path.endswith(".gz") else content
 
 
-def test_no_path_of_a_machine_is_left(kept):
+def test_no_path_of_a_machine_is_left(original, kept, tmp_path):
     every = {path: unpacked(path, content) for path, content in contents(kept.folder).items()}
     for folder in (CHECKOUT, RUNS, str(ROOT)):
         assert [path for path, content in every.items() if folder.encode() in content] == []
+    assert keep(original.folder, tmp_path / "again").named == ("/usr/local",)
     start = json.loads(lines(next(kept.folder.glob("units/DP_1*536x16/*/")) / "metrics-rank0.jsonl")[0])
     assert start["libraries"] == [".venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"]
     assert kept.description()["command"] == "make bench MODEL=gpt FIT=2,4 RUNS=runs"
@@ -168,6 +169,12 @@ def preflight(folder):
         "device": "cuda", "ranks": 4, "rows": rows, "pairs": [], "versions": {}, "libraries": [], "transports": ["P2P"],
         "bus_gbs": 19.5, "latency_us": 500.0, "link_gbs": 39.0})  # fmt: skip
     return folder
+
+
+def test_a_checkout_is_found_by_its_cache_too(tmp_path):
+    stack = {"CUDA_CACHE_PATH": "/opt/elsewhere/.cache/cuda-580", "LD_PRELOAD": "/x/y/.cache/compat/a.so:/x/z/.cache/b"}
+    write_json(tmp_path / "run.json", {"environment": stack})
+    assert rewriting(tmp_path) == {str(ROOT): ".", "/opt/elsewhere": ".", "/x/y": "."}
 
 
 def test_a_preflight_is_kept_too(tmp_path):

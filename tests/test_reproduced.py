@@ -20,6 +20,7 @@ from repro.plan import Unit
 from repro.profile import Comparison as Beside
 from repro.profile import Profiled, Profiles
 from repro.profile_trace import Kernel, Profile
+from repro.provenance import MANIFEST, verify
 from repro.ratio import Ratio
 from repro.raw import opened
 from repro.record import RecordError, Run
@@ -151,6 +152,9 @@ def test_other_measurements_make_another_page(altered):
         if attempt["unit"] == SHARDED:
             attempt["throughput"] *= 0.9
     run.attempts_file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with pytest.raises(RecordError, match=r"changed: attempts\.jsonl"):
+        load("h200", altered)
+    (run.folder / MANIFEST).unlink()
     assert {path.name for path in reproduced_page.differing("h200", altered)} >= {"README.md", "README.zh.md"}
     reproduced_page.render("h200", altered)
     four = next(row for row in table(page(altered), "Beside PyTorch in the same run") if row["GPUs"] == "4")
@@ -315,6 +319,12 @@ def test_the_task_refuses_what_it_does_not_know(task):
     done = task("reproduced", HOST="nowhere")
     assert done.returncode == 2
     assert "holds no run" in done.stderr
+
+
+def test_the_committed_runs_are_as_recorded():
+    for name in hosts():
+        for told in load(name).runs:
+            assert verify(told.run.folder).lines() == []
 
 
 def test_the_committed_pages_are_what_the_committed_runs_give():
