@@ -575,10 +575,15 @@ def parse(c):
 
 @task
 def test(c):
-    """Lint and tests."""
+    """Lint and tests, several files at a time; those that train on all cores come by themselves, after the others."""
     check_settings()
-    for command in ("ruff check .", "pytest"):
-        c.run(f"{sys.executable} -m {command}", pty=sys.stdout.isatty())
+    workers = min(len(os.sched_getaffinity(0)), 8) + 1
+    several = f"pytest --numprocesses={workers} --dist=loadfile --ignore=tests/trainers"
+    commands = ("ruff check .", several, "pytest tests/trainers")
+    failed = [command for command in commands
+              if not c.run(f"{sys.executable} -m {command}", pty=sys.stdout.isatty(), warn=True)]  # fmt: skip
+    if failed:
+        raise Exit(f"failed: {', '.join(failed)}", FAILED)
 
 
 @task

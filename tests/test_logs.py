@@ -357,9 +357,9 @@ def test_time_grows_with_length(tmp_path):
         noise = ("W20201121 03:34:53.188560 661 x.cpp:28] again\n" * 100).encode()
         rows = "".join(d_row(n, stamp=f" {1600000000 + n}") + "\n" for n in range(copies * 100)).encode()
         path.write_bytes(rows + noise * copies)
-        started = time.perf_counter()
+        started = time.process_time()
         assert parse(path).row_count == copies * 100
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     small, large = min(seconds(50) for _ in range(3)), seconds(500)
     assert large < 40 * small + 0.5

@@ -80,9 +80,9 @@ def test_the_committed_files_are_what_the_data_gives():
 
 
 def test_rendering_is_the_same_each_time_and_quick(tmp_path):
-    began = time.monotonic()
+    began = time.process_time()
     written = render(tmp_path)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     names = {path.name for path in written if path.suffix != ".svg"}
     assert names == {"audit.json", *INDEX.values(), *(f"{report.id}.{ending}" for report in REPORTS
                                                       for ending in ("zh.md", "en.md", "html"))}  # fmt: skip
