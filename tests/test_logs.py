@@ -386,10 +386,10 @@ def test_damaged_logs_fail_clearly_or_are_read(tmp_path):
     b"step: 1, loss: 1, throughput: 1" + b" " * 900_000 + b"x", b"\x1b[" * 400_000, b"\x1b]" * 400_000,
     b"a" * 900_000 + b" = 1 " + b" " * 90_000, b"\r" * 900_000])
 def test_no_line_takes_long(line):
-    started = time.perf_counter()
+    started = time.process_time()
     log = parse([line, d_row(10)])
     assert log.rows[0].step == 10
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_import_is_light():
