@@ -45,12 +45,12 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     rows = host.ratios()
     if not rows:
         return []
-    titles = columns(_("Run"), _("Configuration"), _("Precision"), _("Peer"), numeric=(
+    titles = columns(_("Run"), _("Model"), _("Configuration"), _("Precision"), _("Peer"), numeric=(
         _("GPUs"), "OneFlow (samples/s)", "PyTorch (samples/s)", "OneFlow / PyTorch", _("95% interval"), _("Repeats"),
         _("OneFlow: memory in use (MiB)"), _("PyTorch: memory in use (MiB)"), _("Target")))  # fmt: skip
     cells = tuple((
-        *words(link(row.told, language), row.result.unit.name, row.result.unit.config["precision"],
-               variant(row.base.unit)),
+        *words(link(row.told, language), row.result.unit.model, row.result.unit.name,
+               row.result.unit.config["precision"], variant(row.base.unit)),
         figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), figure(row.base.throughput, 2),
         figure(row.ratio.value, 3), interval(_, row.ratio), _repeats(row),
         figure(row.result.memory_mib, 0), figure(row.base.memory_mib, 0), _least(row), _standing(_, row),
@@ -88,10 +88,10 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     rows = host.efficiencies()
     if not rows:
         return []
-    titles = columns(_("Run"), _("Configuration"), _("Against"), _("Precision"), numeric=(
+    titles = columns(_("Run"), _("Model"), _("Configuration"), _("Against"), _("Precision"), numeric=(
         _("GPUs"), _("Throughput (samples/s)"), _("Efficiency"), _("95% interval"), _("Target")))  # fmt: skip
     cells = tuple((
-        *words(link(row.told, language), row.result.unit.name, row.base.unit.name,
+        *words(link(row.told, language), row.result.unit.model, row.result.unit.name, row.base.unit.name,
                row.result.unit.config["precision"]),
         figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), percent(row.ratio.value, 1),
         interval(_, row.ratio), _least(row), _standing(_, row),
