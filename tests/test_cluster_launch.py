@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import re
+import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +130,30 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     assert (first["status"], second["status"]) == ("failed", "ok")
     assert first["log_tail"] == "first time"
     assert first["folder"] != second["folder"]
+
+
+def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
+    """It comes while the attempt waits; one more, while it ends what it started, does not break that off."""
+    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(),))
+    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt():
+        while not list(run.folder.glob("units/*/*/metrics-rank1.jsonl")):
+            time.sleep(0.05)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with Fleet(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as fleet:
+            with pytest.raises(KeyboardInterrupt):
+                Bench(run, plan, Silent(), cluster_attempts(fleet, run.id, Limits(), True)).run_all()
+            assert not processes_of(f"{cluster.work}/runs")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"]
 
 
 class Silent:

@@ -22,7 +22,6 @@ SMOKE = [
     ("gpt", "smoke_gpt-3d-2021-05_1x1x1"),
     ("gpt", "smoke_gpt-3d-2021-05_2x2x1_recompute"),
     ("bert", "smoke_bert-2020-08-22_1x1x1"),
-    ("bert", "smoke_bert-2020-08-22_4x1x1"),
     ("resnet50", "smoke_resnet50-2020-08-08_1x1x1"),
     ("resnet50", "smoke_resnet50-2020-08-08_2x1x1"),
 ]
