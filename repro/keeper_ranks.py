@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
 BLIND_S = 0.02
+EXITING = 0x4  # PF_EXITING in Linux's include/linux/sched.h, among the flags of /proc/PID/stat
 
 
 class Files:
@@ -73,23 +74,28 @@ class Ranks:
     def ended(self) -> list[tuple[int, int]]:
         """(rank, status) of those that have ended since the last look; 0 for one that the launcher has waited for.
 
-        Any other status makes the launcher end them all.
+        Any other status makes the launcher end them all. What ends because the launcher or its container does is
+        passed over: that end says more.
         """
         self._launcher = self._launcher or self._launcher_of()
-        present = children(self._launcher) if self._launcher else []
-        new = [pid for pid in present if pid not in self._pids]
+        new = [pid for pid in children(self._launcher) if pid not in self._pids] if self._launcher else []
         for pid in new[: self._count - len(self._pids)]:
             self._pids.append(pid)
             self._watch(pid)
         found = []
         for index, pid in enumerate(self._pids):
             status = exit_status(pid)
-            if status is not None and index not in self._told and (pid in present or is_alive(self._launcher)):
+            if status is not None and index not in self._told and self._goes_on():
                 self._told.add(index)
                 found.append((self._first + index, status))
                 if pid in self._handles:
                     os.close(self._handles.pop(pid))
         return found
+
+    def _goes_on(self) -> bool:
+        """Whether the launcher does, and its parent, which as a container's first process takes all others along."""
+        launcher = _stat(self._launcher)
+        return _is_alive(launcher) and _is_alive(_stat(int(launcher[1])))
 
     def _watch(self, pid: int) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -105,10 +111,9 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    fields = _stat(pid)
-    return bool(fields) and fields[0] != "Z"
+def _is_alive(fields: list[str]) -> bool:
+    """Whether a process, by what `_stat` tells of it, is there, has not ended, and is not ending."""
+    return bool(fields) and fields[0] != "Z" and not int(fields[6]) & EXITING
 
 
 def exit_status(pid: int) -> int | None:

@@ -21,6 +21,7 @@ from repro.delivery import Code, deliver
 from repro.fit import misfit_on
 from repro.fleet import Fleet
 from repro.inventory import ClusterError
+from repro.keeper_ranks import Ranks
 from repro.launch import Limits, free_port
 from repro.placement import place
 from repro.plan import PlanError, make_plan
@@ -113,6 +114,21 @@ def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, 
 def test_a_single_process_that_ends(cluster, tmp_path, fault, said):
     outcome, _, _ = attempt(cluster, tmp_path, fault, ranks=1)
     assert outcome.failure.text() == f"rank 0 on node0 {said}"
+
+
+@pytest.mark.parametrize(("first", "told"), [(0x400100, [(4, -9), (5, -9)]), (0x400104, [])],
+                         ids=["goes on", "ends"])  # fmt: skip
+def test_ranks_that_are_killed_with_their_container_are_passed_over(monkeypatch, first, told):
+    def process(state, parent, flags=0x400000, word=0):
+        return [state, str(parent), "7", "7", "0", "-1", str(flags), *["0"] * 42, str(word)]
+
+    stats = {7: process("S", 1, first), 8: process("S", 7), 20: process("Z", 8, word=9), 21: process("Z", 8, word=9)}
+    monkeypatch.setattr("repro.keeper_ranks._stat", lambda pid: stats.get(pid, []))
+    monkeypatch.setattr("repro.keeper_ranks.children", lambda pid: [20, 21])
+    monkeypatch.setattr("os.pidfd_open", lambda pid: os.open(os.devnull, os.O_RDONLY))
+    ranks = Ranks(lambda: 8, 4, 2)
+    assert ranks.ended() == told
+    assert ranks.ended() == [], "each is told but once"
 
 
 def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
