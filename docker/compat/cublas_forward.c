@@ -168,7 +168,7 @@ status_t cublasGemmEx(handle_t handle, int transa, int transb, int m, int n, int
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
     if (can_choose(atype, btype, ctype, compute) &&
-        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, 1, 0, 0, 0},
+        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, 1, 0, 0, 0, 0, 0},
                    &(operands_t){alpha, a, b, beta, c}))
         return SUCCESS;
     FORWARD("cublasGemmEx",
@@ -188,7 +188,8 @@ status_t cublasGemmStridedBatchedEx(handle_t handle, int transa, int transb, int
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
     if (can_choose(atype, btype, ctype, compute) &&
-        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, count, stridea, strideb, stridec},
+        multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, count, stridea, strideb, stridec,
+                                          0, 0},
                    &(operands_t){alpha, a, b, beta, c}))
         return SUCCESS;
     FORWARD("cublasGemmStridedBatchedEx",

@@ -6,16 +6,16 @@
  * cuBLAS's own choice by 2 %. On an H200 that took 2.2 % from the time of BERT's fp32 products, and 4.8 % from those of
  * a GPT in half precision. The type that a product is computed in stays as it is: fp32 takes no TF32.
  *
- * Only products that overwrite their output (beta is 0) are timed, for only they can be repeated; a shape that is known
- * serves the others too. What fails is left to cuBLAS. CUBLAS_FORWARD_SEARCH=0 turns the search off,
- * CUBLAS_FORWARD_LOG=1 prints what it finds.
+ * A product that adds to its output (beta is not 0) is timed on memory in its place. What fails is left to cuBLAS.
+ * CUBLAS_FORWARD_SEARCH=0 turns the search off, CUBLAS_FORWARD_LOG=1 prints what it finds.
  *
  * Included by cublas_forward.c, which declares the types and opens the library.
  */
 #include <stdint.h>
 #include <string.h>
 
-enum { PROPOSALS = 16, SHAPES = 4096, STREAMS = 16, ALIGNMENT = 16, MOST_RUNS = 20, FEWEST_RUNS = 3 };
+enum { PROPOSALS = 16, SHAPES = 4096, STREAMS = 16, MOST_RUNS = 20, FEWEST_RUNS = 3 };
+enum { LEAST_ALIGNMENT = 16, MOST_ALIGNMENT = 256 };
 static const size_t workspace_bytes = 32u << 20; /* what cuBLAS itself takes on Hopper */
 static const float least_gain = 1.02f, timed_ms = 1.0f;
 
@@ -30,9 +30,11 @@ typedef struct {
     int reserved[4];
 } proposal_t;
 
+/* `alignment` is that of all three matrices, in bytes; `adds` whether beta is not 0. */
 typedef struct {
     int transa, transb, m, n, k, lda, ldb, ldc, type, count;
     long long stridea, strideb, stridec;
+    int alignment, adds;
 } product_t;
 
 /* A product's matrices and factors. */
@@ -68,6 +70,7 @@ static struct {
     status_t (*multiply)(handle_t, void *, const void *, const void *, void *, const void *, void *, const void *,
                          const void *, void *, void *, void *, const void *, void *, size_t, void *);
     int (*allocate)(uint64_t *, size_t);
+    int (*release)(uint64_t);
     int (*create_event)(void **, unsigned);
     int (*record)(void *, void *);
     int (*wait)(void *);
@@ -98,6 +101,7 @@ static int can_search(void)
         {library, "cublasLtMatmulAlgoGetHeuristic", &call.propose},
         {library, "cublasLtMatmul", &call.multiply},
         {driver, "cuMemAlloc_v2", &call.allocate},
+        {driver, "cuMemFree_v2", &call.release},
         {driver, "cuEventCreate", &call.create_event},
         {driver, "cuEventRecord", &call.record},
         {driver, "cuEventSynchronize", &call.wait},
@@ -175,16 +179,16 @@ static status_t describe(choice_t *choice)
 static int propose(handle_t handle, const choice_t *choice, proposal_t *proposals)
 {
     static void *preference;
-    const uint32_t alignment = ALIGNMENT;
+    const uint32_t alignment = (uint32_t)choice->product.alignment;
     int found = 0;
 
-    if (!preference) {
-        if (call.create_preference(&preference))
+    if (!preference && call.create_preference(&preference))
+        return 0;
+    if (call.prefer(preference, PREF_WORKSPACE, &workspace_bytes, sizeof workspace_bytes))
+        return 0;
+    for (int matrix = 0; matrix < 4; matrix++)
+        if (call.prefer(preference, PREF_ALIGN_A + matrix, &alignment, sizeof alignment))
             return 0;
-        call.prefer(preference, PREF_WORKSPACE, &workspace_bytes, sizeof workspace_bytes);
-        for (int matrix = 0; matrix < 4; matrix++)
-            call.prefer(preference, PREF_ALIGN_A + matrix, &alignment, sizeof alignment);
-    }
     if (call.propose(handle, choice->description, choice->a, choice->b, choice->c, choice->c, preference, PROPOSALS,
                      proposals, &found))
         return 0;
@@ -246,33 +250,59 @@ static choice_t *look_up(const product_t *product)
     return NULL;
 }
 
-static int is_zero(const void *factor)
+/* The product's bytes of output, from the first to the last. */
+static size_t output_bytes(const product_t *p)
 {
-    return *(const float *)factor == 0.0f;
+    const size_t last = (size_t)(p->count - 1) * (size_t)p->stridec + (size_t)p->ldc * (size_t)p->n;
+    return last * (p->type == CUDA_R_16F ? 2 : 4);
+}
+
+/* Search on the output itself if it is overwritten anyway, else on memory in its place. */
+static void search_safely(handle_t handle, choice_t *choice, const operands_t *o, void *stream)
+{
+    operands_t elsewhere = *o;
+    uint64_t memory;
+
+    if (!choice->product.adds) {
+        search(handle, choice, o, stream);
+    } else if (!call.allocate(&memory, output_bytes(&choice->product))) {
+        elsewhere.c = (void *)(uintptr_t)memory;
+        search(handle, choice, &elsewhere, stream);
+        call.release(memory);
+    }
+}
+
+static int alignment_of(const operands_t *o)
+{
+    const uintptr_t addresses = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c | MOST_ALIGNMENT;
+    return (int)(addresses & -addresses);
 }
 
 /*
  * Compute the product by the fastest kernel. 0 if that is cuBLAS's own choice, is not known, or fails: then nothing was
  * written that the plain call does not overwrite, and the caller makes it.
  */
-static int multiplied(handle_t handle, const product_t *product, const operands_t *o)
+static int multiplied(handle_t handle, product_t *product, const operands_t *o)
 {
-    const uintptr_t addresses = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c;
     choice_t *choice;
     void *stream;
     int done = 0;
 
-    if (!cublas_forward_library() || addresses % ALIGNMENT || !product->m || !product->n || !product->k)
+    if (!cublas_forward_library() || !product->m || !product->n || !product->k)
+        return 0;
+    product->alignment = alignment_of(o);
+    if (product->alignment < LEAST_ALIGNMENT)
         return 0;
     pthread_mutex_lock(&searching);
     if (!ready)
         ready = can_search() ? 1 : -1;
     if (ready > 0 && !call.stream(handle, &stream)) {
+        product->adds = *(const float *)o->beta != 0.0f;
         choice = look_up(product);
-        if (!choice && known < SHAPES && is_zero(o->beta) && (choice = calloc(1, sizeof *choice))) {
+        if (!choice && known < SHAPES && (choice = calloc(1, sizeof *choice))) {
             choice->product = *product;
             choices[known++] = choice;
-            search(handle, choice, o, stream);
+            search_safely(handle, choice, o, stream);
         }
         done = choice && choice->replaced && !by(handle, choice->algorithm, choice, o, stream);
     }

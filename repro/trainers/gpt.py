@@ -60,12 +60,10 @@ class Layer(nn.Module):
         self.norm2 = LayerNorm(make, size, EPSILON, stage)
         self.perceptron = Perceptron(make, f"{name}.perceptron", size, std, stage)
         self.number = index + 1
-        # OneFlow compiles slowly for a two-dimensional mesh, the more so the more operators there are.
-        self.blocks = 1 if make.layout.nested else ops.ATTENTION_BLOCKS
         self.dropout = config.dropout
 
-    def forward(self, x, mask):
-        attend = partial(ops.causal_attention, blocks=self.blocks, layer=self.number, mask=mask, p=self.dropout)
+    def forward(self, x, *masks):
+        attend = partial(ops.causal_attention, layer=self.number, masks=masks, p=self.dropout)
         x = x + ops.bias_dropout(*self.attention(self.norm1(x), attend), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
 
@@ -95,19 +93,20 @@ class GPT(nn.Module):
         self.add_masks(config.shape.seq_length, make)
 
     def add_masks(self, length: int, make: Parameters) -> None:
-        """Give each stage a causal mask of its own; on CUDA the attention kernel needs none."""
-        future = np.triu(np.full((1, 1, length, length), ops.MASKED, np.float32), 1)
-        for stage in range(self.layout.pipeline):
-            mask = None
-            if self.layout.device == "cpu":
-                mask = make.fixed(future, stage)
-            self.register_buffer(f"mask{stage}", mask)
+        """Give each stage causal masks of its own, one for each block of the attention."""
+        blocks = ops.attention_blocks(length, self.layout.nested)
+        self.mask_names = [[f"mask{stage}_{block}" for block in range(blocks)] for stage in range(self.layout.pipeline)]
+        for stage, names in enumerate(self.mask_names):
+            for name, values in zip(names, ops.causal_masks(length, blocks, self.layout.device)):
+                mask = make.fixed(values, stage)
+                self.register_buffer(name, mask > 0 if values.dtype == np.int8 else mask)
 
     def forward(self, ids, labels):
         table = self.tokens()
         x = self.embedding(ids, table)
         for index, layer in enumerate(self.layers):
-            x = layer(x, getattr(self, f"mask{self.layout.stage_of(index, len(self.layers))}"))
+            names = self.mask_names[self.layout.stage_of(index, len(self.layers))]
+            x = layer(x, *(getattr(self, name) for name in names))
         return {"loss": self.head(x, table, labels)}
 
     def stages(self) -> list:

@@ -89,8 +89,9 @@ class Attention(nn.Module):
         """
         if self.layout.tensor > 1:
             return flow.chunk(y, 3, dim=-1)
-        like = x.view(*y.shape[:-1], y.shape[-1] // 3)
-        return flow._C.split_like(y, [like, like, like], axis=y.ndim - 1)
+        # One tensor three times would end OneFlow 0.8.0 under AMP (auto_mixed_precision.cpp:122).
+        like = [x.view(*y.shape[:-1], y.shape[-1] // 3) for _ in range(3)]
+        return flow._C.split_like(y, like, axis=y.ndim - 1)
 
 
 class Perceptron(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import oneflow as flow
@@ -180,9 +181,12 @@ def pooling(scale: Scale) -> Operator:
 
 def gpt(sizes: Text, precision: str) -> list[Operator]:
     attention = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
-    causal = Operator(f"causal attention, gpt {precision}", ("gpt",), precision, attention, causal_attention,
-                      plain_causal_attention, axis=1, places=1)  # fmt: skip
-    return [*transformer("gpt", sizes, precision), causal]
+    causal = [
+        Operator(f"causal attention{how}, gpt {precision}", ("gpt",), precision, attention, call,
+                 plain_causal_attention, axis=1, places=1)
+        for how, call in (("", causal_attention), (" in one piece", partial(causal_attention, blocks=1)))
+    ]  # fmt: skip
+    return [*transformer("gpt", sizes, precision), *causal]
 
 
 def bert(sizes: Text) -> list[Operator]:
@@ -284,12 +288,14 @@ def plain_batch_gather(x, positions):
     return flow.matmul(one_hot(positions, x.shape[1]), x)
 
 
-def causal_attention(query, key, value):
-    mask = None
-    if not query.is_cuda:
-        mask = flow.tensor(future(query.shape[2]), dtype=query.dtype)
-        mask = mask.to_global(placement=query.placement, sbp=BROADCAST)
-    return ops.causal_attention(query, key, value, ops.ATTENTION_BLOCKS, LAYER, mask, NO_DROPS)
+def causal_attention(query, key, value, blocks: int = 0):
+    """Causal attention in `blocks`, or in as many as the models cut it into."""
+    length, device = query.shape[2], "cuda" if query.is_cuda else "cpu"
+    masks = []
+    for values in ops.causal_masks(length, blocks or ops.attention_blocks(length, nested=False), device):
+        mask = flow.tensor(values).to_global(placement=query.placement, sbp=BROADCAST)
+        masks.append(mask > 0 if query.is_cuda else mask.to(query.dtype))
+    return ops.causal_attention(query, key, value, LAYER, masks, NO_DROPS)
 
 
 def future(length: int) -> np.ndarray:

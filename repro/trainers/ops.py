@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import oneflow as flow
 
 from repro.trainers.layout import BROADCAST
@@ -59,43 +60,51 @@ def dropout(x, p: float):
     return flow.nn.functional.dropout(x, p=p) if p > 0.0 else x
 
 
-def causal_attention(query, key, value, blocks: int, layer: int, mask, p: float):
+def attention_blocks(length: int, nested: bool) -> int:
+    """Into how many blocks the queries of a causal attention over `length` positions are cut.
+
+    Too short a text stays in one piece. So does one on a two-dimensional mesh of ranks: OneFlow compiles slowly for
+    it, the more so the more operators there are.
+    """
+    blocks = 1 if nested or length < ATTENTION_BLOCKS * SHORTEST_BLOCK else ATTENTION_BLOCKS
+    return blocks if length % blocks == 0 else 1
+
+
+def causal_masks(length: int, blocks: int, device: str) -> list[np.ndarray]:
+    """What each block's positions (rows) may see of those up to its end, each (1, 1, length / blocks, end).
+
+    On CUDA flags, 1 for what is seen; on the CPU addends to the scores.
+    """
+    size, visible = length // blocks, np.tri(length, dtype=np.int8)[None, None]
+    masks = [visible[:, :, end - size : end, :end] for end in range(size, length + 1, size)]
+    return masks if device == "cuda" else [np.where(mask, 0.0, MASKED).astype(np.float32) for mask in masks]
+
+
+def causal_attention(query, key, value, layer: int, masks: tuple, p: float):
     """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
 
-    The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
-    which a mask would hide, are neither computed nor stored. Too short a text stays in one piece.
+    The queries are taken in as many blocks as there are masks, each with the keys and values up to its end only: with
+    4 blocks 3/8 of the scores, which a mask would hide, are neither computed nor stored.
+
+    On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
+    computes in fp32: half-precision scores of deep layers stay in range, as in the published program. That program's
+    kernel, which makes the mask itself, is not used: where a block is no square it lets heads see what follows
+    (relative error 0.73 on an H200, found by `make preflight`).
     """
-    length = query.shape[2]
-    if blocks == 1 or length < blocks * SHORTEST_BLOCK or length % blocks:
-        return flow.matmul(causal_weights(query, key, 0, layer, mask, p), value)
-    size = length // blocks
-    rows, contexts = flow.chunk(query, blocks, dim=2), []
-    for index in reversed(range(blocks)):
-        if index < blocks - 1:
+    damping = float(layer) if query.is_cuda else 1.0
+    if len(masks) == 1:
+        return flow.matmul(attention_weights(query, key, masks[0], p, damping), value)
+    size = query.shape[2] // len(masks)
+    rows, contexts = flow.chunk(query, len(masks), dim=2), []
+    for index in reversed(range(len(masks))):
+        if index < len(masks) - 1:
             key, value = (flow.narrow(each, 2, 0, (index + 1) * size) for each in (key, value))
-        contexts.insert(0, flow.matmul(causal_weights(rows[index], key, index * size, layer, mask, p), value))
+        contexts.insert(0, flow.matmul(attention_weights(rows[index], key, masks[index], p, damping), value))
     return flow.cat(contexts, dim=2)
 
 
-def causal_weights(query, key, first: int, layer: int, mask, p: float):
-    """Attention weights (b, n, q, k) of the positions `first` to `first` + q over the first k, after dropout.
-
-    On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
-    computes in fp32: half-precision scores of deep layers stay in range, as in the published program. The kernel
-    makes the mask itself; on the CPU its part of `mask` (1, 1, s, s) is added.
-    """
-    damping = float(layer) if query.is_cuda else 1.0
-    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
-    if not scores.is_cuda:
-        if mask.shape[2:] != scores.shape[2:]:
-            mask = flow.narrow(flow.narrow(mask, 2, first, scores.shape[2]), 3, 0, scores.shape[3])
-        return dropout(flow.softmax(scores + mask, dim=-1), p)
-    fused = flow._C.fused_scale_tril_softmax_mask_scale
-    return fused(scores, p=p, diagonal=first, tril_scale_value=damping)[0]
-
-
 def padding_mask(valid):
-    """Turn (b, s) flags of real tokens into the mask of masked_weights: flags (b, 1, s, s) or addends (b, 1, 1, s)."""
+    """Turn (b, s) flags of real tokens into attention_weights' mask: flags (b, 1, s, s) or addends (b, 1, 1, s)."""
     if valid.is_cuda:
         keys = valid.unsqueeze(1).unsqueeze(1)
         return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0
@@ -104,18 +113,21 @@ def padding_mask(valid):
 
 def masked_attention(query, key, value, mask, p: float):
     """Context (b, n, s, d) from the positions that `mask` lets through, with dropout of the attention weights."""
-    return flow.matmul(masked_weights(query, key, mask, p), value)
+    return flow.matmul(attention_weights(query, key, mask, p), value)
 
 
-def masked_weights(query, key, mask, p: float):
-    """Attention weights (b, n, s, s) over the positions that `mask` lets through, after dropout."""
-    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / math.sqrt(query.shape[-1]))
+def attention_weights(query, key, mask, p: float, damping: float = 1.0):
+    """Attention weights (b, n, q, k) over the positions that `mask` lets through, after dropout.
+
+    `mask` has flags on CUDA and addends on the CPU. The scores are kept divided by `damping`.
+    """
+    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
     if not scores.is_cuda:
         return dropout(flow.softmax(scores + mask, dim=-1), p)
     if p > 0.0:
         fused = flow._C.fused_scale_mask_softmax_dropout
-        return fused(scores, mask, fill_value=MASKED, scale=1.0, p=p)[0]
-    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=1.0)
+        return fused(scores, mask, fill_value=MASKED, scale=damping, p=p)[0]
+    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=damping)
 
 
 def cross_entropy(logits, labels, rows: list):

@@ -88,11 +88,14 @@ def test_a_proposal_that_fails_is_passed_over(run):
     assert parts[1] == (["proposal 1, beta 0"], "0")
 
 
-def test_a_product_that_adds_to_its_output_is_made_once(run):
-    parts, _ = run("product(3, beta=one)\nproduct(3)\nproduct(3, beta=one)")
-    assert parts[0] == (["own 3"], "0")
-    assert len(parts[1][0]) > 3
-    assert parts[2] == (["proposal 1, beta 1"], "0")
+def test_a_product_that_adds_to_its_output_is_timed_elsewhere(run):
+    parts, _ = run("product(3, beta=one)\nproduct(3, beta=one)\nproduct(3)")
+    *searched, last = parts[0][0]
+    assert len(searched) > 3
+    assert all(line.endswith(" elsewhere") for line in searched)
+    assert last == "proposal 1, beta 1"
+    assert parts[1] == (["proposal 1, beta 1"], "0")
+    assert not any(line.endswith("elsewhere") for line in parts[2][0])
 
 
 @pytest.mark.parametrize("how", ["type=2, data_type=2", "type=2, data_type=0, c=66", "type=0, data_type=0, c=8"])
