@@ -236,8 +236,9 @@ def job_processes(site):
 
 
 def left_of(site):
-    """Files below the site's folders, and processes of its jobs."""
-    return [path for path in site.rglob("*") if not path.is_dir() and "venv" not in path.parts], job_processes(site)
+    """Files below the site's folders, which may vanish meanwhile, and processes of its jobs."""
+    files = [Path(base, name) for base, _, names in os.walk(site) for name in names]
+    return [path for path in files if "venv" not in path.parts], job_processes(site)
 
 
 def wait_until_nothing_is_left(site):
