@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from repro.cases import Case
 from repro.locales import N_
-from repro.shrunk import in_precision, least_iterations, origin, shrink, shrunk_cases, with_iterations
+from repro.shrunk import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
 from repro.unit_config import (
     SMOKE_GLOBAL_BATCH,
     SMOKE_PROCESSES,
@@ -151,14 +151,14 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
 
 
 def of_length(cases: list[Case], iterations: int) -> list[Case]:
-    """Each case with so many iterations; PlanError if a rule needs more."""
-    needy = max(cases, key=least_iterations)
-    if iterations < least_iterations(needy):
+    """Each case with so many iterations; PlanError if a rule reads more rows than that."""
+    needy = max(cases, key=least_rows)
+    if iterations < least_rows(needy):
         read = {"stamps": "the stamp of row {last_row}", "last_rows": "{rows} rows",
                 "mean_rows": "a row after the first {skip_first}"}[needy.rule.kind]  # fmt: skip
-        raise PlanError(f"ITERATIONS={iterations}: these cases need at least {least_iterations(needy)}; the rule of "
-                        f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is printed every "
-                        f"{needy.log_interval} iterations")  # fmt: skip
+        raise PlanError(f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
+                        f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "
+                        "more")  # fmt: skip
     return [with_iterations(case, iterations) for case in cases]
 
 

@@ -43,10 +43,11 @@ def in_precision(case: Case, precision: str) -> Case:
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
 
 
-def least_iterations(case: Case) -> int:
-    """The fewest iterations after which a case's rule finds every row that it reads."""
-    rows = {"stamps": case.rule.last_row, "last_rows": case.rule.rows, "mean_rows": (case.rule.skip_first or 0) + 1}
-    return rows[case.rule.kind] * case.log_interval
+def least_rows(case: Case) -> int:
+    """The fewest rows after which a case's rule finds all that it reads."""
+    return {"stamps": case.rule.last_row, "last_rows": case.rule.rows, "mean_rows": (case.rule.skip_first or 0) + 1}[
+        case.rule.kind
+    ]
 
 
 def same_window(case: Case, iterations: int) -> bool:
@@ -57,13 +58,17 @@ def same_window(case: Case, iterations: int) -> bool:
     """
     if iterations == case.iterations:
         return True
-    return case.rule.kind == "stamps" and iterations >= least_iterations(case)
+    return case.rule.kind == "stamps" and iterations >= least_rows(case) * case.log_interval
 
 
 def with_iterations(case: Case, iterations: int) -> Case:
-    """A case with so many iterations: under its own name if what is measured stays the same, else under another."""
+    """A case with so many iterations: under its own name if what is measured stays the same, else under another.
+
+    Where there are too few for the rule's rows, a row is printed more often.
+    """
     name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
-    return replace(case, name=name, iterations=iterations)
+    interval = min(case.log_interval, iterations // least_rows(case))
+    return replace(case, name=name, iterations=iterations, log_interval=interval)
 
 
 def origin(case: Case) -> str:
