@@ -154,7 +154,7 @@ def of_length(cases: list[Case], iterations: int) -> list[Case]:
     """Each case with so many iterations; PlanError if a rule reads more rows than that."""
     needy = max(cases, key=least_rows)
     if iterations < least_rows(needy):
-        read = {"stamps": "the stamp of row {last_row}", "last_rows": "{rows} rows",
+        read = {"stamps": "the stamp of row {last_row}", "last_rows": "{rows} rows behind the first",
                 "mean_rows": "a row after the first {skip_first}"}[needy.rule.kind]  # fmt: skip
         raise PlanError(f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
                         f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "

@@ -44,10 +44,12 @@ def in_precision(case: Case, precision: str) -> Case:
 
 
 def least_rows(case: Case) -> int:
-    """The fewest rows after which a case's rule finds all that it reads."""
-    return {"stamps": case.rule.last_row, "last_rows": case.rule.rows, "mean_rows": (case.rule.skip_first or 0) + 1}[
-        case.rule.kind
-    ]
+    """The fewest rows after which a case's rule finds all that it reads.
+
+    The last rows must leave out the first of all, whose time holds the start of training.
+    """
+    rows = {"stamps": case.rule.last_row, "last_rows": (case.rule.rows or 0) + 1, "mean_rows": (case.rule.skip_first or 0) + 1}
+    return rows[case.rule.kind]
 
 
 def same_window(case: Case, iterations: int) -> bool:

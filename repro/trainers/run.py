@@ -15,7 +15,6 @@ from repro.trainers.process import run  # noqa: E402
 SWITCHES = {
     "": ("ACTOR_ENABLE_LIGHT_ACTOR", "THREAD_ENABLE_LOCAL_MESSAGE_QUEUE", "KERNEL_DISABLE_BLOB_ACCESS_CHECKER"),
     "cuda": ("ENABLE_MULTI_TENSOR_MODEL_UPDATE", "KERNEL_REDUCE_SUM_USE_MATMUL"),
-    "amp": ("FUSE_MODEL_UPDATE_CAST",),
     "cpu": ("BOXING_DISABLE_MIDDLE_NODE_AND_CHECK",),
 }
 MASTER_PATIENCE_S = 60.0
@@ -23,25 +22,24 @@ MASTER_POLL_S = 0.02
 
 
 def train(config: Config) -> None:
-    set_environment(config.device, config.precision)
+    set_environment(config.device)
     wait_for_master()
     from repro.trainers.train import train
 
     train(config)
 
 
-def set_environment(device: str, precision: str = "fp32") -> None:
+def set_environment(device: str) -> None:
     """Choose what OneFlow reads when it is loaded; what the caller has set stays.
 
     Everywhere its actors pass messages within a thread without a lock and check less. On CUDA all parameters are
-    updated in few kernels and sums are taken by products with ones; under AMP the update writes the half-precision
-    copies too. On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of
-    the time to compile and changes no loss.
+    updated in few kernels and sums are taken by products with ones. On the CPU the search for cheaper transfers by way
+    of a third layout is left out: it takes a third of the time to compile and changes no loss.
+
+    ONEFLOW_FUSE_MODEL_UPDATE_CAST is left off, though it saves a cast of all parameters under AMP: with it OneFlow
+    0.8.0 ends on pipelines (task_graph.cpp:638) and on two-dimensional meshes (op_graph.h:43).
     """
-    switches = list(SWITCHES[""] + SWITCHES[device])
-    if precision == "amp":
-        switches += SWITCHES["amp"]
-    for name in switches:
+    for name in SWITCHES[""] + SWITCHES[device]:
         os.environ.setdefault(f"ONEFLOW_{name}", "1")
 
 
