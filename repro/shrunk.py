@@ -48,8 +48,9 @@ def least_rows(case: Case) -> int:
 
     The last rows must leave out the first of all, whose time holds the start of training.
     """
-    rows = {"stamps": case.rule.last_row, "last_rows": (case.rule.rows or 0) + 1, "mean_rows": (case.rule.skip_first or 0) + 1}
-    return rows[case.rule.kind]
+    rule = case.rule
+    rows = {"stamps": rule.last_row, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
+    return rows[rule.kind]
 
 
 def same_window(case: Case, iterations: int) -> bool:
