@@ -198,7 +198,11 @@ def _trainer() -> tuple[str, ...]:
 
 
 def _command(name: str = "bench") -> str:
-    return shlex.join(["make", name, *_make_variables()])
+    """What was called, with the settings of make's command line and then those that came from the environment."""
+    given = _make_variables()
+    known = {word.split("=", 1)[0] for word in given} | {"PYTHON"}  # which the Makefile itself exports
+    inherited = [f"{name}={value}" for name in sorted(SETTINGS - known) if (value := setting(name))]
+    return shlex.join(["make", name, *given, *inherited])
 
 
 def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from repro import fabfile
 from tests.conftest import ROOT, STANDIN, TRAINER_PYTHON
 
 
@@ -91,6 +92,20 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
 def heed_interrupts():
     """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "make bench 'CASES=b*' MODEL=bert"),
+        ("w -- MODEL=gpt", "make bench MODEL=gpt 'CASES=b*'"),
+        (r" -- CASES=DP\ x REPEATS=2", "make bench 'CASES=DP x' REPEATS=2 MODEL=bert"),
+    ],
+)
+def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, told):
+    for name, value in {"MAKEFLAGS": line, "MODEL": "bert", "CASES": "b*", "PYTHON": "python3"}.items():
+        monkeypatch.setenv(name, value)
+    assert fabfile._command() == told
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
