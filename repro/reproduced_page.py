@@ -6,13 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from repro.document import Document, Section, Text, markdown
+from repro.document import Document, Section, Table, Text, markdown, words
+from repro.failures import Failure
 from repro.keep import REPRODUCED
 from repro.locales import LANGUAGES, catalogue
 from repro.plates import Plate, write_figures
 from repro.reproduced import TARGETS, Host, Row, load
 from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
-from repro.reproduced_sections import layouts, ratios, scaling, tally, transfers
+from repro.reproduced_sections import columns, layouts, link, ratios, scaling, tally, transfers
 from repro.reproduced_shown import shown
 from repro.row_charts import BarChart, Panel
 from repro.within_run import variant
@@ -26,6 +27,7 @@ def build(host: Host, language: str, drawn: list) -> Document:
     _ = catalogue(language).gettext
     sections = (
         *_glance(_, host),
+        *_failures(_, host, language),
         *ratios(_, host, language, drawn),
         *scaling(_, host, language, drawn),
         *layouts(_, host, language),
@@ -57,6 +59,20 @@ def _glance(_, host: Host) -> list[Section]:
     ]
     texts = tuple(Text(text.format(tally=found)) for text, found in said if found)
     return [Section("glance", _("Targets at a glance"), texts)] if texts else []
+
+
+def _failures(_, host: Host, language: str) -> list[Section]:
+    """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
+    cells = tuple(
+        words(link(told, language), attempt["unit"], str(attempt["repeat"]),
+              Failure.from_json(attempt["failure"]).text(_))
+        for told in host.runs for attempt in told.attempts if attempt["status"] == "failed"
+    )  # fmt: skip
+    if not cells:
+        return []
+    text = Text(_("A configuration that never succeeded is in no other table of this page."))
+    table = Table("failures", columns(_("Run"), _("Configuration"), _("Repeat"), _("Reason")), cells)
+    return [Section("failures", _("Failed attempts"), (text, table))]
 
 
 def _reading(_, host: Host, language: str) -> list[Section]:

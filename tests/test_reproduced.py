@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,18 @@ def test_both_languages_have_the_same_numbers(reproduced):
     numbers = [[re.findall(r"\d+\.\d+", line) for line in lines] for lines in (english, chinese)]
     assert numbers[0] == numbers[1]
     assert len(english) == len(chinese) > 8
+
+
+@pytest.mark.parametrize(("language", "reason"), [("en", "iteration 70 is not a number"), ("zh", "70")])
+def test_failed_attempts_are_told_with_their_reasons(reproduced, language, reason):
+    host = load("h200", reproduced)
+    first, *others = host.runs[0].attempts
+    failure = Failure("the loss at iteration {iteration} is not a number", {"iteration": 70})
+    failed = first | {"status": "failed", "failure": failure.as_json()}
+    host = replace(host, runs=(replace(host.runs[0], attempts=[failed, *others]),))
+    sections = {section.id: section for section in reproduced_page.build(host, language, []).sections}
+    (row,) = cells(sections["failures"])
+    assert row[1:3] == [first["unit"], str(first["repeat"])] and reason in row[3]
 
 
 def test_what_was_not_run_has_no_section(reproduced):
