@@ -4,7 +4,7 @@ PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro
 
 .DEFAULT_GOAL := help
-.PHONY: help setup cases bench curves learn profile report verify bundle-run keep reproduced compare plan explore model audit published parse test lock clean \
+.PHONY: help setup cases bench curves learn profile report verify bundle-run keep reproduce reproduced compare plan explore model audit published parse test lock clean \
         pins image image-check image-reproduce sbom bundle bundle-check warm image-test \
         new-cluster provision deprovision fingerprint preflight e2e
 MAKEFLAGS += --no-builtin-rules
@@ -47,6 +47,9 @@ bundle-run: .venv/ready  ## a run as one archive to hand over                   
 
 keep: .venv/ready  ## a run to be committed, small and without paths       RUN= HOST=
 	@$(RUN_TASK) keep
+
+reproduce: .venv/ready .venv-trainer/ready  ## everything on this machine's GPUs, kept as a host's  HOST= [STEPS=, and as bench]
+	@$(RUN_TASK) reproduce
 
 reproduced: .venv/ready  ## the pages of the kept runs, and README's table      [HOST= CHECK=1]
 	@$(RUN_TASK) reproduced

@@ -1,12 +1,52 @@
 """The tasks that keep runs for good, and write what they give: a page for each host, and a table in the READMEs."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from invoke import Exit, task
 
-from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, bad_input, check_settings, setting
+from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, bad_input, check_settings, chosen_model, setting
 
-SETTINGS |= {"HOST"}
+SETTINGS |= {"HOST", "STEPS"}
+
+
+@task
+def reproduce(c):
+    """Measure everything on this machine's GPUs and keep it as HOST's, STEPS=bench,curves only these [and as bench].
+
+    That is, for each model or MODEL: what the preflight tells of kernels and links, the published cases that fit with
+    their peers if PEER_PYTHON is given, loss curves, learning, and a profile. What fails is told at the end.
+    """
+    from repro.cases import load_catalogue
+    from repro.environment import gpus
+    from repro.keep import runs_of
+    from repro.record import RUNS
+    from repro.reproduce import TASKS, carry_out, steps
+
+    check_settings()
+    if not setting("HOST"):
+        raise Exit("HOST=<name>: name this machine, such as h200x8; its page is kept under that name", BAD_INPUT)
+    tasks = [name.strip() for name in setting("STEPS", ",".join(TASKS)).split(",")]
+    if unknown := sorted(set(tasks) - set(TASKS)):
+        raise Exit(f"STEPS={setting('STEPS')}: no step {', '.join(unknown)}; there are {', '.join(TASKS)}", BAD_INPUT)
+    with bad_input():
+        runs_of(setting("HOST"))
+        planned = steps(load_catalogue().select(chosen_model(), setting("CASES")), tasks)
+    if not gpus():
+        raise Exit("nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery",
+                   BAD_INPUT)  # fmt: skip
+    outer = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+
+    def call(task: str, environment: dict) -> int:
+        return subprocess.run([sys.executable, "-m", "repro", task], env=environment).returncode
+
+    failed = carry_out(planned, Path(setting("RUNS", RUNS)), lambda step: call(step.task, step.environment(outer)),
+                       lambda name: call("keep", outer | {"RUN": name}))  # fmt: skip
+    failed += ["make reproduced"] if call("reproduced", outer) else []
+    if failed:
+        raise Exit("failed:\n  " + "\n  ".join(failed), FAILED)
 
 
 @task
