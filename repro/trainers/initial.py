@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+BLOCK = 2**20
+"""Values that one generator draws; blocks are drawn side by side."""
 
 
 def normal_values(seed: int, name: str, shape: tuple, std: float, rows: int = 0) -> np.ndarray:
@@ -13,8 +17,15 @@ def normal_values(seed: int, name: str, shape: tuple, std: float, rows: int = 0)
     ----------
     rows : leading rows that are drawn; those after them are padding and 0. 0 draws all.
     """
-    generator = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
-    drawn = (rows or shape[0], *shape[1:])
     values = np.zeros(shape, np.float32)
-    values[: drawn[0]] = generator.standard_normal(drawn, dtype=np.float32) * np.float32(std)
+    drawn = values[: rows or shape[0]].reshape(-1)
+
+    def draw(first: int) -> None:
+        block = drawn[first : first + BLOCK]
+        key = [seed, zlib.crc32(name.encode()), first // BLOCK]
+        np.random.Generator(np.random.PCG64(key)).standard_normal(dtype=np.float32, out=block)
+        block *= np.float32(std)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(draw, range(0, drawn.size, BLOCK)))
     return values
