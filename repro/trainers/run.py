@@ -9,37 +9,41 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from repro.trainers.config import Config, load  # noqa: E402
+from repro.trainers.config import Config, Sizes, load  # noqa: E402
 from repro.trainers.process import run  # noqa: E402
 
 SWITCHES = {
     "": ("ACTOR_ENABLE_LIGHT_ACTOR", "THREAD_ENABLE_LOCAL_MESSAGE_QUEUE", "KERNEL_DISABLE_BLOB_ACCESS_CHECKER"),
-    "cuda": ("ENABLE_MULTI_TENSOR_MODEL_UPDATE", "KERNEL_REDUCE_SUM_USE_MATMUL"),
+    "cuda": ("KERNEL_REDUCE_SUM_USE_MATMUL",),
     "cpu": ("BOXING_DISABLE_MIDDLE_NODE_AND_CHECK",),
 }
-MASTER_PATIENCE_S = 60.0
-MASTER_POLL_S = 0.02
+ONE_UPDATE = "ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 
 
 def train(config: Config) -> None:
-    set_environment(config.device)
+    set_environment(config.device, config.layout)
     wait_for_master()
     from repro.trainers.train import train
 
     train(config)
 
 
-def set_environment(device: str) -> None:
+def set_environment(device: str, layout: Sizes | None = None) -> None:
     """Choose what OneFlow reads when it is loaded; what the caller has set stays.
 
-    Everywhere its actors pass messages within a thread without a lock and check less. On CUDA all parameters are
-    updated in few kernels and sums are taken by products with ones. On the CPU the search for cheaper transfers by way
-    of a third layout is left out: it takes a third of the time to compile and changes no loss.
+    Everywhere its actors pass messages within a thread without a lock and check less. On CUDA sums are taken by
+    products with ones, and all parameters are updated in few kernels. The latter only on one stage that is no
+    two-dimensional mesh: on a mesh OneFlow 0.8.0 ends where it asks for a one-dimensional signature (op_graph.h:43).
+    Together with ONEFLOW_FUSE_MODEL_UPDATE_CAST, which saves a cast of all parameters under AMP, it ended on pipelines
+    too (task_graph.cpp:638); that switch is left off everywhere.
 
-    ONEFLOW_FUSE_MODEL_UPDATE_CAST is left off, though it saves a cast of all parameters under AMP: with it OneFlow
-    0.8.0 ends on pipelines (task_graph.cpp:638) and on two-dimensional meshes (op_graph.h:43).
+    On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of the time to
+    compile and changes no loss.
     """
-    for name in SWITCHES[""] + SWITCHES[device]:
+    switches = SWITCHES[""] + SWITCHES[device]
+    if device == "cuda" and layout and layout.pipeline == 1 and 1 in (layout.data, layout.tensor):
+        switches += (ONE_UPDATE,)
+    for name in switches:
         os.environ.setdefault(f"ONEFLOW_{name}", "1")
 
 
