@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import paramiko
+from paramiko.common import MSG_CHANNEL_REQUEST
 
 from repro.cluster import Cluster, Image, Node
 
@@ -26,7 +27,7 @@ class _Session(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel, command):
-        threading.Thread(target=_serve_command, args=(channel, command.decode()), daemon=True).start()
+        channel.accepted = command.decode()
         return True
 
     def check_channel_forward_agent_request(self, channel):
@@ -63,6 +64,17 @@ def _feed(channel, process) -> None:
             process.stdin.write(data)
             process.stdin.flush()
         process.stdin.close()
+
+
+def _answer(channel, message) -> None:
+    """Answer a request, and only then start the command that it may have been: it could end before the answer."""
+    paramiko.Channel._handle_request(channel, message)
+    if command := channel.__dict__.pop("accepted", None):
+        threading.Thread(target=_serve_command, args=(channel, command), daemon=True).start()
+
+
+class _Transport(paramiko.Transport):
+    _channel_handler_table = paramiko.Transport._channel_handler_table | {MSG_CHANNEL_REQUEST: _answer}
 
 
 class SshServer:
@@ -107,7 +119,7 @@ class SshServer:
         with suppress(OSError):
             while True:
                 client, _ = self._socket.accept()
-                transport = paramiko.Transport(client)
+                transport = _Transport(client)
                 transport.add_server_key(self.host_key)
                 transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
                 self.transports.append(transport)
