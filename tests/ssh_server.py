@@ -126,7 +126,7 @@ class SshServer:
                 threading.Thread(target=self._start, args=(transport,), daemon=True).start()
 
     def _start(self, transport: paramiko.Transport) -> None:
-        with suppress(paramiko.SSHException, EOFError):
+        with suppress(*GONE):
             transport.start_server(server=_Session(self._client_key))
 
 
