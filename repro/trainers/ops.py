@@ -88,8 +88,9 @@ def causal_attention(query, key, value, layer: int, masks: tuple, p: float):
 
     On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
     computes in fp32: half-precision scores of deep layers stay in range, as in the published program. That program's
-    kernel, which makes the mask itself, is not used: in OneFlow 0.8.0 its function cannot set what hidden scores become,
-    and on an H200 its errors (0.73 of the result, found by `make preflight`) are those of hidden scores taken for 0.
+    kernel, which makes the mask itself, is not used: in OneFlow 0.8.0 its function cannot set what hidden scores
+    become, and on an H200 its errors (0.73 of the result, found by `make preflight`) are those of hidden scores taken
+    for 0.
     """
     damping = float(layer) if query.is_cuda else 1.0
     if len(masks) == 1:
