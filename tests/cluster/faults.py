@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 
 from tests.cluster.engine import NAME
 from tests.cluster.nodes import Nodes
@@ -72,7 +73,12 @@ def skew_clock(nodes: Nodes, node: str, seconds: float) -> None:
     """The node's clock goes wrong by so much, for what is started through SSH from now on and does without sudo.
 
     All nodes share one kernel and its clock: a preloaded library (which sshd itself does not bear) tells another time.
+    With it Python cannot sleep (EINVAL), as the keeper does after removing a container: none may be left to remove.
     """
+    deadline = time.monotonic() + 30
+    while left := nodes.root(node, "docker", "ps", "--all", "--quiet"):
+        assert time.monotonic() < deadline, f"{node} still has containers: {left}"
+        time.sleep(0.2)
     environment = f"LD_PRELOAD={FAKETIME} FAKETIME={seconds:+} FAKETIME_DONT_FAKE_MONOTONIC=1"
     _set_environment(nodes, node, f"echo SetEnv {environment} > {CLOCK}")
 
