@@ -37,14 +37,13 @@ def reproduce(c):
     if not gpus():
         raise Exit("nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery",
                    BAD_INPUT)  # fmt: skip
-    outer = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
 
     def call(task: str, environment: dict) -> int:
         return subprocess.run([sys.executable, "-m", "repro", task], env=environment).returncode
 
-    failed = carry_out(planned, Path(setting("RUNS", RUNS)), lambda step: call(step.task, step.environment(outer)),
-                       lambda name: call("keep", outer | {"RUN": name}))  # fmt: skip
-    failed += ["make reproduced"] if call("reproduced", outer) else []
+    failed = carry_out(planned, Path(setting("RUNS", RUNS)), lambda step: call(step.task, step.environment(os.environ)),
+                       lambda name: call("keep", os.environ | {"RUN": name}))  # fmt: skip
+    failed += ["make reproduced"] if call("reproduced", os.environ) else []
     if failed:
         raise Exit("failed:\n  " + "\n  ".join(failed), FAILED)
 

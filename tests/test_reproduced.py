@@ -143,6 +143,8 @@ def test_what_was_not_run_has_no_section(reproduced):
     text = page(reproduced)
     for title in ("Loss curves", "Real data are learned", "Where the GPU's time goes"):
         assert f"## {title}" not in text
+    silent = reproduced_page.build(replace(load("h200", reproduced), reading={}), "en", [])
+    assert "How it reads" not in [section.title for section in silent.sections]
 
 
 def test_the_page_is_what_the_runs_give(reproduced):
