@@ -124,6 +124,15 @@ class Config:
         block = self.layout.tensor * (128 if self.model == "gpt" else 1)
         return -(-self.shape.vocab_size // block) * block
 
+    @property
+    def half_gradients(self) -> bool:
+        """Whether data parallel ranks add up gradients in half precision: under AMP, where weights are so anyway.
+
+        Not on a mesh with tensor parallel ranks, which OneFlow compiles slowly, the more so the more operators there
+        are. Nor where gradients are accumulated: they would travel after each micro-step instead of once.
+        """
+        return self.precision == "amp" and self.layout.tensor == 1 and self.accumulation_steps == 1
+
 
 def load(path: str, parser: Callable[[dict], Config] | None = None) -> Config:
     """Read and check a configuration file, with `parse` unless another parser is given.

@@ -66,7 +66,7 @@ def set_up_device(config: Config) -> None:
     sizes = config.layout
     if flow.env.get_node_size() > 1 and has_infiniband():
         flow.env.init_rdma()
-    flow.boxing.nccl.set_fusion_threshold_mbytes(16)
+    flow.boxing.nccl.set_fusion_threshold_mbytes(64)
     flow.boxing.nccl.set_fusion_max_ops_num(24)
     if sizes.tensor * sizes.pipeline > 1 or config.optimizer_sharding == 2:
         flow.boxing.nccl.enable_use_compute_stream(True)

@@ -18,6 +18,7 @@ class Layout:
     """A mesh of pipeline x data x tensor ranks, the tensor axis running fastest.
 
     Tensor parallel ranks are neighbours (one node), pipeline stages are furthest apart, as in the published runs.
+    `half_gradients` has data parallel ranks add up gradients in half precision.
 
     Raises
     ------
@@ -29,6 +30,7 @@ class Layout:
     tensor: int
     pipeline: int
     device: str
+    half_gradients: bool = False
 
     def __post_init__(self) -> None:
         for axis in ("data", "tensor", "pipeline"):

@@ -38,7 +38,7 @@ def layer_norm(x, weight, bias, epsilon: float):
 
 
 def halved(x):
-    """Mark x for half precision under AMP, and so what is computed from it; without AMP nothing happens."""
+    """Mark x for half precision, and so what is computed from it; only under AMP."""
     return flow._C.amp_white_identity(x)
 
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import oneflow as flow
 
+from repro.trainers import ops
 from repro.trainers.initial import normal_values
 from repro.trainers.layout import BROADCAST, Layout, split
 
@@ -73,10 +74,13 @@ def along(axis: int | None) -> flow.sbp.sbp:
 def whole(weight: flow.Tensor, layout: Layout) -> flow.Tensor:
     """Gather a parameter that optimizer sharding has split along the data axis; leave any other as it is.
 
-    The gradient goes back split, reduced and scattered in one step. The identity is there because OneFlow 0.8.0
-    aborts (register.cpp:75) where a parameter itself is the source of a transfer between ranks.
+    The gradient goes back split, reduced and scattered in one step. The operator before the transfer is there because
+    OneFlow 0.8.0 aborts (register.cpp:75) where a parameter itself is the source of a transfer between ranks.
+
+    With half gradients it has both travel in half precision, and so the gradient of a parameter that is not split;
+    OneFlow would cast that to fp32 first.
     """
-    if layout.data == 1 or weight.sbp[0] == BROADCAST:
+    if layout.data == 1 or (weight.sbp[0] == BROADCAST and not layout.half_gradients):
         return weight
-    gathered = [BROADCAST, *weight.sbp[1:]]
-    return flow._C.identity(weight).to_global(sbp=gathered, grad_sbp=weight.sbp)
+    source = ops.halved(weight) if layout.half_gradients else flow._C.identity(weight)
+    return source.to_global(sbp=[BROADCAST, *weight.sbp[1:]], grad_sbp=weight.sbp)

@@ -26,7 +26,8 @@ MODELS = {"gpt": GPT, "bert": BERT, "resnet50": ResNet50}
 
 def train(config: Config) -> None:
     """Run all iterations; every process of the layout calls this."""
-    layout = Layout(config.layout.data, config.layout.tensor, config.layout.pipeline, config.device)
+    sizes = config.layout
+    layout = Layout(sizes.data, sizes.tensor, sizes.pipeline, config.device, config.half_gradients)
     flow.manual_seed(config.seed)
     set_up_device(config)
     rank = flow.env.get_rank()

@@ -32,6 +32,18 @@ def test_vocabulary_is_padded_as_published(model, tensor, vocabulary, padded):
 
 
 @pytest.mark.parametrize(
+    ("layout", "precision", "steps", "half"),
+    [
+        ((2, 1, 1), "amp", 1, True), ((2, 1, 1), "fp32", 1, False), ((2, 2, 1), "amp", 1, False),
+        ((2, 1, 1), "amp", 2, False),
+    ],
+)
+def test_gradients_travel_in_half_precision_under_amp_alone(layout, precision, steps, half):
+    changes = {"device": "cuda", "precision": precision, "accumulation_steps": steps, "global_batch": 8}
+    assert parse({"output": "out", **configuration("gpt", layout, **changes)}).half_gradients is half
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"colour": 1}, "colour: unknown key"),
