@@ -1,6 +1,7 @@
 """What rank 0 prints: the log lines of the report that a case belongs to, generations A to E."""
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class LogLines:
             f"{row.latency_ms / 1000:<10.5f}",
             f"{row.values['loss']:<10.5f}",
         )
-        return [*(device_lines() + table_head() if self.first_row else []), table_line(figures)]
+        return [*(device_lines(self.devices_per_node) + table_head() if self.first_row else []), table_line(figures)]
 
 
 def table_head() -> list:
@@ -100,11 +101,16 @@ def table_line(cells) -> str:
     return "".join(f"| {cell} " for cell in cells) + "|"
 
 
-def device_lines() -> list:
-    """Utilisation and memory of each GPU of this node, as nvidia-smi prints them; none where it is not installed."""
+def device_lines(count: int) -> list:
+    """Utilisation and memory of this node's GPUs, as nvidia-smi prints them; none where it is not installed.
+
+    Only of the `count` GPUs that the run has: what others beside it do is not its memory.
+    """
     if shutil.which("nvidia-smi") is None:
         return []
-    command = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv"]
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    used = (visible or [str(index) for index in range(count)])[:count]
+    command = ["nvidia-smi", f"--id={','.join(used)}", "--query-gpu=utilization.gpu,memory.used", "--format=csv"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return answer.stdout.splitlines() if answer.returncode == 0 else []
 

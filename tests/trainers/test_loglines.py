@@ -1,6 +1,10 @@
 """Log lines letter by letter, against lines of the published logs."""
+import os
+
+import pytest
+
 from repro.trainers.config import parse
-from repro.trainers.loglines import LogLines, Row
+from repro.trainers.loglines import LogLines, Row, device_lines
 from tests.trainers.conftest import configuration
 
 
@@ -40,7 +44,7 @@ def test_d_counts_from_1():
 
 
 def test_e_prints_its_head_once(monkeypatch):
-    monkeypatch.setattr("repro.trainers.loglines.device_lines", lambda: ["81 %, 11838 MiB"])
+    monkeypatch.setattr("repro.trainers.loglines.device_lines", lambda count: ["81 %, 11838 MiB"])
     log = lines("gpt", "E", accumulation_steps=8)
     assert log.row(row(90, 39.0, loss=7.0))[:3] == [
         "81 %, 11838 MiB",
@@ -50,6 +54,16 @@ def test_e_prints_its_head_once(monkeypatch):
     assert log.row(row(100, 39.00969, loss=6.82232)) == [
         "| 100      | 800             | 51200           | 39.00969   | 13.12494   | 6.82232    |"
     ]
+
+
+@pytest.mark.parametrize(("visible", "asked"), [("", "--id=0,1"), ("3,1,2", "--id=3,1"), ("GPU-5145", "--id=GPU-5145")])
+def test_memory_is_that_of_the_runs_own_gpus(monkeypatch, tmp_path, visible, asked):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "$1"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert device_lines(2) == [asked]
 
 
 def test_e_dumps_its_arguments():
