@@ -67,7 +67,7 @@ class Layer(nn.Module):
     def __init__(self, config: Config, make: Parameters, index: int) -> None:
         super().__init__()
         size, heads, name = config.shape.hidden_size, config.shape.attention_heads, f"layer{index}"
-        self.attention = Attention(make, f"{name}.attention", size, heads, INITIAL_STD, amp=config.precision == "amp")
+        self.attention = Attention(make, f"{name}.attention", size, heads, INITIAL_STD)
         self.norm1 = LayerNorm(make, size, EPSILON)
         self.perceptron = Perceptron(make, f"{name}.perceptron", size, INITIAL_STD)
         self.norm2 = LayerNorm(make, size, EPSILON)

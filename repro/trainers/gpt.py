@@ -56,8 +56,7 @@ class Layer(nn.Module):
         size, name = config.shape.hidden_size, f"layer{index}"
         std = INITIAL_STD / math.sqrt(2.0 * config.shape.layers)
         self.norm1 = LayerNorm(make, size, EPSILON, stage)
-        heads, amp = config.shape.attention_heads, config.precision == "amp"
-        self.attention = Attention(make, f"{name}.attention", size, heads, std, stage, amp)
+        self.attention = Attention(make, f"{name}.attention", size, config.shape.attention_heads, std, stage)
         self.norm2 = LayerNorm(make, size, EPSILON, stage)
         self.perceptron = Perceptron(make, f"{name}.perceptron", size, std, stage)
         self.number = index + 1

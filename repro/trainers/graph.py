@@ -9,12 +9,13 @@ from oneflow import nn
 
 from repro.trainers.config import Config
 from repro.trainers.optimizer import build_optimizer, build_scheduler
+from repro.trainers.rewrite import RewrittenGraph
 
 INITIAL_LOSS_SCALE = 2.0**20
 LOSS_SCALE_WINDOW = 1000
 
 
-class TrainGraph(nn.Graph):
+class TrainGraph(RewrittenGraph):
     """One training iteration, compiled; called with the batch (none where the source reads within the graph).
 
     Gives the model's outputs by name. Under gradient accumulation each is stacked over the micro-steps.

@@ -62,16 +62,12 @@ class RowLinear(nn.Module):
 class Attention(nn.Module):
     """Multi-head self-attention, heads split over the tensor parallel ranks; bias and dropout are left to the caller.
 
-    `attend` (query, key, value) gives the context. `amp` says whether OneFlow is to choose half precision.
+    `attend` (query, key, value) gives the context. A head's query, key and value stand beside each other.
     """
 
-    def __init__(
-        self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0, amp: bool = False
-    ) -> None:
+    def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0) -> None:
         super().__init__()
         self.heads = heads
-        self.amp = amp
-        self.layout = make.layout
         self.inward = ColumnLinear(make, f"{name}.inward", size, 3 * size, stage)
         self.outward = RowLinear(make, f"{name}.outward", size, size, std, stage)
 
@@ -79,22 +75,8 @@ class Attention(nn.Module):
         y, bias = self.inward(x)
         batch, length, size = y.shape
         y = (y + bias).view(batch, length, self.heads, size // self.heads).permute(0, 2, 1, 3)
-        query, key, value = self.parts(x, y)
-        context = attend(query, key, value).permute(0, 2, 1, 3)
+        context = attend(*flow.chunk(y, 3, dim=-1)).permute(0, 2, 1, 3)
         return self.outward(context.reshape(batch, length, size // 3))
-
-    def parts(self, x, y):
-        """Query, key and value (b, n, s, d), which stand beside each other in y (b, n, s, 3 * d).
-
-        Their gradients are put together again in one copy by a split that takes its shapes from other tensors, here
-        from x (b, s, n * d). Without one each is put among zeros and the three are added: 4.5 times the bytes. Under
-        AMP OneFlow 0.8.0 takes that split, and the addition of the bias before it, out of half precision, which costs
-        more than it saves.
-        """
-        if self.layout.tensor > 1 or self.amp:
-            return flow.chunk(y, 3, dim=-1)
-        like = x.view(*y.shape[:-1], y.shape[-1] // 3)
-        return flow._C.split_like(y, [like, like, like], axis=y.ndim - 1)
 
 
 class Perceptron(nn.Module):

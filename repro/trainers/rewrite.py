@@ -1,0 +1,100 @@
+"""Changes to a graph's operators that OneFlow's Python functions cannot ask for, made before it is compiled."""
+from __future__ import annotations
+
+from collections import Counter
+
+from oneflow import nn
+
+
+class RewrittenGraph(nn.Graph):
+    """A graph whose operators are rewritten before it is compiled, at its first call."""
+
+    def _compile(self, *batch):
+        job, outputs = self.build_graph(*batch)
+        join_gradients(job)
+        self._full_graph_proto = job
+        self.finish_complie_and_init_runtime()
+        return outputs
+
+
+def operators_of(job, kind: str) -> list:
+    """The operators of a type, by OneFlow's name for it, in a job's protocol buffer."""
+    return [op for op in job.net.op if op.user_conf.op_type_name == kind]
+
+
+def join_gradients(job) -> None:
+    """Put the gradients of a tensor's parts beside each other in one copy.
+
+    OneFlow puts each part among zeros as large as the whole, and adds these: for three parts 4.5 times the bytes.
+    """
+    makers = {name: op for op in job.net.op for output in op.user_conf.output.values() for name in output.s}
+    uses = Counter(name for op in job.net.op for given in op.user_conf.input.values() for name in given.s)
+    replaced = {}
+    for addition in operators_of(job, "add_n"):
+        inputs = addition.user_conf.input["in"]
+        parts = [makers.get(name) for name in inputs.s]
+        if all(uses[name] == 1 for name in inputs.s) and covers(job, parts):
+            parts.sort(key=start)
+            axis = parts[0].user_conf.attr["dim"].at_int64
+            inputs.s[:] = [part.user_conf.input["dy"].s[0] for part in parts]
+            addition.user_conf.op_type_name = "concat"
+            addition.user_conf.attr["axis"].at_int64 = axis
+            addition.user_conf.attr["max_dim_size"].at_int64 = end(parts[-1])
+            replaced |= {part.name: maker(part.user_conf.input["dy"].s[0]) for part in parts}
+    remove(job, replaced)
+
+
+def maker(name: str) -> str:
+    """The operator that makes a value, which is named after it."""
+    return name.split("/")[0]
+
+
+def start(part) -> int:
+    return part.user_conf.attr["start"].at_int64
+
+
+def end(part) -> int:
+    return start(part) + part.user_conf.attr["length"].at_int64
+
+
+def covers(job, parts: list) -> bool:
+    """Whether operators put gradients into zeros of one shape, side by side along an axis that no ranks split."""
+    if any(part is None or part.user_conf.op_type_name != "narrow_grad" for part in parts):
+        return False
+    wholes = {(part.user_conf.input["like"].s[0], part.user_conf.attr["dim"].at_int64) for part in parts}
+    if len(wholes) > 1:
+        return False
+    (like, axis), ordered = wholes.pop(), sorted(parts, key=start)
+    size = job.helper.lbn2logical_blob_desc[like].shape.dim[axis]
+    edges = [0, *map(end, ordered)]
+    return edges == [*map(start, ordered), size] and all(stays_apart(job, part, axis) for part in parts)
+
+
+def stays_apart(job, part, axis: int) -> bool:
+    """Whether every rank has all of its samples' gradient along the axis, and not a summand of it."""
+    table = job.job_parallel_view_conf.op_name2nd_sbp_signature_conf
+    if part.name not in table:
+        return False
+    signatures = table[part.name].bn_in_op2nd_sbp
+    spread = [each for signature in signatures.values() for each in signature.sbp_parallel]
+    return not any(each.HasField("partial_sum_parallel") or
+                   (each.HasField("split_parallel") and each.split_parallel.axis == axis) for each in spread)
+
+
+def remove(job, replaced: dict) -> None:
+    """Take operators out of a job; `replaced` names for each the one that others have to wait for instead."""
+
+    def awaited(name: str) -> str:
+        return awaited(replaced[name]) if name in replaced else name
+
+    kept = [op for op in job.net.op if op.name not in replaced]
+    for op in kept:
+        op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name})
+    job.net.ClearField("op")
+    job.net.op.extend(kept)
+    for group in job.placement.placement_group:
+        group.op_set.op_name[:] = [name for name in group.op_set.op_name if name not in replaced]
+    view = job.job_parallel_view_conf
+    for table in (view.op_name2sbp_signature_conf, view.op_name2nd_sbp_signature_conf):
+        for name in replaced:
+            table.pop(name, None)

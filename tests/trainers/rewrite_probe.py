@@ -1,0 +1,53 @@
+"""Prints what test_rewrite.py judges: operators of graphs, rewritten and not, and how far the results are apart."""
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import oneflow as flow
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from repro.trainers import rewrite
+
+PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
+"""First place and length of the parts of six."""
+
+
+class Parts(flow.nn.Module):
+    def __init__(self, parts: list) -> None:
+        super().__init__()
+        self.weight = flow.nn.Parameter(flow.tensor(np.arange(24.0, dtype=np.float32).reshape(4, 6)))
+        self.parts = parts
+
+    def forward(self, x):
+        y = self.weight * x
+        cuts = [flow.narrow(y, 1, *part) for part in self.parts]
+        return sum((index + 1) * (cut * cut).sum() for index, cut in enumerate(cuts))
+
+
+class Graph(rewrite.RewrittenGraph):
+    def __init__(self, model: Parts) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.01))
+
+    def build(self, x):
+        loss = self.model(x)
+        loss.backward()
+        return loss
+
+
+def joined(parts: list) -> tuple:
+    """Operators of the graph, and the distance of its gradient from that of no graph, relative to it."""
+    x, model, twin = flow.randn(4, 6), Parts(parts), Parts(parts)
+    before, graph = model.weight.numpy().copy(), Graph(model)
+    graph(x)
+    twin(x).backward()
+    found, wanted = (before - model.weight.numpy()) / 0.01, twin.weight.grad.numpy()
+    count = Counter(op.user_conf.op_type_name for op in graph._full_graph_proto.net.op)
+    return count["concat"], count["narrow_grad"], float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+print(json.dumps({name: joined(parts) for name, parts in PARTS.items()}))

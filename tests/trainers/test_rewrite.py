@@ -1,0 +1,24 @@
+"""Rewritten operators compute what they replace."""
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROBE = Path(__file__).with_name("rewrite_probe.py")
+ROUNDING = 1e-5
+
+
+@pytest.fixture(scope="module")
+def probed(python, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rewrite")
+    done = subprocess.run([python, PROBE], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("parts", "joins"), [("whole", True), ("gap", False), ("overlap", False), ("short", False)])
+def test_only_gradients_of_parts_that_make_up_the_whole_are_joined(probed, parts, joins):
+    concatenations, among_zeros, apart = probed[parts]
+    assert (concatenations, among_zeros) == ((1, 0) if joins else (0, 2))
+    assert apart < ROUNDING
