@@ -2,13 +2,14 @@
 
 import json
 import subprocess
-import time
 
 from tests.cluster.engine import NAME
 from tests.cluster.nodes import Nodes
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 CLOCK = "/etc/ssh/sshd_config.d/clock.conf"
+SLEEP = "/usr/lib/python3/dist-packages/usercustomize.py"
+SLEEP_WITHOUT_CLOCK = "import select, time; time.sleep = lambda seconds: select.select([], [], [], seconds) and None"
 
 
 def kill(nodes: Nodes, node: str) -> None:
@@ -73,18 +74,15 @@ def skew_clock(nodes: Nodes, node: str, seconds: float) -> None:
     """The node's clock goes wrong by so much, for what is started through SSH from now on and does without sudo.
 
     All nodes share one kernel and its clock: a preloaded library (which sshd itself does not bear) tells another time.
-    With it Python cannot sleep (EINVAL), as the keeper does after removing a container: none may be left to remove.
+    With it Python's sleep fails (EINVAL), and with that the wait for a process that ends later than its output.
     """
-    deadline = time.monotonic() + 30
-    while left := nodes.root(node, "docker", "ps", "--all", "--quiet"):
-        assert time.monotonic() < deadline, f"{node} still has containers: {left}"
-        time.sleep(0.2)
+    nodes.root(node, "sh", "-ec", f"echo '{SLEEP_WITHOUT_CLOCK}' > {SLEEP}")
     environment = f"LD_PRELOAD={FAKETIME} FAKETIME={seconds:+} FAKETIME_DONT_FAKE_MONOTONIC=1"
     _set_environment(nodes, node, f"echo SetEnv {environment} > {CLOCK}")
 
 
 def mend_clock(nodes: Nodes, node: str) -> None:
-    _set_environment(nodes, node, f"rm -f {CLOCK}")
+    _set_environment(nodes, node, f"rm -f {CLOCK} {SLEEP}")
 
 
 def _set_environment(nodes, node, script):
