@@ -108,7 +108,7 @@ def device_lines(count: int) -> list:
     """
     if shutil.which("nvidia-smi") is None:
         return []
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     used = (visible or [str(index) for index in range(count)])[:count]
     command = ["nvidia-smi", f"--id={','.join(used)}", "--query-gpu=utilization.gpu,memory.used", "--format=csv"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

@@ -11,8 +11,8 @@ class RewrittenGraph(nn.Graph):
 
     def _compile(self, *batch):
         job, outputs = self.build_graph(*batch)
-        join_gradients(job)
-        self._full_graph_proto = job
+        if join_gradients(job):
+            self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
 
@@ -22,26 +22,30 @@ def operators_of(job, kind: str) -> list:
     return [op for op in job.net.op if op.user_conf.op_type_name == kind]
 
 
-def join_gradients(job) -> None:
-    """Put the gradients of a tensor's parts beside each other in one copy.
+def join_gradients(job) -> bool:
+    """Put the gradients of a tensor's parts beside each other in one copy; whether there were any.
 
     OneFlow puts each part among zeros as large as the whole, and adds these: for three parts 4.5 times the bytes.
     """
-    makers = {name: op for op in job.net.op for output in op.user_conf.output.values() for name in output.s}
+    named = {op.name: op for op in job.net.op}
     uses = Counter(name for op in job.net.op for given in op.user_conf.input.values() for name in given.s)
     replaced = {}
     for addition in operators_of(job, "add_n"):
         inputs = addition.user_conf.input["in"]
-        parts = [makers.get(name) for name in inputs.s]
-        if all(uses[name] == 1 for name in inputs.s) and covers(job, parts):
-            parts.sort(key=start)
-            axis = parts[0].user_conf.attr["dim"].at_int64
+        parts = [named[maker(name)] for name in inputs.s]
+        kinds = {part.user_conf.op_type_name for part in parts}
+        if kinds != {"narrow_grad"} or any(uses[name] > 1 for name in inputs.s):
+            continue
+        parts.sort(key=start)
+        if covers(job, parts):
             inputs.s[:] = [part.user_conf.input["dy"].s[0] for part in parts]
             addition.user_conf.op_type_name = "concat"
-            addition.user_conf.attr["axis"].at_int64 = axis
+            addition.user_conf.attr["axis"].at_int64 = parts[0].user_conf.attr["dim"].at_int64
             addition.user_conf.attr["max_dim_size"].at_int64 = end(parts[-1])
             replaced |= {part.name: maker(part.user_conf.input["dy"].s[0]) for part in parts}
-    remove(job, replaced)
+    if replaced:
+        remove(job, replaced)
+    return bool(replaced)
 
 
 def maker(name: str) -> str:
@@ -58,16 +62,14 @@ def end(part) -> int:
 
 
 def covers(job, parts: list) -> bool:
-    """Whether operators put gradients into zeros of one shape, side by side along an axis that no ranks split."""
-    if any(part is None or part.user_conf.op_type_name != "narrow_grad" for part in parts):
-        return False
+    """Whether parts, by their starts, make up a whole of one shape, side by side along an axis that no ranks split."""
     wholes = {(part.user_conf.input["like"].s[0], part.user_conf.attr["dim"].at_int64) for part in parts}
     if len(wholes) > 1:
         return False
-    (like, axis), ordered = wholes.pop(), sorted(parts, key=start)
+    like, axis = wholes.pop()
     size = job.helper.lbn2logical_blob_desc[like].shape.dim[axis]
-    edges = [0, *map(end, ordered)]
-    return edges == [*map(start, ordered), size] and all(stays_apart(job, part, axis) for part in parts)
+    edges = [0, *map(end, parts)]
+    return edges == [*map(start, parts), size] and all(stays_apart(job, part, axis) for part in parts)
 
 
 def stays_apart(job, part, axis: int) -> bool:
@@ -87,11 +89,10 @@ def remove(job, replaced: dict) -> None:
     def awaited(name: str) -> str:
         return awaited(replaced[name]) if name in replaced else name
 
-    kept = [op for op in job.net.op if op.name not in replaced]
-    for op in kept:
+    for place in reversed([place for place, op in enumerate(job.net.op) if op.name in replaced]):
+        del job.net.op[place]
+    for op in job.net.op:
         op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name})
-    job.net.ClearField("op")
-    job.net.op.extend(kept)
     for group in job.placement.placement_group:
         group.op_set.op_name[:] = [name for name in group.op_set.op_name if name not in replaced]
     view = job.job_parallel_view_conf

@@ -56,7 +56,10 @@ def test_e_prints_its_head_once(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(("visible", "asked"), [("", "--id=0,1"), ("3,1,2", "--id=3,1"), ("GPU-5145", "--id=GPU-5145")])
+@pytest.mark.parametrize(
+    ("visible", "asked"),
+    [("", "--id=0,1"), ("3,1,2", "--id=3,1"), ("3, 1", "--id=3,1"), ("GPU-5145", "--id=GPU-5145")],
+)
 def test_memory_is_that_of_the_runs_own_gpus(monkeypatch, tmp_path, visible, asked):
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\necho "$1"\n')
