@@ -36,9 +36,9 @@ def set_environment(device: str, layout: Sizes | None = None) -> None:
     Everywhere its actors pass messages within a thread without a lock and check less. On CUDA sums are taken by
     products with ones, and all parameters are updated in few kernels. The latter only on one stage that is no
     two-dimensional mesh: on a mesh OneFlow 0.8.0 ends where it asks for a one-dimensional signature (op_graph.h:43).
-    ONEFLOW_FUSE_MODEL_UPDATE_CAST, which under AMP saves a cast of all parameters, is left off everywhere: with it the
-    first gradients beyond half precision make every parameter NaN, where without it that iteration is skipped (seen on
-    H200s), and on pipelines OneFlow ends (task_graph.cpp:638).
+    ONEFLOW_FUSE_MODEL_UPDATE_CAST, which under AMP saves a cast of all parameters, is left off everywhere: the updates
+    that it makes lack the clipping and the flag by which an overflow is skipped. The first gradients beyond half
+    precision make every parameter NaN (seen on H200s), and on pipelines OneFlow ends (task_graph.cpp:638).
 
     On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of the time to
     compile and changes no loss.
