@@ -51,7 +51,7 @@ class Embedding(nn.Module):
 class Layer(nn.Module):
     """Attention and perceptron, each on the normalised input and added to it."""
 
-    def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
+    def __init__(self, config: Config, make: Parameters, index: int, stage: int, blocks: int) -> None:
         super().__init__()
         size, name = config.shape.hidden_size, f"layer{index}"
         std = INITIAL_STD / math.sqrt(2.0 * config.shape.layers)
@@ -60,10 +60,11 @@ class Layer(nn.Module):
         self.norm2 = LayerNorm(make, size, EPSILON, stage)
         self.perceptron = Perceptron(make, f"{name}.perceptron", size, std, stage)
         self.number = index + 1
+        self.blocks = blocks
         self.dropout = config.dropout
 
     def forward(self, x, *masks):
-        attend = partial(ops.causal_attention, layer=self.number, masks=masks, p=self.dropout)
+        attend = partial(ops.causal_attention, layer=self.number, blocks=self.blocks, masks=masks, p=self.dropout)
         x = x + ops.bias_dropout(*self.attention(self.norm1(x), attend), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
 
@@ -87,19 +88,21 @@ class GPT(nn.Module):
         stages = [layout.stage_of(index, count) for index in range(count)]
         self.tokens = TokenTable(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
         self.embedding = Embedding(config, make)
-        self.layers = nn.ModuleList([Layer(config, make, index, stage) for index, stage in enumerate(stages)])
+        self.blocks = ops.attention_blocks(config.shape.seq_length, layout.nested)
+        layers = [Layer(config, make, index, stage, self.blocks) for index, stage in enumerate(stages)]
+        self.layers = nn.ModuleList(layers)
         self.head = Head(config, make, layout.last_stage)
         self.layout = layout
         self.add_masks(config.shape.seq_length, make)
 
     def add_masks(self, length: int, make: Parameters) -> None:
-        """Give each stage causal masks of its own, one for each block of the attention."""
-        blocks = ops.attention_blocks(length, self.layout.nested)
-        self.mask_names = [[f"mask{stage}_{block}" for block in range(blocks)] for stage in range(self.layout.pipeline)]
+        """Give each stage causal masks of its own, one for each block of the attention, where its device needs them."""
+        masks = ops.causal_masks(length, self.blocks) if self.layout.device == "cpu" else []
+        stages = range(self.layout.pipeline)
+        self.mask_names = [[f"mask{stage}_{block}" for block in range(len(masks))] for stage in stages]
         for stage, names in enumerate(self.mask_names):
-            for name, values in zip(names, ops.causal_masks(length, blocks, self.layout.device)):
-                mask = make.fixed(values, stage)
-                self.register_buffer(name, mask > 0 if values.dtype == np.int8 else mask)
+            for name, values in zip(names, masks):
+                self.register_buffer(name, make.fixed(values, stage))
 
     def forward(self, ids, labels):
         table = self.tokens()

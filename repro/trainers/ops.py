@@ -70,38 +70,34 @@ def attention_blocks(length: int, nested: bool) -> int:
     return blocks if length % blocks == 0 else 1
 
 
-def causal_masks(length: int, blocks: int, device: str) -> list[np.ndarray]:
-    """What each block's positions (rows) may see of those up to its end, each (1, 1, length / blocks, end).
-
-    On CUDA flags, 1 for what is seen; on the CPU addends to the scores.
-    """
-    size, visible = length // blocks, np.tri(length, dtype=np.int8)[None, None]
-    masks = [visible[:, :, end - size : end, :end] for end in range(size, length + 1, size)]
-    return masks if device == "cuda" else [np.where(mask, 0.0, MASKED).astype(np.float32) for mask in masks]
+def causal_masks(length: int, blocks: int) -> list[np.ndarray]:
+    """What the CPU adds to the scores of each block's positions (rows): (1, 1, length / blocks, end of the block)."""
+    size, hidden = length // blocks, np.triu(np.full((1, 1, length, length), MASKED, np.float32), 1)
+    return [hidden[:, :, end - size : end, :end] for end in range(size, length + 1, size)]
 
 
-def causal_attention(query, key, value, layer: int, masks: tuple, p: float):
+def causal_attention(query, key, value, layer: int, blocks: int, masks: tuple, p: float):
     """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
 
-    The queries are taken in as many blocks as there are masks, each with the keys and values up to its end only: with
-    4 blocks 3/8 of the scores, which a mask would hide, are neither computed nor stored.
+    The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
+    which a mask would hide, are neither computed nor stored. `masks` has one for each block on the CPU, none on CUDA.
 
-    On CUDA the scores are divided by the layer's number and multiplied by it again inside the softmax kernel, which
-    computes in fp32: half-precision scores of deep layers stay in range, as in the published program. That program's
-    kernel, which makes the mask itself, is not used: in OneFlow 0.8.0 its function cannot set what hidden scores
-    become, and on an H200 its errors (0.73 of the result, found by `make preflight`) are those of hidden scores taken
-    for 0.
+    On CUDA the published program's kernel hides what is behind a position, rightly only in a RewrittenGraph. The scores
+    are divided by the layer's number and multiplied by it again inside the kernel, which computes in fp32: so
+    half-precision scores of deep layers stay in range, as published.
     """
-    damping = float(layer) if query.is_cuda else 1.0
-    if len(masks) == 1:
-        return flow.matmul(attention_weights(query, key, masks[0], p, damping), value)
-    size = query.shape[2] // len(masks)
-    rows, contexts = flow.chunk(query, len(masks), dim=2), []
-    for index in reversed(range(len(masks))):
-        if index < len(masks) - 1:
+    size, rows, contexts = query.shape[2] // blocks, flow.chunk(query, blocks, dim=2) if blocks > 1 else [query], []
+    for index in reversed(range(blocks)):
+        if index < blocks - 1:
             key, value = (flow.narrow(each, 2, 0, (index + 1) * size) for each in (key, value))
-        contexts.insert(0, flow.matmul(attention_weights(rows[index], key, masks[index], p, damping), value))
-    return flow.cat(contexts, dim=2)
+        if query.is_cuda:
+            scores = scaled_scores(rows[index], key, float(layer))
+            causal_softmax = flow._C.fused_scale_tril_softmax_mask_scale
+            weights = causal_softmax(scores, p=p, diagonal=index * size, tril_scale_value=float(layer))[0]
+        else:
+            weights = attention_weights(rows[index], key, masks[index], p)
+        contexts.insert(0, flow.matmul(weights, value))
+    return flow.cat(contexts, dim=2) if blocks > 1 else contexts[0]
 
 
 def padding_mask(valid):
@@ -117,18 +113,22 @@ def masked_attention(query, key, value, mask, p: float):
     return flow.matmul(attention_weights(query, key, mask, p), value)
 
 
-def attention_weights(query, key, mask, p: float, damping: float = 1.0):
+def attention_weights(query, key, mask, p: float):
     """Attention weights (b, n, q, k) over the positions that `mask` lets through, after dropout.
 
-    `mask` has flags on CUDA and addends on the CPU. The scores are kept divided by `damping`.
+    `mask` has flags on CUDA and addends on the CPU.
     """
-    scores = flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
+    scores = scaled_scores(query, key)
     if not scores.is_cuda:
         return dropout(flow.softmax(scores + mask, dim=-1), p)
     if p > 0.0:
-        fused = flow._C.fused_scale_mask_softmax_dropout
-        return fused(scores, mask, fill_value=MASKED, scale=damping, p=p)[0]
-    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=damping)
+        return flow._C.fused_scale_mask_softmax_dropout(scores, mask, fill_value=MASKED, scale=1.0, p=p)[0]
+    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=1.0)
+
+
+def scaled_scores(query, key, damping: float = 1.0):
+    """Scores (b, n, q, k) of keys for queries, divided by `damping`."""
+    return flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
 
 
 def cross_entropy(logits, labels, rows: list):

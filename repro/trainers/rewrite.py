@@ -5,16 +5,27 @@ from collections import Counter
 
 from oneflow import nn
 
+from repro.trainers.ops import MASKED
+
+CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
+
 
 class RewrittenGraph(nn.Graph):
     """A graph whose operators are rewritten before it is compiled, at its first call."""
 
     def _compile(self, *batch):
         job, outputs = self.build_graph(*batch)
-        if join_gradients(job):
-            self._full_graph_proto = job
+        join_gradients(job)
+        hide_future(job)
+        self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
+
+
+def hide_future(job) -> None:
+    """Have the kernel of causal attention fill in for hidden scores what its Python function cannot set (0)."""
+    for op in operators_of(job, CAUSAL_SOFTMAX):
+        op.user_conf.attr["tril_fill_value"].at_float = MASKED
 
 
 def operators_of(job, kind: str) -> list:

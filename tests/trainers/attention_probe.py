@@ -16,8 +16,8 @@ SHAPE = (2, 3, LENGTH, 4)
 def results(blocks: int) -> list:
     draw = np.random.default_rng(1).standard_normal
     inputs = [flow.tensor(draw(SHAPE, np.float32), requires_grad=True) for _ in range(3)]
-    masks = [flow.tensor(values) for values in ops.causal_masks(LENGTH, blocks, "cpu")]
-    context = ops.causal_attention(*inputs, layer=1, masks=masks, p=0.0)
+    masks = [flow.tensor(values) for values in ops.causal_masks(LENGTH, blocks)]
+    context = ops.causal_attention(*inputs, layer=1, blocks=blocks, masks=masks, p=0.0)
     (context * flow.tensor(draw(SHAPE, np.float32))).sum().backward()
     return [context.numpy(), *(each.grad.numpy() for each in inputs)]
 

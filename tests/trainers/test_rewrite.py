@@ -19,6 +19,10 @@ def probed(python, tmp_path_factory):
 
 @pytest.mark.parametrize(("parts", "joins"), [("whole", True), ("gap", False), ("overlap", False), ("short", False)])
 def test_only_gradients_of_parts_that_make_up_the_whole_are_joined(probed, parts, joins):
-    concatenations, among_zeros, apart = probed[parts]
+    concatenations, among_zeros, apart = probed["joined"][parts]
     assert (concatenations, among_zeros) == ((1, 0) if joins else (0, 2))
     assert apart < ROUNDING
+
+
+def test_an_operator_in_a_graph_has_the_result_and_gradients_that_it_has_without(probed):
+    assert probed["graph"] < ROUNDING
