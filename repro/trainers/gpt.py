@@ -73,7 +73,8 @@ class Head(nn.Module):
     def __init__(self, config: Config, make: Parameters, stage: int) -> None:
         super().__init__()
         self.norm = LayerNorm(make, config.shape.hidden_size, EPSILON, stage)
-        self.vocabulary = VocabularyHead(make, config.shape.vocab_size, config.padded_vocab_size, stage)
+        sizes, amp = (config.shape.vocab_size, config.padded_vocab_size), config.precision == "amp"
+        self.vocabulary = VocabularyHead(make, *sizes, stage, amp)
 
     def forward(self, x, table, labels):
         return self.vocabulary(self.norm(x), table, labels).mean()
