@@ -64,4 +64,42 @@ def through_a_graph() -> float:
     return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
 
 
-print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()}, "graph": through_a_graph()}))
+class Double(flow.nn.Module):
+    """Computed in double precision, and a second time for its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = flow.nn.Parameter(flow.tensor(np.arange(0.1, 0.5, 0.1, np.float32).reshape(2, 2)))
+
+    def forward(self, x):
+        for _ in range(2):
+            x = flow.tanh(flow.matmul(x, flow.cast(self.weight, flow.float64)))
+        return x
+
+
+class Checkpointed(Graph):
+    def __init__(self, model: Double) -> None:
+        super().__init__(model)
+        self.model.config.activation_checkpointing = True
+
+    def build(self, x):
+        loss = self.model(x).sum()
+        loss.backward()
+        return loss
+
+
+def shared() -> tuple:
+    """Casts of the graph's parameter, operators that compute again, and its distance from what no graph computes."""
+    x, model, twin = flow.randn(3, 2).to(flow.float64), Double(), Double()
+    before, graph = model.weight.numpy().copy(), Checkpointed(model)
+    graph(x)
+    twin(x).sum().backward()
+    found, wanted = (before - model.weight.numpy()) / 0.01, twin.weight.grad.numpy()
+    job = graph._full_graph_proto
+    casts = [op for op in rewrite.operators_of(job, "cast") if "weight" in op.user_conf.input["in"].s[0]]
+    again = [op for op in job.net.op if op.name.startswith(rewrite.RECOMPUTED)]
+    return len(casts), len(again), float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()},
+                  "shared": shared(), "graph": through_a_graph()}))

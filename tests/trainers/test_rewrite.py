@@ -26,3 +26,9 @@ def test_only_gradients_of_parts_that_make_up_the_whole_are_joined(probed, parts
 
 def test_an_operator_in_a_graph_has_the_result_and_gradients_that_it_has_without(probed):
     assert probed["graph"] < ROUNDING
+
+
+def test_what_is_computed_again_takes_the_forward_passs_cast_of_a_parameter(probed):
+    casts, computed_again, apart = probed["shared"]
+    assert (casts, computed_again > 0) == (1, True)
+    assert apart < ROUNDING
