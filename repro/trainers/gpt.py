@@ -89,7 +89,7 @@ class GPT(nn.Module):
         stages = [layout.stage_of(index, count) for index in range(count)]
         self.tokens = TokenTable(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
         self.embedding = Embedding(config, make)
-        self.blocks = ops.attention_blocks(config.shape.seq_length, layout.nested)
+        self.blocks = ops.attention_blocks(config.shape.seq_length, layout.nested, config.precision == "amp")
         layers = [Layer(config, make, index, stage, self.blocks) for index, stage in enumerate(stages)]
         self.layers = nn.ModuleList(layers)
         self.head = Head(config, make, layout.last_stage)

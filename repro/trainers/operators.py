@@ -292,7 +292,7 @@ def plain_batch_gather(x, positions):
 
 def causal_attention(query, key, value, blocks: int = 0):
     """Causal attention in `blocks`, or in as many as the models cut it into."""
-    blocks = blocks or ops.attention_blocks(query.shape[2], nested=False)
+    blocks = blocks or ops.attention_blocks(query.shape[2], nested=False, amp=query.dtype == flow.float16)
     masks = []
     if not query.is_cuda:
         for values in ops.causal_masks(query.shape[2], blocks):
