@@ -10,6 +10,8 @@ from repro.trainers.ops import MASKED
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 """How the names of operators begin that activation checkpointing adds."""
+NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
+"""How the name of the operator begins that takes the root of the sum of all gradients' squares."""
 
 
 class RewrittenGraph(nn.Graph):
@@ -20,6 +22,7 @@ class RewrittenGraph(nn.Graph):
         join_gradients(job)
         hide_future(job)
         share_casts(job)
+        check_the_norm(job)
         self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
@@ -50,6 +53,24 @@ def share_casts(job) -> None:
             for given in op.user_conf.input.values():
                 given.s[:] = [shared.get(name, name) for name in given.s]
         remove(job, replaced)
+
+
+def check_the_norm(job) -> None:
+    """Tell whether gradients overflowed by the sum of their squares, taken to clip them, and not by each once more.
+
+    A gradient that is not finite makes the sum so too. Where several stages count by themselves that is left as it is.
+    """
+    checks = operators_of(job, "multi_count_not_finite")
+    roots = [op for op in operators_of(job, "scalar_pow") if op.name.startswith(NORM)]
+    if len(checks) == len(roots) == 1:
+        check, root, view = checks[0], roots[0], job.job_parallel_view_conf
+        check.user_conf.input["x"].s[:] = root.user_conf.input["in"].s
+        for table, field in ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
+                             (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp")):  # fmt: skip
+            signatures = getattr(table[check.name], field)
+            for name in [name for name in signatures if name.startswith("x_")]:
+                del signatures[name]
+            signatures["x_0"].CopyFrom(getattr(table[root.name], field)["in_0"])
 
 
 def operators_of(job, kind: str) -> list:

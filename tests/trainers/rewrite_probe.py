@@ -101,5 +101,29 @@ def shared() -> tuple:
     return len(casts), len(again), float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
+class Scaled(Graph):
+    """With a loss scale and clipping, as under AMP."""
+
+    def __init__(self, model: Parts) -> None:
+        flow.nn.Graph.__init__(self)
+        self.model = model
+        group = {"params": list(model.parameters()), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
+        self.add_optimizer(flow.optim.AdamW([group], lr=0.1))
+        self.config.enable_amp(True)
+        self.set_grad_scaler(flow.amp.GradScaler(2.0**10))
+
+
+def skipped() -> tuple:
+    """What says whether gradients overflowed, and whether each of some iterations changed the parameters."""
+    model, moved = Parts(PARTS["whole"]), []
+    graph = Scaled(model)
+    for value in (1.0, float("inf"), 2.0, float("nan"), 3.0):
+        before = model.weight.numpy().copy()
+        graph(flow.full((4, 6), value))
+        moved.append(not np.array_equal(before, model.weight.numpy()))
+    check = rewrite.operators_of(graph._full_graph_proto, "multi_count_not_finite")[0]
+    return list(check.user_conf.input["x"].s), moved, bool(np.isfinite(model.weight.numpy()).all())
+
+
 print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()},
-                  "shared": shared(), "graph": through_a_graph()}))
+                  "shared": shared(), "skipped": skipped(), "graph": through_a_graph()}))

@@ -7,6 +7,7 @@ import pytest
 
 PROBE = Path(__file__).with_name("rewrite_probe.py")
 ROUNDING = 1e-5
+SQUARES = "System-ClipGradient-GlobalNorm-MultiReduceSumPowAbs-"
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +33,9 @@ def test_what_is_computed_again_takes_the_forward_passs_cast_of_a_parameter(prob
     casts, computed_again, apart = probed["shared"]
     assert (casts, computed_again > 0) == (1, True)
     assert apart < ROUNDING
+
+
+def test_the_norm_tells_that_gradients_overflowed(probed):
+    looked_at, moved, finite = probed["skipped"]
+    assert [name.split("/")[0].rstrip("0123456789") for name in looked_at] == [SQUARES]
+    assert (moved, finite) == ([True, False, True, False, True], True)
