@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from oneflow import nn
 
@@ -10,6 +11,7 @@ from repro.trainers.ops import MASKED
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 """How the names of operators begin that activation checkpointing adds."""
+MASK = "random_mask_like"
 NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
 """How the name of the operator begins that takes the root of the sum of all gradients' squares."""
 
@@ -22,6 +24,7 @@ class RewrittenGraph(nn.Graph):
         join_gradients(job)
         hide_future(job)
         share_casts(job)
+        spare_recomputation(job)
         check_the_norm(job)
         self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
@@ -48,11 +51,55 @@ def share_casts(job) -> None:
             if first != result:
                 shared[result] = first
                 replaced[op.name] = maker(first)
-    if shared:
-        for op in job.net.op:
-            for given in op.user_conf.input.values():
-                given.s[:] = [shared.get(name, name) for name in given.s]
-        remove(job, replaced)
+    for op in job.net.op if shared else []:
+        for given in op.user_conf.input.values():
+            given.s[:] = [shared.get(name, name) for name in given.s]
+    remove(job, replaced)
+
+
+def spare_recomputation(job) -> None:
+    """Leave out what is computed again for nothing: a layer's end, of which no gradient needs but the dropout mask.
+
+    A mask is told its shape by what it will be laid on. Where nothing else needs that, something before it tells.
+    """
+    again = {op.name: op for op in job.net.op if op.name.startswith(RECOMPUTED)}
+    needed = needed_again(job, again, shapes=False)
+    for name in needed:
+        like = again[name].user_conf.input["like"].s if again[name].user_conf.op_type_name == MASK else []
+        if like and maker(like[0]) in again.keys() - needed:
+            like[:] = [next((value for value in before(like[0], again)
+                             if maker(value) in needed and is_alike(job, value, like[0])), like[0])]  # fmt: skip
+    needed = needed_again(job, again, shapes=True)
+    remove(job, {name: "" for name in again.keys() - needed})
+
+
+def needed_again(job, again: dict, shapes: bool) -> set:
+    """Names of the operators in `again` that others need; where masks need no more than a shape only with `shapes`."""
+    needed, users = set(), [op for op in job.net.op if op.name not in again]
+    while users:
+        op = users.pop()
+        for key, given in op.user_conf.input.items():
+            if shapes or (op.user_conf.op_type_name, key) != (MASK, "like"):
+                new = {maker(name) for name in given.s} & again.keys() - needed
+                needed |= new
+                users += [again[name] for name in new]
+    return needed
+
+
+def before(name: str, again: dict) -> Iterator[str]:
+    """The values that a value is computed from, those of the operators in `again`, the nearest first."""
+    values = [name]
+    for value in values:
+        given = again[maker(value)].user_conf.input.values() if maker(value) in again else []
+        values += [each for names in given for each in names.s if each not in values]
+    return iter(values[1:])
+
+
+def is_alike(job, one: str, other: str) -> bool:
+    """Whether two values have one shape and type, and are spread over the ranks in the same way."""
+    table, shapes = job.job_parallel_view_conf.op_name2nd_sbp_signature_conf, job.helper.lbn2logical_blob_desc
+    spread = [table[maker(name)].bn_in_op2nd_sbp[name.split("/")[1]] for name in (one, other)]
+    return shapes[one] == shapes[other] and spread[0] == spread[1]
 
 
 def check_the_norm(job) -> None:
@@ -99,8 +146,7 @@ def join_gradients(job) -> bool:
             addition.user_conf.attr["axis"].at_int64 = parts[0].user_conf.attr["dim"].at_int64
             addition.user_conf.attr["max_dim_size"].at_int64 = end(parts[-1])
             replaced |= {part.name: maker(part.user_conf.input["dy"].s[0]) for part in parts}
-    if replaced:
-        remove(job, replaced)
+    remove(job, replaced)
     return bool(replaced)
 
 
@@ -140,15 +186,17 @@ def stays_apart(job, part, axis: int) -> bool:
 
 
 def remove(job, replaced: dict) -> None:
-    """Take operators out of a job; `replaced` names for each the one that others have to wait for instead."""
+    """Take operators out of a job; `replaced` names for each the one that others have to wait for instead, if any."""
 
     def awaited(name: str) -> str:
         return awaited(replaced[name]) if name in replaced else name
 
+    if not replaced:
+        return
     for place in reversed([place for place, op in enumerate(job.net.op) if op.name in replaced]):
         del job.net.op[place]
     for op in job.net.op:
-        op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name})
+        op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name} - {""})
     for group in job.placement.placement_group:
         group.op_set.op_name[:] = [name for name in group.op_set.op_name if name not in replaced]
     view = job.job_parallel_view_conf
