@@ -23,6 +23,7 @@ class RewrittenGraph(nn.Graph):
         job, outputs = self.build_graph(*batch)
         join_gradients(job)
         hide_future(job)
+        skip_transfers(job)
         share_casts(job)
         spare_recomputation(job)
         check_the_norm(job)
@@ -35,6 +36,16 @@ def hide_future(job) -> None:
     """Have the kernel of causal attention fill in for hidden scores what its Python function cannot set (0)."""
     for op in operators_of(job, CAUSAL_SOFTMAX):
         op.user_conf.attr["tril_fill_value"].at_float = MASKED
+
+
+def skip_transfers(job) -> None:
+    """Where layers are computed again, leave out transfers between ranks of what is where it should be: copies."""
+    shared, replaced = {}, {}
+    for op in operators_of(job, "hierarchical_parallel_cast"):
+        source, result = op.user_conf.input["in"].s[0], op.user_conf.output["out"].s[0]
+        if op.name.startswith(RECOMPUTED) and signature(job, source) == signature(job, result):
+            shared[result], replaced[op.name] = source, maker(source)
+    take(job, shared, replaced)
 
 
 def share_casts(job) -> None:
@@ -51,10 +62,7 @@ def share_casts(job) -> None:
             if first != result:
                 shared[result] = first
                 replaced[op.name] = maker(first)
-    for op in job.net.op if shared else []:
-        for given in op.user_conf.input.values():
-            given.s[:] = [shared.get(name, name) for name in given.s]
-    remove(job, replaced)
+    take(job, shared, replaced)
 
 
 def spare_recomputation(job) -> None:
@@ -97,9 +105,14 @@ def before(name: str, again: dict) -> Iterator[str]:
 
 def is_alike(job, one: str, other: str) -> bool:
     """Whether two values have one shape and type, and are spread over the ranks in the same way."""
-    table, shapes = job.job_parallel_view_conf.op_name2nd_sbp_signature_conf, job.helper.lbn2logical_blob_desc
-    spread = [table[maker(name)].bn_in_op2nd_sbp[name.split("/")[1]] for name in (one, other)]
-    return shapes[one] == shapes[other] and spread[0] == spread[1]
+    shapes = job.helper.lbn2logical_blob_desc
+    return shapes[one] == shapes[other] and signature(job, one) == signature(job, other)
+
+
+def signature(job, name: str):
+    """The signature by which a value is spread over the ranks."""
+    operator, place = name.split("/")
+    return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
 
 
 def check_the_norm(job) -> None:
@@ -183,6 +196,14 @@ def stays_apart(job, part, axis: int) -> bool:
     spread = [each for signature in signatures.values() for each in signature.sbp_parallel]
     return not any(each.HasField("partial_sum_parallel") or
                    (each.HasField("split_parallel") and each.split_parallel.axis == axis) for each in spread)
+
+
+def take(job, shared: dict, replaced: dict) -> None:
+    """Have operators take other values, which `shared` names by those they took, and `remove` what made these."""
+    for op in job.net.op if shared else []:
+        for given in op.user_conf.input.values():
+            given.s[:] = [shared.get(name, name) for name in given.s]
+    remove(job, replaced)
 
 
 def remove(job, replaced: dict) -> None:

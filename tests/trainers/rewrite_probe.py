@@ -15,6 +15,7 @@ from repro.trainers.operators import SCALES, operators
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
 """First place and length of the parts of six."""
+TRANSFER = "hierarchical_parallel_cast"
 
 
 class Parts(flow.nn.Module):
@@ -104,6 +105,24 @@ def checkpointed() -> tuple:
     return sum(source.endswith("weight/out") for source in sources), apart
 
 
+class Spread(Layer):
+    """A layer whose weight crosses over to where it is."""
+
+    def forward(self, x):
+        weight = self.weight.to_global(sbp=flow.sbp.broadcast, grad_sbp=flow.sbp.broadcast)
+        return flow.tanh(flow.matmul(x, weight))
+
+
+def transfers(stored) -> tuple:
+    """How many transfers of parameters stored so are computed again: as OneFlow builds it, and as is left."""
+    place, shared = flow.placement("cpu", ranks=[0]), flow.sbp.broadcast
+    layers = flow.nn.Sequential(Spread(0.0), Spread(0.0)).to_global(placement=place, sbp=stored)
+    job, _ = Checkpointed(layers).build_graph(flow.randn(3, 2).to_global(placement=place, sbp=shared))
+    built = len(rewrite.operators_of(job, TRANSFER))
+    rewrite.skip_transfers(job)
+    return built, len(rewrite.operators_of(job, TRANSFER))
+
+
 def spared() -> tuple:
     """What the first of two layers computes again: as OneFlow builds it, and as is left; the last mask's shape."""
     job, _ = Checkpointed(flow.nn.Sequential(Layer(0.1), Layer(0.1))).build_graph(flow.randn(3, 2).to(flow.float64))
@@ -142,5 +161,6 @@ def skipped() -> tuple:
 
 print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()},
                   "checkpointed": checkpointed(),
+                  "transfers": [transfers(flow.sbp.broadcast), transfers(flow.sbp.split(0))],
                   "spared": spared(), "skipped": skipped(),
                   "graph": through_a_graph()}))

@@ -36,6 +36,12 @@ def test_what_is_computed_again_takes_the_forward_passs_cast_of_a_parameter(prob
     assert apart < ROUNDING
 
 
+def test_only_transfers_that_change_nothing_are_left_out(probed):
+    needless, needed = probed["transfers"]
+    assert needless == [2, 0]
+    assert needed == [2, 2]
+
+
 def test_the_end_of_a_layer_is_not_computed_again(probed):
     built, left, shape = probed["spared"]
     gone = Counter(built) - Counter(left)
