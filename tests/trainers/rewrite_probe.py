@@ -9,8 +9,9 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers import rewrite
+from repro.trainers import recomputation, rewrite
 from repro.trainers.accuracy import gradient, in_a_graph, tensor
+from repro.trainers.job import operators_of
 from repro.trainers.operators import SCALES, operators
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
@@ -100,7 +101,7 @@ def checkpointed() -> tuple:
     twin(x).sum().backward()
     pairs = [((old - new.numpy()) / 0.01, other.grad.numpy())
              for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)]  # fmt: skip
-    sources = [op.user_conf.input["in"].s[0] for op in rewrite.operators_of(graph._full_graph_proto, "cast")]
+    sources = [op.user_conf.input["in"].s[0] for op in operators_of(graph._full_graph_proto, "cast")]
     apart = max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for found, wanted in pairs)
     return sum(source.endswith("weight/out") for source in sources), apart
 
@@ -118,9 +119,9 @@ def transfers(stored) -> tuple:
     place, shared = flow.placement("cpu", ranks=[0]), flow.sbp.broadcast
     layers = flow.nn.Sequential(Spread(0.0), Spread(0.0)).to_global(placement=place, sbp=stored)
     job, _ = Checkpointed(layers).build_graph(flow.randn(3, 2).to_global(placement=place, sbp=shared))
-    built = len(rewrite.operators_of(job, TRANSFER))
-    rewrite.skip_transfers(job)
-    return built, len(rewrite.operators_of(job, TRANSFER))
+    built = len(operators_of(job, TRANSFER))
+    recomputation.skip_transfers(job)
+    return built, len(operators_of(job, TRANSFER))
 
 
 def spared() -> tuple:
@@ -128,10 +129,10 @@ def spared() -> tuple:
     job, _ = Checkpointed(flow.nn.Sequential(Layer(0.1), Layer(0.1))).build_graph(flow.randn(3, 2).to(flow.float64))
     found = []
     for _ in range(2):
-        again = [op for op in job.net.op if op.name.startswith(f"{rewrite.RECOMPUTED}model.0-")]
+        again = [op for op in job.net.op if op.name.startswith(f"{recomputation.RECOMPUTED}model.0-")]
         found.append(sorted(op.user_conf.op_type_name for op in again))
-        rewrite.spare_recomputation(job)
-    like = next(op for op in again if op.user_conf.op_type_name == rewrite.MASK).user_conf.input["like"].s[0]
+        recomputation.spare_recomputation(job)
+    like = next(op for op in again if op.user_conf.op_type_name == recomputation.MASK).user_conf.input["like"].s[0]
     return *found, list(job.helper.lbn2logical_blob_desc[like].shape.dim)
 
 
@@ -155,7 +156,7 @@ def skipped() -> tuple:
         before = model.weight.numpy().copy()
         graph(flow.full((4, 6), value))
         moved.append(not np.array_equal(before, model.weight.numpy()))
-    check = rewrite.operators_of(graph._full_graph_proto, "multi_count_not_finite")[0]
+    check = operators_of(graph._full_graph_proto, "multi_count_not_finite")[0]
     return list(check.user_conf.input["x"].s), moved, bool(np.isfinite(model.weight.numpy()).all())
 
 

@@ -1,0 +1,46 @@
+"""A job: a graph's operators in a protocol buffer, as OneFlow compiles them."""
+from __future__ import annotations
+
+
+def operators_of(job, kind: str) -> list:
+    """The operators of a type, by OneFlow's name for it, in a job's protocol buffer."""
+    return [op for op in job.net.op if op.user_conf.op_type_name == kind]
+
+
+def maker(name: str) -> str:
+    """The operator that makes a value, which is named after it."""
+    return name.split("/")[0]
+
+
+def signature(job, name: str):
+    """The signature by which a value is spread over the ranks."""
+    operator, place = name.split("/")
+    return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
+
+
+def take(job, shared: dict, replaced: dict) -> None:
+    """Have operators take other values, which `shared` names by those they took, and `remove` what made these."""
+    for op in job.net.op if shared else []:
+        for given in op.user_conf.input.values():
+            given.s[:] = [shared.get(name, name) for name in given.s]
+    remove(job, replaced)
+
+
+def remove(job, replaced: dict) -> None:
+    """Take operators out of a job; `replaced` names for each the one that others have to wait for instead, if any."""
+
+    def awaited(name: str) -> str:
+        return awaited(replaced[name]) if name in replaced else name
+
+    if not replaced:
+        return
+    for place in reversed([place for place, op in enumerate(job.net.op) if op.name in replaced]):
+        del job.net.op[place]
+    for op in job.net.op:
+        op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name} - {""})
+    for group in job.placement.placement_group:
+        group.op_set.op_name[:] = [name for name in group.op_set.op_name if name not in replaced]
+    view = job.job_parallel_view_conf
+    for table in (view.op_name2sbp_signature_conf, view.op_name2nd_sbp_signature_conf):
+        for name in replaced:
+            table.pop(name, None)
