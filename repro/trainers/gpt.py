@@ -81,13 +81,19 @@ class Head(nn.Module):
 
 
 class GPT(nn.Module):
-    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length)."""
+    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length).
+
+    Where the head is on another stage than the embedding it has a table of its own there, `twin`, which
+    `rewrite.tie_tables` keeps the same. A table that crossed over would do so with each micro-batch, and its gradient.
+    """
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
         layout, count = make.layout, config.shape.layers
         stages = [layout.stage_of(index, count) for index in range(count)]
-        self.tokens = TokenTable(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
+        sizes = (config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
+        self.tokens = TokenTable(make, *sizes)
+        self.twin = TokenTable(make, *sizes, layout.last_stage) if layout.pipeline > 1 else None
         self.embedding = Embedding(config, make)
         self.blocks = ops.attention_blocks(config.shape.seq_length, layout.nested, config.precision == "amp")
         layers = [Layer(config, make, index, stage, self.blocks) for index, stage in enumerate(stages)]
@@ -111,10 +117,11 @@ class GPT(nn.Module):
         for index, layer in enumerate(self.layers):
             names = self.mask_names[self.layout.stage_of(index, len(self.layers))]
             x = layer(x, *(getattr(self, name) for name in names))
-        return {"loss": self.head(x, table, labels)}
+        return {"loss": self.head(x, self.twin() if self.twin else table, labels)}
 
     def stages(self) -> list:
         """Each part that runs as one unit, with the stage that holds it."""
         count = len(self.layers)
         layers = [(layer, self.layout.stage_of(index, count)) for index, layer in enumerate(self.layers)]
-        return [(self.tokens, 0), (self.embedding, 0), *layers, (self.head, self.layout.last_stage)]
+        last = self.layout.last_stage
+        return [(self.tokens, 0), (self.embedding, 0), *layers, (self.twin, last), (self.head, last)]

@@ -18,6 +18,17 @@ def signature(job, name: str):
     return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
 
 
+def signatures_of(job, name: str, like: str = "") -> list:
+    """An operator's signatures by place, one mapping for each table that has those of it, or of the operator `like`.
+
+    OneFlow keeps two tables, for ranks in one dimension and in all; operators on a mesh may be in the latter only.
+    """
+    view = job.job_parallel_view_conf
+    tables = ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
+              (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp"))  # fmt: skip
+    return [getattr(table[name], places) for table, places in tables if (like or name) in table]
+
+
 def take(job, shared: dict, replaced: dict) -> None:
     """Have operators take other values, which `shared` names by those they took, and `remove` what made these."""
     for op in job.net.op if shared else []:

@@ -94,17 +94,16 @@ class Perceptron(nn.Module):
 class TokenTable(nn.Module):
     """Table of token vectors, rows split over the tensor parallel ranks, padded with rows of zeros.
 
-    It is gathered once for the two that use it, the embedding and the head.
+    It is gathered once for those that use it, the embedding and the head, if one stage has both.
     """
 
-    def __init__(self, make: Parameters, tokens: int, padded: int, size: int) -> None:
+    def __init__(self, make: Parameters, tokens: int, padded: int, size: int, stage: int = 0) -> None:
         super().__init__()
-        self.weight = make.normal("tokens.weight", (padded, size), INITIAL_STD, axis=0, rows=tokens)
+        self.weight = make.normal("tokens.weight", (padded, size), INITIAL_STD, stage, axis=0, rows=tokens)
         self.layout = make.layout
 
     def forward(self):
-        table = whole(self.weight, self.layout)
-        return flow._C.identity(table) if self.layout.pipeline > 1 else table
+        return whole(self.weight, self.layout)
 
 
 def look_up(table, ids, layout):

@@ -5,11 +5,13 @@ from collections import Counter
 
 from oneflow import nn
 
-from repro.trainers.job import maker, operators_of, remove
+from repro.trainers.job import maker, operators_of, remove, signatures_of
 from repro.trainers.ops import MASKED
 from repro.trainers.recomputation import share_casts, skip_transfers, spare_recomputation
 
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
+TABLES = ("model.tokens.weight", "model.twin.weight")
+"""Parameters that are one, on the first stage and on the last."""
 NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
 """How the name of the operator begins that takes the root of the sum of all gradients' squares."""
 
@@ -25,6 +27,7 @@ class RewrittenGraph(nn.Graph):
         share_casts(job)
         spare_recomputation(job)
         check_the_norm(job)
+        tie_tables(job)
         self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
@@ -99,11 +102,49 @@ def check_the_norm(job) -> None:
     checks = operators_of(job, "multi_count_not_finite")
     roots = [op for op in operators_of(job, "scalar_pow") if op.name.startswith(NORM)]
     if len(checks) == len(roots) == 1:
-        check, root, view = checks[0], roots[0], job.job_parallel_view_conf
+        check, root = checks[0], roots[0]
         check.user_conf.input["x"].s[:] = root.user_conf.input["in"].s
-        for table, field in ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
-                             (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp")):  # fmt: skip
-            signatures = getattr(table[check.name], field)
-            for name in [name for name in signatures if name.startswith("x_")]:
-                del signatures[name]
-            signatures["x_0"].CopyFrom(getattr(table[root.name], field)["in_0"])
+        for signatures, known in zip(signatures_of(job, check.name), signatures_of(job, root.name)):
+            for place in [place for place in signatures if place.startswith("x_")]:
+                del signatures[place]
+            signatures["x_0"].CopyFrom(known["in_0"])
+
+
+def tie_tables(job) -> None:
+    """Have two parameters that begin alike stay so: both are updated by the sum of their gradients.
+
+    These cross over once in an iteration, after accumulation. The norm of all gradients counts the sum once.
+    """
+    updates = {maker(op.user_conf.input["model"].s[0]): op for op in job.net.op if "model_diff" in op.user_conf.input}
+    pair = [updates[name] for name in TABLES if name in updates]
+    if len(pair) < len(TABLES):
+        return
+    own, other = (update.user_conf.input["model_diff"].s[0] for update in pair)
+    for update in pair:
+        update.user_conf.input["model_diff"].s[:] = [add_sum(job, update, [own, other])]
+    total = pair[0].user_conf.input["model_diff"].s[0]
+    for norm in operators_of(job, "multi_reduce_sum_pow_abs"):
+        given = norm.user_conf.input["x"].s
+        if other in given:
+            for signatures in signatures_of(job, norm.name):
+                del signatures[f"x_{len(given) - 1}"]
+        given[:] = [total if name == own else name for name in given if name != other]
+
+
+def add_sum(job, update, terms: list) -> str:
+    """Add an operator that sums values where an update takes place, spread as its gradient is; the sum's name."""
+    name = f"{update.name}-Sum"
+    op = job.net.op.add(name=name, device_tag=update.device_tag, scope_symbol_id=update.scope_symbol_id)
+    op.user_conf.op_type_name = "add_n"
+    op.user_conf.input["in"].s[:] = terms
+    op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
+    op.user_conf.input_order.append("in")
+    op.user_conf.output_order.append("out")
+    for signatures, known in zip(signatures_of(job, name, update.name), signatures_of(job, update.name)):
+        for place in ("in_0", "in_1", "out_0"):
+            signatures[place].CopyFrom(known["model_diff_0"])
+    for group in job.placement.placement_group:
+        if update.name in group.op_set.op_name:
+            group.op_set.op_name.append(name)
+    job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
+    return f"{name}/out_0"

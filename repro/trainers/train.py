@@ -57,7 +57,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "switches": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ONEFLOW_")},
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(each.numel() for name, each in model.named_parameters() if not name.startswith("twin.")),
     }
     if config.model != "resnet50":
         values["padded_vocab_size"] = config.padded_vocab_size

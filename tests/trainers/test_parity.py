@@ -43,6 +43,13 @@ def test_gpt(alone, losses, layout, shape, changes):
     assert agree(losses(configuration("gpt", layout, shape=shape, **changes)), expected)
 
 
+def test_the_table_of_the_last_stage_is_that_of_the_first(alone, losses):
+    """Gradients are clipped by a norm that counts the table once, and the rate is such that it would be seen."""
+    changes = {"shape": {"layers": 2}, "optimizer": {"lr": 0.03, "clip_norm": 0.5}}
+    expected = single(alone, losses, "gpt", **changes)
+    assert agree(losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, **changes)), expected)
+
+
 @pytest.mark.parametrize(
     ("layout", "changes"),
     [((1, 2, 1), {}), ((2, 1, 1), {"optimizer_sharding": 1})],
