@@ -1,10 +1,27 @@
 """A job: a graph's operators in a protocol buffer, as OneFlow compiles them."""
 from __future__ import annotations
 
+from collections import defaultdict
+
 
 def operators_of(job, kind: str) -> list:
     """The operators of a type, by OneFlow's name for it, in a job's protocol buffer."""
     return [op for op in job.net.op if op.user_conf.op_type_name == kind]
+
+
+def parameters_of(job) -> set:
+    """Names of the parameters, which are operators too, and of all else that stays from one iteration to the next."""
+    return {op.name for op in job.net.op if op.HasField("variable_conf")}
+
+
+def users_of(job) -> dict:
+    """The operators that take a value, by its name, each as often as it takes it."""
+    users = defaultdict(list)
+    for op in job.net.op:
+        for given in op.user_conf.input.values():
+            for name in given.s:
+                users[name].append(op)
+    return users
 
 
 def maker(name: str) -> str:

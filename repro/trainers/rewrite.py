@@ -1,13 +1,11 @@
 """Changes to a graph's operators that OneFlow's Python functions cannot ask for, made before it is compiled."""
 from __future__ import annotations
 
-from collections import Counter
-
 from oneflow import nn
 
-from repro.trainers.job import maker, operators_of, remove, signatures_of
+from repro.trainers.job import maker, operators_of, parameters_of, remove, signatures_of, take, users_of
 from repro.trainers.ops import MASKED
-from repro.trainers.recomputation import share_casts, skip_transfers, spare_recomputation
+from repro.trainers.recomputation import RECOMPUTED, share_casts, skip_transfers, spare_recomputation
 
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 TABLES = ("model.tokens.weight", "model.twin.weight")
@@ -24,6 +22,7 @@ class RewrittenGraph(nn.Graph):
         join_gradients(job)
         hide_future(job)
         skip_transfers(job)
+        cast_once(job)
         share_casts(job)
         spare_recomputation(job)
         check_the_norm(job)
@@ -39,13 +38,13 @@ def join_gradients(job) -> bool:
     OneFlow puts each part among zeros as large as the whole, and adds these: for three parts 4.5 times the bytes.
     """
     named = {op.name: op for op in job.net.op}
-    uses = Counter(name for op in job.net.op for given in op.user_conf.input.values() for name in given.s)
+    users = users_of(job)
     replaced = {}
     for addition in operators_of(job, "add_n"):
         inputs = addition.user_conf.input["in"]
         parts = [named[maker(name)] for name in inputs.s]
         kinds = {part.user_conf.op_type_name for part in parts}
-        if kinds != {"narrow_grad"} or any(uses[name] > 1 for name in inputs.s):
+        if kinds != {"narrow_grad"} or any(len(users[name]) > 1 for name in inputs.s):
             continue
         parts.sort(key=start)
         if covers(job, parts):
@@ -92,6 +91,36 @@ def hide_future(job) -> None:
     """Have the kernel of causal attention fill in for hidden scores what its Python function cannot set (0)."""
     for op in operators_of(job, CAUSAL_SOFTMAX):
         op.user_conf.attr["tril_fill_value"].at_float = MASKED
+
+
+def cast_once(job) -> None:
+    """Cast a parameter once in an iteration where gradients are accumulated: OneFlow repeats it and casts each time."""
+    parameters, shared, replaced = parameters_of(job), {}, {}
+    users = users_of(job)
+    for repeat in operators_of(job, "repeat"):
+        source, value = repeat.user_conf.input["in"].s[0], repeat.user_conf.output["out"].s[0]
+        casts = sorted(users[value], key=lambda op: op.name.startswith(RECOMPUTED))
+        if maker(source) in parameters and {op.user_conf.op_type_name for op in casts} == {"cast"}:
+            results = [op.user_conf.output["out"].s[0] for op in casts]
+            kinds = {op.user_conf.attr["dtype"].at_data_type for op in casts}
+            if len(kinds) == 1:
+                swap(job, repeat, casts[0])
+                shared |= dict.fromkeys(results[1:], results[0])
+                replaced |= {op.name: casts[0].name for op in casts[1:]}
+    take(job, shared, replaced)
+
+
+def swap(job, repeat, cast) -> None:
+    """Have a cast take the place of the repetition before it, and the other way round."""
+    first, second = repeat.user_conf, type(cast.user_conf)()
+    second.CopyFrom(cast.user_conf)
+    for one, other in ((cast.user_conf, first), (first, second)):
+        one.op_type_name = other.op_type_name
+        one.attr.clear()
+        for name in other.attr:
+            one.attr[name].CopyFrom(other.attr[name])
+    shapes = job.helper.lbn2logical_blob_desc
+    shapes[first.output["out"].s[0]].CopyFrom(shapes[second.output["out"].s[0]])
 
 
 def check_the_norm(job) -> None:
