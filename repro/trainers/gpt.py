@@ -124,4 +124,5 @@ class GPT(nn.Module):
         count = len(self.layers)
         layers = [(layer, self.layout.stage_of(index, count)) for index, layer in enumerate(self.layers)]
         last = self.layout.last_stage
-        return [(self.tokens, 0), (self.embedding, 0), *layers, (self.twin, last), (self.head, last)]
+        twin = [(self.twin, last)] if self.twin else []
+        return [(self.tokens, 0), (self.embedding, 0), *layers, *twin, (self.head, last)]

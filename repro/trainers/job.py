@@ -35,15 +35,19 @@ def signature(job, name: str):
     return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
 
 
+def tables_of(job) -> tuple:
+    """The two tables of signatures, each with the field that has an operator's: by one dimension of ranks, by all."""
+    view = job.job_parallel_view_conf
+    return ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
+            (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp"))  # fmt: skip
+
+
 def signatures_of(job, name: str, like: str = "") -> list:
     """An operator's signatures by place, one mapping for each table that has those of it, or of the operator `like`.
 
-    OneFlow keeps two tables, for ranks in one dimension and in all; operators on a mesh may be in the latter only.
+    Operators on a mesh of ranks may be in the second table only.
     """
-    view = job.job_parallel_view_conf
-    tables = ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
-              (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp"))  # fmt: skip
-    return [getattr(table[name], places) for table, places in tables if (like or name) in table]
+    return [getattr(table[name], places) for table, places in tables_of(job) if (like or name) in table]
 
 
 def take(job, shared: dict, replaced: dict) -> None:
@@ -68,7 +72,6 @@ def remove(job, replaced: dict) -> None:
         op.ctrl_in_op_name[:] = sorted({awaited(name) for name in op.ctrl_in_op_name} - {""})
     for group in job.placement.placement_group:
         group.op_set.op_name[:] = [name for name in group.op_set.op_name if name not in replaced]
-    view = job.job_parallel_view_conf
-    for table in (view.op_name2sbp_signature_conf, view.op_name2nd_sbp_signature_conf):
+    for table, _ in tables_of(job):
         for name in replaced:
             table.pop(name, None)

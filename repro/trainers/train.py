@@ -19,6 +19,7 @@ from repro.trainers.monitor import Monitor, Transfer
 from repro.trainers.parameters import Parameters
 from repro.trainers.readers import build_reader
 from repro.trainers.resnet import ResNet50
+from repro.trainers.rewrite import TABLES
 from repro.trainers.versions import versions
 
 MODELS = {"gpt": GPT, "bert": BERT, "resnet50": ResNet50}
@@ -57,7 +58,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "switches": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ONEFLOW_")},
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,
-        "parameters": sum(each.numel() for name, each in model.named_parameters() if not name.startswith("twin.")),
+        "parameters": sum(each.numel() for name, each in model.named_parameters() if f"model.{name}" != TABLES[1]),
     }
     if config.model != "resnet50":
         values["padded_vocab_size"] = config.padded_vocab_size

@@ -86,6 +86,20 @@ def python() -> str:
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def probe(python, tmp_path_factory):
+    """Callable that runs a script beside these tests in the trainers' environment, and gives the lines it printed."""
+
+    def run(name: str, *arguments: str) -> list[str]:
+        folder = tmp_path_factory.mktemp(Path(name).stem)
+        command = [python, Path(__file__).with_name(name), *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
 @pytest.fixture
 def train(python, tmp_path):
     """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome."""

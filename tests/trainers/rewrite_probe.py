@@ -16,6 +16,7 @@ from repro.trainers.operators import SCALES, operators
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
 """First place and length of the parts of six."""
+RATE = 0.01
 TRANSFER = "hierarchical_parallel_cast"
 
 
@@ -35,23 +36,31 @@ class Graph(rewrite.RewrittenGraph):
     def __init__(self, model: Parts) -> None:
         super().__init__()
         self.model = model
-        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.01))
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=RATE))
 
     def build(self, x):
-        loss = self.model(x)
+        loss = self.model(x).mean()
         loss.backward()
         return loss
 
 
-def joined(parts: list) -> tuple:
-    """Operators of the graph, and the distance of its gradient from that of no graph, relative to it."""
-    x, model, twin = flow.randn(4, 6), Parts(parts), Parts(parts)
-    before, graph = model.weight.numpy().copy(), Graph(model)
+def distance(graph: Graph, model: flow.nn.Module, twin: flow.nn.Module, x) -> float:
+    """Of the gradients of a model in a graph from those of its twin in none, relative to them; the largest."""
+    before = [each.numpy().copy() for each in model.parameters()]
     graph(x)
-    twin(x).backward()
-    found, wanted = (before - model.weight.numpy()) / 0.01, twin.weight.grad.numpy()
+    twin(x).mean().backward()
+    pairs = [((old - new.numpy()) / RATE, other.grad.numpy())
+             for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)]  # fmt: skip
+    return max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for found, wanted in pairs)
+
+
+def joined(parts: list) -> tuple:
+    """Operators of the graph, and the distance of its gradient."""
+    model = Parts(parts)
+    graph = Graph(model)
+    apart = distance(graph, model, Parts(parts), flow.randn(4, 6))
     count = Counter(op.user_conf.op_type_name for op in graph._full_graph_proto.net.op)
-    return count["concat"], count["narrow_grad"], float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    return count["concat"], count["narrow_grad"], apart
 
 
 def through_a_graph() -> float:
@@ -89,22 +98,13 @@ class Checkpointed(Graph):
         if steps > 1:
             self.config.set_gradient_accumulation_steps(steps)
 
-    def build(self, x):
-        loss = self.model(x).mean()
-        loss.backward()
-        return loss
-
 
 def checkpointed(steps: int) -> tuple:
-    """What casts of a graph's parameters take, and how far their gradients are from those that no graph computes."""
-    x, model, twin = flow.randn(6, 2).to(flow.float64), *(flow.nn.Sequential(Layer(0.0), Layer(0.0)) for _ in range(2))
-    before, graph = [each.numpy().copy() for each in model.parameters()], Checkpointed(model, steps)
-    graph(x)
-    twin(x).mean().backward()
-    pairs = [((old - new.numpy()) / 0.01, other.grad.numpy())
-             for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)]  # fmt: skip
+    """What casts of a graph's parameters take, and the distance of their gradients."""
+    model, twin = (flow.nn.Sequential(Layer(0.0), Layer(0.0)) for _ in range(2))
+    graph = Checkpointed(model, steps)
+    apart = distance(graph, model, twin, flow.randn(6, 2).to(flow.float64))
     sources = [op.user_conf.input["in"].s[0] for op in operators_of(graph._full_graph_proto, "cast")]
-    apart = max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for found, wanted in pairs)
     return sorted(source for source in sources if "weight" in source), apart
 
 

@@ -1,20 +1,14 @@
 """Causal attention in blocks is the same as in one piece, in every layout that splits it."""
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from tests.trainers.conftest import configuration
 
-PROBE = Path(__file__).with_name("attention_probe.py")
 ROUNDING = 1e-5
 LONG = {"seq_length": 1024, "layers": 1}
 
 
-def test_contexts_and_gradients_are_those_of_attention_in_one_piece(python, tmp_path):
-    done = subprocess.run([python, PROBE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    apart = [float(line) for line in done.stdout.splitlines()]
+def test_contexts_and_gradients_are_those_of_attention_in_one_piece(probe):
+    apart = [float(line) for line in probe("attention_probe.py")]
     assert len(apart) == 4
     assert 0.0 < max(apart) < ROUNDING
 

@@ -1,12 +1,9 @@
 """The optimizers within the graph, against their formulas: decay, clipping, warm-up and schedules."""
 import json
 import math
-import subprocess
-from pathlib import Path
 
 import pytest
 
-PROBE = Path(__file__).with_name("optimizer_probe.py")
 GRADIENTS = [([3.0, -1.0, 0.5], [2.0, 4.0]), ([0.1, 0.2, -0.3], [0.2, -0.1]), ([-5.0, 1.0, 0.0], [1.0, 1.0])] * 2
 COSINE = {"kind": "cosine", "warmup_iterations": 2, "decay_iterations": 5, "min_lr": 0.01}
 POLYNOMIAL = {"kind": "polynomial", "warmup_iterations": 1, "decay_iterations": 4, "min_lr": 0.02, "power": 2.0}
@@ -14,13 +11,10 @@ CONSTANT = {"kind": "constant", "warmup_iterations": 3}
 
 
 @pytest.fixture
-def probe(python, tmp_path):
+def optimize(probe):
     def run(optimizer: dict, schedule: dict) -> dict:
         task = json.dumps({"optimizer": optimizer, "schedule": schedule, "gradients": GRADIENTS})
-        command = [python, PROBE, task]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(probe("optimizer_probe.py", task)[-1])
 
     return run
 
@@ -55,19 +49,19 @@ def adamw(lr: float, eps: float, decay: float, clip: float, schedule: dict) -> t
 
 
 @pytest.mark.parametrize("schedule", [COSINE, POLYNOMIAL, CONSTANT], ids=lambda schedule: schedule["kind"])
-def test_adamw_clips_all_gradients_together_and_decays_weights_alone(probe, schedule):
+def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule):
     optimizer = {
         "name": "adamw", "lr": 0.1, "weight_decay": 0.5, "betas": [0.9, 0.99], "eps": 0.5, "clip_norm": 1.0,
     }
-    found = probe(optimizer, schedule)
+    found = optimize(optimizer, schedule)
     weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule)
     assert found["weight"] == pytest.approx(weight, rel=1e-5)
     assert found["bias"] == pytest.approx(bias, rel=1e-5)
     assert found["rates"] == pytest.approx(rates(0.1, schedule))
 
 
-def test_sgd_has_momentum_and_decays_weights_alone(probe):
-    found = probe({"name": "sgd", "lr": 0.1, "weight_decay": 0.5, "momentum": 0.875}, {"kind": "constant"})
+def test_sgd_has_momentum_and_decays_weights_alone(optimize):
+    found = optimize({"name": "sgd", "lr": 0.1, "weight_decay": 0.5, "momentum": 0.875}, {"kind": "constant"})
     parameters, momentum = [1.0] * 5, [0.0] * 5
     for x, y in GRADIENTS:
         for at, gradient in enumerate([*x, *y]):

@@ -1,22 +1,16 @@
 """Rewritten operators compute what they replace."""
 import json
-import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-PROBE = Path(__file__).with_name("rewrite_probe.py")
 ROUNDING = 1e-5
 SQUARES = "System-ClipGradient-GlobalNorm-MultiReduceSumPowAbs-"
 
 
 @pytest.fixture(scope="module")
-def probed(python, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rewrite")
-    done = subprocess.run([python, PROBE], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def probed(probe):
+    return json.loads(probe("rewrite_probe.py")[-1])
 
 
 @pytest.mark.parametrize(("parts", "joins"), [("whole", True), ("gap", False), ("overlap", False), ("short", False)])
