@@ -17,6 +17,8 @@ NAME = "oneflow-reproduction"
 LAYOUT = ROOT / ".cache" / "image"
 BUILDKIT_ALONE_BEFORE = 23
 LINES_OF_ERROR = 15
+NEEDED_MIB = 2500
+"""A layout of both images has 2290 MiB. What the engine takes besides is on a disk that may not be this machine's."""
 
 
 class ImageError(Exception):
@@ -93,6 +95,7 @@ def build_layout(stacks: list[str], pins: Pins, sources: Sources, layout: Path, 
     if problems:
         raise PinError("the pins do not hold:\n" + "\n".join(problems))
     check_engine(docker)
+    _check_space(layout)
     trainer_wheels(pins)
     artefact_wheel(pins, "NCCL 2.7.8")
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
@@ -102,6 +105,15 @@ def build_layout(stacks: list[str], pins: Pins, sources: Sources, layout: Path, 
         return _normalise_saved(docker, drafts, layout, pins.source_date_epoch)
     finally:
         subprocess.run([docker, "image", "rm", "--force", *drafts], stdout=subprocess.DEVNULL)
+
+
+def _check_space(layout: Path) -> None:
+    """ImageError unless a layout fits where it is to be; the one that it replaces makes room."""
+    there = next(path for path in (layout, *layout.parents) if path.exists())
+    replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
+    free = (shutil.disk_usage(there).free + replaced) >> 20
+    if free < NEEDED_MIB:
+        raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there.")
 
 
 def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
@@ -168,7 +180,11 @@ def reproduce(stacks: list[str], pins: Pins, sources: Sources, docker: str | Non
     if missing:
         raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")
     again = LAYOUT.with_name("image-again")
-    second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
+    try:
+        second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
+    except BaseException:
+        shutil.rmtree(again, ignore_errors=True)
+        raise
     problems = []
     for image in second:
         before = first[image.tag]

@@ -1,5 +1,6 @@
 """The tasks around images: what they read from the settings, and what they print."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -27,6 +28,9 @@ class image_errors:
 
         if isinstance(error, PinError | ImageError | BundleError | StackError):
             raise Exit(str(error), FAILED) from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f"{error.filename} could" if error.filename else "an image or a bundle could"
+            raise Exit(f"the disk is full: {where} not be written; free some space and start again", FAILED) from error
 
 
 def _stacks() -> list[str]:

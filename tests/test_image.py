@@ -5,14 +5,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from invoke import Exit
 
 from repro import image
 from repro.airgap import BundleError, Parts, check_bundle, readme, write_bundle
 from repro.image import ImageError, Sources, find_docker, run_command
 from repro.image_archive import Image
 from repro.image_check import PROBE, compare, expected, mounts_of
+from repro.image_tasks import image_errors
 from repro.locales import LANGUAGES
 from repro.pins import ROOT, load_pins
 from repro.sbom import complete, judge, licence_rows, scan_lines
@@ -71,6 +74,20 @@ def test_a_client_is_taken_if_it_can_build(tmp_path, monkeypatch, script, good):
     else:
         with pytest.raises(ImageError, match="cannot: install docker-buildx"):
             find_docker()
+
+
+def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(image, "check_engine", lambda docker: None)
+    monkeypatch.setattr(image, "trainer_wheels", lambda pins: pytest.fail("something was fetched"))
+    monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000 << 20))
+    with pytest.raises(ImageError, match=f"{tmp_path} has 1000 MiB free, and the images need {image.NEEDED_MIB} MiB"):
+        image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image", "docker")
+
+
+def test_a_disk_that_fills_up_is_told_without_a_traceback():
+    full = pytest.raises(Exit, match="the disk is full: an image or a bundle could not be written")
+    with full, image_errors(), open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"a layer")
 
 
 def test_no_client_at_all(monkeypatch):
