@@ -78,10 +78,10 @@ class Ranks:
         passed over: that end says more.
         """
         self._launcher = self._launcher or self._launcher_of()
-        new = [pid for pid in children(self._launcher) if pid not in self._pids] if self._launcher else []
-        for pid in new[: self._count - len(self._pids)]:
-            self._pids.append(pid)
-            self._watch(pid)
+        if self._launcher and not self._pids:
+            self._pids = ranks_of(self._launcher, self._count)
+            for pid in self._pids:
+                self._watch(pid)
         found = []
         for index, pid in enumerate(self._pids):
             status = exit_status(pid)
@@ -100,6 +100,15 @@ class Ranks:
     def _watch(self, pid: int) -> None:
         with contextlib.suppress(AttributeError, OSError):
             self._handles[pid] = os.pidfd_open(pid)
+
+
+def ranks_of(launcher: int, count: int) -> list[int]:
+    """The process numbers of a launcher's ranks, in their order; none unless all are seen at once.
+
+    With one missing, hidden or waited for already, those behind it would be taken for the ranks before them.
+    """
+    found = children(launcher)
+    return found[:count] if len(found) >= count else []
 
 
 def children(pid: int) -> list[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from repro.failures import Failure, explain_logs
 from repro.gpu_samples import Sampler
 from repro.interrupts import held, let_through
-from repro.keeper_ranks import children, exit_status
+from repro.keeper_ranks import exit_status, ranks_of
 from repro.record import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -201,7 +201,7 @@ class Attempt:
         """
         if self.world_size == 1:
             return []
-        self.processes += [pid for pid in children(launcher) if pid not in self.processes]
+        self.processes = self.processes or ranks_of(launcher, self.world_size)
         found = [(rank, exit_status(pid)) for rank, pid in enumerate(self.processes)]
         return [(rank, status) for rank, status in found if status is not None]
 
