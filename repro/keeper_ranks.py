@@ -54,17 +54,21 @@ class Ranks:
     def __init__(self, launcher_of: Callable[[], int], first: int, count: int):
         self._launcher_of, self._first, self._count = launcher_of, first, count
         self._launcher = 0
-        self._pids: list[int] = []
+        self._pids: dict[int, int] = {}
         self._told: set[int] = set()
         self._handles: dict[int, int] = {}
 
     def wait(self, seconds: float) -> None:
         """Until a rank ends, or for a while; the launcher looks for ended ranks but once a second.
 
-        Where the kernel or Python gives no handles of processes, that is a very short while.
+        While not all are known, and where the kernel or Python gives no handles of processes, for a very short while.
         """
+        unknown = self._launcher and len(self._pids) < self._count
+        if unknown or len(self._handles) < len(self._pids) - len(self._told):
+            time.sleep(BLIND_S)
+            return
         if not self._handles:
-            time.sleep(BLIND_S if len(self._told) < len(self._pids) else seconds)
+            time.sleep(seconds)
             return
         poll = select.poll()
         for handle in self._handles.values():
@@ -78,12 +82,12 @@ class Ranks:
         passed over: that end says more.
         """
         self._launcher = self._launcher or self._launcher_of()
-        if self._launcher and not self._pids:
-            self._pids = ranks_of(self._launcher, self._count)
-            for pid in self._pids:
+        if self._launcher:
+            for index, pid in new_ranks(self._launcher, self._count, self._pids).items():
+                self._pids[index] = pid
                 self._watch(pid)
         found = []
-        for index, pid in enumerate(self._pids):
+        for index, pid in sorted(self._pids.items()):
             status = exit_status(pid)
             if status is not None and index not in self._told and self._goes_on():
                 self._told.add(index)
@@ -102,13 +106,27 @@ class Ranks:
             self._handles[pid] = os.pidfd_open(pid)
 
 
-def ranks_of(launcher: int, count: int) -> list[int]:
-    """The process numbers of a launcher's ranks, in their order; none unless all are seen at once.
+def new_ranks(launcher: int, count: int, known: dict[int, int]) -> dict[int, int]:
+    """Local rank -> process number of those among a launcher's `count` ranks that are not `known` yet.
 
-    With one missing, hidden or waited for already, those behind it would be taken for the ranks before them.
+    A process says itself which rank it is. One that has ended already is told by its place, if all are seen at once:
+    with one missing, hidden or waited for, those behind it would be taken for the ranks before them.
     """
-    found = children(launcher)
-    return found[:count] if len(found) >= count else []
+    if len(known) == count:
+        return {}
+    pids = children(launcher)
+    ranks = range(count) if len(pids) == count else map(_local_rank, pids)
+    return {rank: pid for rank, pid in zip(ranks, pids) if rank is not None and pid not in known.values()}
+
+
+def _local_rank(pid: int) -> int | None:
+    """The rank that a process has by its environment; None if that cannot be read, or is still its launcher's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            found = [each[11:] for each in file.read().split(b"\0") if each.startswith(b"LOCAL_RANK=")]
+    except OSError:
+        return None
+    return int(found[0]) if found else None
 
 
 def children(pid: int) -> list[int]:

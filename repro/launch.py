@@ -15,13 +15,14 @@ from pathlib import Path
 from repro.failures import Failure, explain_logs
 from repro.gpu_samples import Sampler
 from repro.interrupts import held, let_through
-from repro.keeper_ranks import exit_status, ranks_of
+from repro.keeper_ranks import exit_status, new_ranks
 from repro.record import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
 TRAINER = ROOT / "repro" / "trainers" / "run.py"
 POLL_S = 0.1
+START_POLL_S = 0.02
 GRACE_S = 5.0
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -79,7 +80,7 @@ class Attempt:
     launcher: str | None = None
     environment: dict = field(default_factory=dict)
     metrics: dict[int, "Tail"] = field(default_factory=dict)
-    processes: list[int] = field(default_factory=list)
+    processes: dict[int, int] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -169,7 +170,7 @@ class Attempt:
         try:
             poller.register(handle, select.POLLIN)
             silence = Silence(started)
-            while not _wait(poller):
+            while not _wait(poller, POLL_S if len(self.processes) == self.world_size else START_POLL_S):
                 ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
                 for event in sampler.read():
@@ -196,13 +197,13 @@ class Attempt:
     def _ended_ranks(self, launcher: int) -> list[tuple[int, int]]:
         """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
 
-        The launcher starts the ranks in their order. One that it has waited for already ended with status 0: any
-        other status makes it end them all.
+        One that the launcher has waited for already ended with status 0: any other makes it end them all.
         """
         if self.world_size == 1:
+            self.processes[0] = launcher
             return []
-        self.processes = self.processes or ranks_of(launcher, self.world_size)
-        found = [(rank, exit_status(pid)) for rank, pid in enumerate(self.processes)]
+        self.processes |= new_ranks(launcher, self.world_size, self.processes)
+        found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
         return [(rank, status) for rank, status in found if status is not None]
 
     def _bytes_written(self) -> int:
@@ -300,10 +301,10 @@ def _rank_failure(rank: int, status: int) -> Failure:
     return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
 
 
-def _wait(poller: select.poll) -> bool:
+def _wait(poller: select.poll, seconds: float) -> bool:
     """Whether something happened in a short while; here, and nowhere else, an interrupt ends an attempt."""
     with let_through():
-        return bool(poller.poll(POLL_S * 1000))
+        return bool(poller.poll(seconds * 1000))
 
 
 def _end_group(process: subprocess.Popen) -> None:

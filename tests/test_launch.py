@@ -13,7 +13,7 @@ import pytest
 
 from repro.failures import Failure, explain_logs
 from repro.keeper_facts import port_is_free
-from repro.keeper_ranks import children
+from repro.keeper_ranks import children, new_ranks
 from repro.launch import Attempt, Limits, Tail, free_port
 
 CONFIG = {"model": "bert", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "micro_batch": 8, "accumulation_steps": 1,
@@ -88,6 +88,14 @@ def test_a_rank_that_a_glance_misses_has_not_ended(tmp_path, standin, monkeypatc
     monkeypatch.setenv("STANDIN_WAIT", "0.5")
     assert attempt(tmp_path, standin, 2).run().failure is None
     assert next(glances) > 1
+
+
+@pytest.mark.parametrize(("seen", "told"), [((20, 21, 22), {0: 20, 1: 21, 2: 22}), ((20, 22), {2: 22}), ((21,), {})])
+def test_a_rank_that_says_nothing_is_told_by_its_place_among_all(monkeypatch, seen, told):
+    monkeypatch.setattr("repro.keeper_ranks.children", lambda pid: seen)
+    monkeypatch.setattr("repro.keeper_ranks._local_rank", {22: 2}.get)
+    assert new_ranks(7, 3, {}) == told
+    assert new_ranks(7, 3, told) == {}
 
 
 def test_the_tail_is_of_the_rank_that_failed(tmp_path, standin, monkeypatch):
