@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def _check_space(layout: Path) -> None:
     replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
     free = (shutil.disk_usage(there).free + replaced) >> 20
     if free < NEEDED_MIB:
-        raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there.")
+        raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there: free some space.")
 
 
 def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
@@ -151,10 +152,16 @@ def _why(stack: str, lines: list[str], sources: Sources) -> str:
 
 def _normalise_saved(docker: str, tags: list[str], layout: Path, epoch: int) -> list[Image]:
     started = time.monotonic()
-    with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE) as process:
-        images = normalise(process.stdout, layout, epoch, rename=lambda tag: tag.removesuffix("-draft"))
-    if process.returncode:
-        raise ImageError("the engine could not save the image")
+    try:
+        with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE) as process:
+            images = normalise(process.stdout, layout, epoch, rename=lambda tag: tag.removesuffix("-draft"))
+        if process.returncode:
+            raise ImageError("the engine could not save the image")
+    except BaseException as error:
+        shutil.rmtree(layout, ignore_errors=True)  # a part of a layout is none
+        if isinstance(error, tarfile.ReadError):
+            raise ImageError("the engine did not save the image whole; is the disk with its data full?") from error
+        raise
     say(f"normalised in {time.monotonic() - started:.1f} s")
     return images
 
@@ -180,11 +187,7 @@ def reproduce(stacks: list[str], pins: Pins, sources: Sources, docker: str | Non
     if missing:
         raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")
     again = LAYOUT.with_name("image-again")
-    try:
-        second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
-    except BaseException:
-        shutil.rmtree(again, ignore_errors=True)
-        raise
+    second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
     problems = []
     for image in second:
         before = first[image.tag]

@@ -1,6 +1,5 @@
 """The tasks around images: what they read from the settings, and what they print."""
 
-import errno
 import os
 import sys
 from pathlib import Path
@@ -24,11 +23,12 @@ class image_errors:
         from repro.airgap import BundleError
         from repro.image import ImageError
         from repro.pins import PinError
+        from repro.record import is_full
         from repro.stack import StackError
 
         if isinstance(error, PinError | ImageError | BundleError | StackError):
             raise Exit(str(error), FAILED) from error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and is_full(error):
             where = f"{error.filename} could" if error.filename else "an image or a bundle could"
             raise Exit(f"the disk is full: {where} not be written; free some space and start again", FAILED) from error
 

@@ -64,11 +64,9 @@ class Ranks:
         While not all are known, and where the kernel or Python gives no handles of processes, for a very short while.
         """
         unknown = self._launcher and len(self._pids) < self._count
-        if unknown or len(self._handles) < len(self._pids) - len(self._told):
-            time.sleep(BLIND_S)
-            return
-        if not self._handles:
-            time.sleep(seconds)
+        blind = unknown or len(self._handles) < len(self._pids) - len(self._told)
+        if blind or not self._handles:
+            time.sleep(BLIND_S if blind else seconds)
             return
         poll = select.poll()
         for handle in self._handles.values():
@@ -123,10 +121,10 @@ def _local_rank(pid: int) -> int | None:
     """The rank that a process has by its environment; None if that cannot be read, or is still its launcher's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            found = [each[11:] for each in file.read().split(b"\0") if each.startswith(b"LOCAL_RANK=")]
+            values = dict(each.partition(b"=")[::2] for each in file.read().split(b"\0"))
     except OSError:
         return None
-    return int(found[0]) if found else None
+    return int(values[b"LOCAL_RANK"]) if b"LOCAL_RANK" in values else None
 
 
 def children(pid: int) -> list[int]:

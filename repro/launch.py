@@ -170,7 +170,7 @@ class Attempt:
         try:
             poller.register(handle, select.POLLIN)
             silence = Silence(started)
-            while not _wait(poller, POLL_S if len(self.processes) == self.world_size else START_POLL_S):
+            while not _wait(poller, POLL_S if self.world_size in (1, len(self.processes)) else START_POLL_S):
                 ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
                 for event in sampler.read():
@@ -200,7 +200,6 @@ class Attempt:
         One that the launcher has waited for already ended with status 0: any other makes it end them all.
         """
         if self.world_size == 1:
-            self.processes[0] = launcher
             return []
         self.processes |= new_ranks(launcher, self.world_size, self.processes)
         found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]

@@ -118,9 +118,14 @@ class Run:
         return folder
 
 
+def is_full(error: OSError) -> bool:
+    """Whether it says that a disk, or what a user may take of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def disk_error(error: OSError, path: Path) -> Exception:
     """A full disk or a read-only folder, said so that a person knows what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return RecordError(
             f"the disk is full: {path} could not be written. What had ended is recorded; free some space and "
             "resume the run with RUN=<id>."

@@ -84,6 +84,14 @@ def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch):
         image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image", "docker")
 
 
+@pytest.mark.parametrize("printed", ["", "no archive"])
+def test_of_images_that_an_engine_does_not_save_whole_nothing_is_left(tmp_path, printed):
+    docker = client(tmp_path, "docker", f"printf '{printed}'; exit 1")
+    with pytest.raises(ImageError, match="the engine did not save the image whole"):
+        image._normalise_saved(docker, ["a"], tmp_path / "image", 0)
+    assert not (tmp_path / "image").exists()
+
+
 def test_a_disk_that_fills_up_is_told_without_a_traceback():
     full = pytest.raises(Exit, match="the disk is full: an image or a bundle could not be written")
     with full, image_errors(), open("/dev/full", "wb", buffering=0) as file:

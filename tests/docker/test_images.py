@@ -120,7 +120,7 @@ def test_the_build_secret_is_in_no_layer(built):
 
 
 def test_a_second_build_has_the_same_digests(built, docker, make):
-    docker("builder", "prune", "--all", "--force")  # 5 GB that the second build has no use for
+    docker("builder", "prune", "--all", "--force")  # the second build has no use for it, and it is large
     done = make("image-reproduce")
     print(done.stderr)
     assert done.returncode == 0, done.stderr
