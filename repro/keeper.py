@@ -31,17 +31,21 @@ LATE_S = 2.0
 CUT_OFF = 3
 PR_SET_PDEATHSIG = 1
 speaking = threading.Lock()
+unheard = threading.Event()
 
 
 def say(**message) -> None:
-    """One message to the controller, whole. When nobody listens any more, wait for the lease to end this process."""
+    """One message to the controller, whole. When nobody listens any more, wait for the lease to end this process.
+
+    Where messages go to a file, nothing may be read there of ranks that end because the lease has.
+    """
     line = json.dumps(message) + "\n"
-    with speaking:
-        try:
+    with speaking, contextlib.suppress(BrokenPipeError):
+        if not unheard.is_set():
             sys.stdout.write(line)
             sys.stdout.flush()
-        except BrokenPipeError:
-            threading.Event().wait()
+            return
+    threading.Event().wait()
 
 
 class Lease:
@@ -59,6 +63,7 @@ class Lease:
                 break
             if b"stop" in data:
                 self.stopped.set()
+        unheard.set()
         try:
             self._on_lost()
         finally:

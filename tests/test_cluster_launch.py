@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -29,7 +31,7 @@ from repro.record import Run
 from repro.remote import RemoteError
 from repro.tether import Tether
 from repro.troubles import Troubles, node_silent, rank_ended
-from tests.conftest import STANDIN, TRAINER_PYTHON
+from tests.conftest import ROOT, STANDIN, TRAINER_PYTHON
 from tests.ssh_server import SshServer
 from tests.test_containers import NODES, V100
 from tests.test_launch import processes_of
@@ -226,6 +228,22 @@ def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path,
         assert tether.gone.wait(20)
         assert messages[-1].keys() == {"gone"}
         assert not processes_of(order["folder"])
+
+
+def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
+    """A job of Slurm keeps what a keeper says: read there later, such a rank would be taken for the cause."""
+    words = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
+    order = {"do": "run", "folder": str(tmp_path / "attempt"), "config": {}, "logs": [""], "output": ["out", "err"],
+             "port": 0, "words": words, "container": "", "first": 0, "ranks": 1, "caches": [], "sample": [],
+             "lease_s": 60}  # fmt: skip
+    command = [sys.executable, "-m", "repro.keeper"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        keeper.stdin.write(json.dumps(order) + "\n")
+        keeper.stdin.flush()
+        heard = iter(map(json.loads, keeper.stdout))
+        assert any(message.get("data") == "started\n" for message in heard)
+        keeper.stdin.close()
+        assert [message for message in heard if {"rank", "end"} & message.keys()] == []
 
 
 def test_code_that_was_changed_on_a_node_is_not_run(cluster, tmp_path):
