@@ -29,8 +29,14 @@ def maker(name: str) -> str:
     return name.split("/")[0]
 
 
+def taken_as(op, name: str) -> str:
+    """The input of an operator that takes a value, by name: it may be spread otherwise there than where it is made."""
+    place = next(f"{key}_{list(given.s).index(name)}" for key, given in op.user_conf.input.items() if name in given.s)
+    return f"{op.name}/{place}"
+
+
 def signature(job, name: str):
-    """The signature by which a value is spread over the ranks."""
+    """The signature by which a value is spread over the ranks where it is made, or where it is `taken_as` an input."""
     operator, place = name.split("/")
     return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
 

@@ -5,13 +5,25 @@ from collections import defaultdict
 
 from oneflow import nn
 
-from repro.trainers.job import maker, operators_of, parameters_of, remove, signatures_of, take, users_of
+from repro.trainers.job import (
+    maker,
+    operators_of,
+    parameters_of,
+    remove,
+    signature,
+    signatures_of,
+    take,
+    taken_as,
+    users_of,
+)
 from repro.trainers.ops import MASKED
 from repro.trainers.recomputation import RECOMPUTED, skip_transfers, spare_recomputation
 
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 TABLES = ("model.tokens.weight", "model.twin.weight")
 """Parameters that are one, on the first stage and on the last."""
+GRADIENT = "System-AutoGrad-"
+"""How the names of operators begin that take a gradient to where its parameter is."""
 NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
 """How the name of the operator begins that takes the root of the sum of all gradients' squares."""
 
@@ -28,6 +40,7 @@ class RewrittenGraph(nn.Graph):
         spare_recomputation(job)
         check_the_norm(job)
         tie_tables(job)
+        skip_copies(job)
         self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
@@ -180,3 +193,21 @@ def add_sum(job, update, terms: list) -> str:
             group.op_set.op_name.append(name)
     job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
     return f"{name}/out_0"
+
+
+def skip_copies(job) -> None:
+    """Have an operator take a gradient where it is summed up over the ranks, and not from the copy made of it there.
+
+    A transfer's operator only copies: the values cross over before it, since it wants them where it leaves them. So
+    does the one operator that takes its result, as under AMP, where gradients are cast and unscaled next.
+    """
+    users, groups = users_of(job), [set(group.op_set.op_name) for group in job.placement.placement_group]
+    shared, replaced = {}, {}
+    for op in operators_of(job, "hierarchical_parallel_cast"):
+        source, result = op.user_conf.input["in"].s[0], op.user_conf.output["out"].s[0]
+        if op.name.startswith(GRADIENT) and len(users[result]) == 1:
+            user = users[result][0]
+            together = any({op.name, user.name} <= group for group in groups)
+            if together and signature(job, taken_as(user, result)) == signature(job, result):
+                shared[result], replaced[op.name] = source, maker(source)
+    take(job, shared, replaced)

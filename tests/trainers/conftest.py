@@ -90,9 +90,9 @@ def python() -> str:
 def probe(python, tmp_path_factory):
     """Callable that runs a script beside these tests in the trainers' environment, and gives the lines it printed."""
 
-    def run(name: str, *arguments: str) -> list[str]:
+    def run(name: str, *arguments: str, ranks: int = 1) -> list[str]:
         folder = tmp_path_factory.mktemp(Path(name).stem)
-        command = [python, Path(__file__).with_name(name), *arguments]
+        command = [python, *launcher(ranks, folder), Path(__file__).with_name(name), *arguments]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

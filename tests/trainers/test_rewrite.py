@@ -13,6 +13,11 @@ def probed(probe):
     return json.loads(probe("rewrite_probe.py")[-1])
 
 
+@pytest.fixture(scope="module")
+def spread(probe):
+    return json.loads(probe("spread_probe.py", ranks=2)[-1])
+
+
 @pytest.mark.parametrize(("parts", "joins"), [("whole", True), ("gap", False), ("overlap", False), ("short", False)])
 def test_only_gradients_of_parts_that_make_up_the_whole_are_joined(probed, parts, joins):
     concatenations, among_zeros, apart = probed["joined"][parts]
@@ -49,3 +54,11 @@ def test_the_norm_tells_that_gradients_overflowed(probed):
     looked_at, moved, finite = probed["skipped"]
     assert [name.split("/")[0].rstrip("0123456789") for name in looked_at] == [SQUARES]
     assert (moved, finite) == ([True, False, True, False, True], True)
+
+
+@pytest.mark.parametrize(("takers", "copies"), [("once", 0), ("twice", 2)])
+def test_a_gradient_that_one_operator_takes_is_not_copied_after_its_transfer(spread, takers, copies):
+    """Two take each where gradients are clipped, so that it crosses over once for both."""
+    left, apart = spread[takers]
+    assert left == copies
+    assert apart < ROUNDING
