@@ -1,7 +1,7 @@
 """Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
 
 from repro.curve_chart import SMALLEST, CurveChart, Group
-from repro.curve_plan import ERROR, HARMLESS, LAYOUT, RATE_ERROR, ROUNDING
+from repro.curve_plan import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, Comparison, Curves
 from repro.document import Block, Cell, Column, Section, Table, Text, figure, scientific
 from repro.locales import N_
@@ -38,7 +38,10 @@ def _method(_, description: dict) -> list[Block]:
         "{ulp}, since gradients are clipped by a norm that OneFlow 0.8.0 computes no more alike than that on one rank "
         "and on several. The tolerance is {factor} times the largest deviation of such a change from its reference in "
         "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
-        "independent ones lie between a batch and its loss, so that {n} times that is added.").format(
+        "independent ones lie between a batch and its loss, so that {n} times that is added. Its loss scale begins at "
+        "{scale:.0f}, where no gradient overflows: iterations that are skipped, not as many in each layout, would make "
+        "other curves.").format(
+            scale=LOSS_SCALE,
             ulp=f"{ROUNDING:.0e}", factor=FACTOR, floor=f"{FLOOR:.0e}", half=f"{HALF_ROUNDING:.1e}", n=HALF_ROUNDINGS)
     power = _(
         "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "

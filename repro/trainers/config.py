@@ -89,7 +89,8 @@ class Config:
 
     `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
     none. ResNet50 normalises each micro-batch of each rank by itself, so that one process with n accumulation steps
-    is the reference for n data parallel ranks.
+    is the reference for n data parallel ranks. `loss_scale` is the first one under AMP; it halves with each iteration
+    whose gradients overflow, which is skipped.
     """
 
     case: str
@@ -112,6 +113,7 @@ class Config:
     data: Data
     output: str
     label_smoothing: float = 0.0
+    loss_scale: float = 2.0**20
 
     @property
     def global_batch(self) -> int:
@@ -179,6 +181,7 @@ def parse(values: dict) -> Config:
         data=parse_data(model, values["data"]),
         output=text("output", values["output"]),
         label_smoothing=number("label_smoothing", values.get("label_smoothing", 0.0), 0.0, 0.999),
+        loss_scale=number("loss_scale", values.get("loss_scale", Config.loss_scale), 1.0, 2.0**30),
     )
     check_together(config)
     return config

@@ -11,7 +11,6 @@ from repro.trainers.config import Config
 from repro.trainers.optimizer import build_optimizer, build_scheduler
 from repro.trainers.rewrite import RewrittenGraph
 
-INITIAL_LOSS_SCALE = 2.0**20
 LOSS_SCALE_WINDOW = 1000
 
 
@@ -31,7 +30,7 @@ class TrainGraph(RewrittenGraph):
             self.config.set_gradient_accumulation_steps(config.accumulation_steps)
         if config.precision == "amp":
             self.config.enable_amp(True)
-            self.set_grad_scaler(flow.amp.GradScaler(INITIAL_LOSS_SCALE, growth_interval=LOSS_SCALE_WINDOW))
+            self.set_grad_scaler(flow.amp.GradScaler(config.loss_scale, growth_interval=LOSS_SCALE_WINDOW))
         if config.layout.pipeline > 1:
             self.place_stages()
         if config.activation_checkpointing:

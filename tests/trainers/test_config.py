@@ -53,6 +53,7 @@ def test_gradients_travel_in_half_precision_under_amp_alone(layout, precision, s
         ({"activation_checkpointing": 1}, "activation_checkpointing: 1 is neither true nor false"),
         ({"optimizer_sharding": 3}, "optimizer_sharding: 3 is not one of 0, 1, 2"),
         ({"dropout": 1.0}, "dropout: 1.0 is not a number from 0 to 0.999"),
+        ({"loss_scale": 0.5}, "loss_scale: 0.5 is not a number from 1"),
         ({"log_interval": 6}, "log_interval: 6 is more than the 5 iterations"),
         ({"log_generation": "A"}, "log_generation: 'A' is not one of 'D', 'E'"),
         ({"shape": {"width": 3}}, "shape.width: unknown key"),
