@@ -66,13 +66,13 @@ def test_a_pulled_cable_loses_packets_without_a_word(two_nodes):
 
 
 def test_a_small_disk_is_full_soon(two_nodes):
-    faults.small_disk(two_nodes, "node1", "/srv/work", 2)
+    faults.small_disk(two_nodes, "node1", "/srv/small", 2)
     try:
-        done = two_nodes.ssh("node1", "sudo dd if=/dev/zero of=/srv/work/file bs=1M count=3")
+        done = two_nodes.ssh("node1", "sudo dd if=/dev/zero of=/srv/small/file bs=1M count=3")
         assert "No space left on device" in done.stderr
     finally:
-        faults.big_disk(two_nodes, "node1", "/srv/work")
-    assert two_nodes.ssh("node1", "ls /srv/work").stdout == ""
+        faults.big_disk(two_nodes, "node1", "/srv/small")
+    assert two_nodes.ssh("node1", "ls /srv/small").stdout == ""
 
 
 @pytest.mark.parametrize("seconds", [90, -3600])
