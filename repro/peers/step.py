@@ -11,9 +11,8 @@ from repro.peers.config import PeerConfig
 from repro.trainers.config import Optimizer
 from repro.trainers.schedule import decays, learning_rate
 
-INITIAL_LOSS_SCALE = 2.0**20
 LOSS_SCALE_WINDOW = 1000
-"""Iterations without overflow after which the scale doubles; both as in the trainers."""
+"""Iterations without overflow after which the scale doubles, as in the trainers."""
 SMALLEST_MOMENTUM = 1e-30
 """What stands for 0, at which PyTorch would not keep a momentum for the next iteration."""
 
@@ -29,7 +28,7 @@ class Step:
         self.device_type = device.type
         self.amp = config.precision == "amp"
         self.scaler = torch.amp.GradScaler(
-            device.type, INITIAL_LOSS_SCALE, growth_interval=LOSS_SCALE_WINDOW, enabled=self.amp
+            device.type, config.loss_scale, growth_interval=LOSS_SCALE_WINDOW, enabled=self.amp
         )
 
     def __call__(self, iteration: int, micro_batches: list) -> dict:
