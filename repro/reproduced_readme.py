@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro.document import Document, Section, Table, Text, figure, markdown, words
+from repro.document import Code, Document, Section, Table, Text, figure, markdown, words
 from repro.environment import ROOT
 from repro.keep import REPRODUCED
 from repro.locales import catalogue
@@ -56,13 +56,13 @@ def _of(_, host: Host, language: str) -> list:
     told = _runs(rows)
     days = sorted({day(each) for each in told})
     when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else days[0]
-    commands = _(", ").join(dict.fromkeys(f"`{each.description['command']}`" for each in told))
-    text = _("Measured on {host} ({gpus}), {when}, by {commands}. A ratio is OneFlow's throughput over PyTorch's in "
-             "the same run, from the lowest to the highest of the cases; the [whole "
+    commands = dict.fromkeys(each.description["command"] for each in told)
+    text = _("Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
+             "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
              "page](reports/reproduced/{host}/{page}) has every case with its 95% interval.")  # fmt: skip
-    said = text.format(host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, told))), when=when, commands=commands,
+    said = text.format(host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, told))), when=when,
                        page=INDEX[language])  # fmt: skip
-    return [Text(said), _table(_, host, rows)]
+    return [Text(said), _table(_, host, rows), Code("\n".join(commands))]
 
 
 def _runs(rows: list[Row]) -> list:

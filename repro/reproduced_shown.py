@@ -6,7 +6,7 @@ import math
 
 from repro.curve_plan import ERROR, LAYOUT
 from repro.curves import Curves
-from repro.document import Cell, Figure, Section, Table, Text, figure, percent, scientific, words
+from repro.document import Block, Cell, Figure, Section, Table, Text, figure, percent, scientific, words
 from repro.learning import Learning
 from repro.profile import Profiled, Profiles
 from repro.profile_classes import TITLES
@@ -16,12 +16,17 @@ from repro.reproduced_sections import columns, link, share
 
 
 def shown(_, host: Host, language: str) -> list[Section]:
-    """Loss curves that were compared, what was learned, and where the time goes: a section for each such run."""
-    kinds = ((Curves, _curves), (Learning, _learning), (Profiles, _profiles))
-    return [section(_, told, language) for kind, section in kinds for told in host.runs if isinstance(told.shown, kind)]
+    """Loss curves that were compared, what was learned, and where the time goes: a section for each, run by run."""
+    kinds = (("curves", _("Loss curves"), Curves, _curves),
+             ("learning", _("Real data are learned"), Learning, _learning),
+             ("profile", _("Where the GPU's time goes"), Profiles, _profiles))
+    sections = [Section(name, title, tuple(block for told in host.runs if isinstance(told.shown, kind)
+                                           for block in blocks(_, told, language)))
+                for name, title, kind, blocks in kinds]  # fmt: skip
+    return [section for section in sections if section.blocks]
 
 
-def _curves(_, told: Told, language: str) -> Section:
+def _curves(_, told: Told, language: str) -> list[Block]:
     compared = [each for each in told.shown.comparisons if each.unit.role == LAYOUT]
     errors = [each for each in told.shown.comparisons if each.unit.role == ERROR]
     kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
@@ -41,7 +46,7 @@ def _curves(_, told: Told, language: str) -> Section:
         _("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))), tuple(rows))  # fmt: skip
     models = dict.fromkeys(model for model, precision in kinds)
     drawn = [each for model in models for each in _kept_figure(_, told, f"curves-{model}", language)]
-    return Section(f"curves-{told.label}", _("Loss curves"), (Text(text), table, *drawn))
+    return [Text(text), table, *drawn]
 
 
 def _kept_figure(_, told: Told, name: str, language: str) -> list[Figure]:
@@ -50,7 +55,7 @@ def _kept_figure(_, told: Told, name: str, language: str) -> list[Figure]:
     return [Figure(f"{told.label}-{name}", file, name, said)] if file.exists() else []
 
 
-def _learning(_, told: Told, language: str) -> Section:
+def _learning(_, told: Told, language: str) -> list[Block]:
     rows = tuple((
         *words(each.unit.name, each.unit.config["precision"], each.goal.meaning.text(_)),
         figure(each.unit.config["iterations"], 0), figure(each.goal.limit / math.log(2), 3),
@@ -63,11 +68,10 @@ def _learning(_, told: Told, language: str) -> Section:
     titles = columns(_("Configuration"), _("Precision"), _("Must be below"), numeric=(
         _("Iterations"), _("Must be below (bits)"), _("Reached (bits)"), _("Right labels")))  # fmt: skip
     table = Table(f"learning-{told.label}", (*titles, *columns(_("Learned"))), rows)
-    return Section(f"learning-{told.label}", _("Real data are learned"),
-                   (Text(text), table, *_kept_figure(_, told, "learning", language)))  # fmt: skip
+    return [Text(text), table, *_kept_figure(_, told, "learning", language)]
 
 
-def _profiles(_, told: Told, language: str) -> Section:
+def _profiles(_, told: Told, language: str) -> list[Block]:
     """Each case beside each of its peers; a case without a peer stands alone."""
     rows = []
     for comparison in told.shown.comparisons:
@@ -82,7 +86,7 @@ def _profiles(_, told: Told, language: str) -> Section:
     table = Table(f"profile-{told.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
     drawn = [each for number in range(1, len(told.shown.comparisons) + 1)
              for each in _kept_figure(_, told, f"profile-{number}", language)]  # fmt: skip
-    return Section(f"profile-{told.label}", _("Where the GPU's time goes"), (Text(text), table, *drawn))
+    return [Text(text), table, *drawn]
 
 
 def _profile_row(_, own: Profiled, peer: Profiled | None) -> tuple[Cell, ...]:

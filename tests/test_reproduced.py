@@ -297,7 +297,7 @@ def test_the_readme_gets_its_table_and_keeps_the_rest(root, reproduced):
         block = text[text.index(BEGIN) : text.index(END)]
         assert text.replace(f"{block}{END}\n\n", "") == before[file]
         assert text.index(END) < text.index(BEFORE[language])
-        assert "`make bench MODEL=gpt FIT=2,4 RUNS=runs`" in block
+        assert "\nmake bench MODEL=gpt FIT=2,4 RUNS=runs\n" in block
         assert "| gpt | amp | 4 | 1 | 0.90 | ≥ 0.85 | 1 / 1 |" in block
         assert due(text, language, "") == before[file]
     reproduced_readme.render(root, reproduced)
