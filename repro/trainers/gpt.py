@@ -22,6 +22,8 @@ from repro.trainers.layers import (
 from repro.trainers.parameters import Parameters, whole
 
 EPSILON = 1e-5
+MOST_LOGITS = 1 << 28
+"""Of a rank at a time: 1 GiB in fp32, and as much again for the softmax that the gradient needs."""
 
 
 class Embedding(nn.Module):
@@ -70,18 +72,39 @@ class Layer(nn.Module):
 
 
 class Head(nn.Module):
+    """Losses of a batch, taken in parts of its positions where the logits of all would be too large.
+
+    A part's loss is its mean divided by their number, so that the sum is the mean of all. Each has a backward pass of
+    its own, with which `rewrite.take_turns` makes them follow each other.
+    """
+
     def __init__(self, config: Config, make: Parameters, stage: int) -> None:
         super().__init__()
         self.norm = LayerNorm(make, config.shape.hidden_size, EPSILON, stage)
         sizes, amp = (config.shape.vocab_size, config.padded_vocab_size), config.precision == "amp"
         self.vocabulary = VocabularyHead(make, *sizes, stage, amp)
+        positions = config.micro_batch * config.shape.seq_length
+        logits = positions * config.padded_vocab_size // config.layout.tensor
+        self.parts = 1 if make.layout.nested else head_parts(logits, config.shape.seq_length)
 
     def forward(self, x, table, labels):
-        return self.vocabulary(self.norm(x), table, labels).mean()
+        x = self.norm(x)
+        if self.parts == 1:
+            return (self.vocabulary(x, table, labels).mean(),)
+        pairs = zip(*(flow.chunk(each, self.parts, dim=1) for each in (x, labels)))
+        return tuple(self.vocabulary(part, table, wanted).mean() / self.parts for part, wanted in pairs)
+
+
+def head_parts(logits: int, length: int) -> int:
+    """Into how many parts of `length` positions a head is cut whose ranks have that many logits each: a power of 2."""
+    parts = 1
+    while logits > parts * MOST_LOGITS and length % (2 * parts) == 0:
+        parts *= 2
+    return parts
 
 
 class GPT(nn.Module):
-    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length).
+    """Mean next-token loss of a batch, and its `parts`; inputs are ids and labels, both (batch, seq_length).
 
     Where the head is on another stage than the embedding it has a table of its own there, `twin`, which
     `rewrite.tie_tables` keeps the same. A table that crossed over would do so with each micro-batch, and its gradient.
@@ -117,7 +140,8 @@ class GPT(nn.Module):
         for index, layer in enumerate(self.layers):
             names = self.mask_names[self.layout.stage_of(index, len(self.layers))]
             x = layer(x, *(getattr(self, name) for name in names))
-        return {"loss": self.head(x, self.twin() if self.twin else table, labels)}
+        losses = self.head(x, self.twin() if self.twin else table, labels)
+        return {"loss": sum(losses[1:], losses[0]), "parts": losses}
 
     def stages(self) -> list:
         """Each part that runs as one unit, with the stage that holds it."""

@@ -17,7 +17,8 @@ LOSS_SCALE_WINDOW = 1000
 class TrainGraph(RewrittenGraph):
     """One training iteration, compiled; called with the batch (none where the source reads within the graph).
 
-    Gives the model's outputs by name. Under gradient accumulation each is stacked over the micro-steps.
+    Gives the model's outputs by name; under gradient accumulation each is stacked over the micro-steps. The `parts` of
+    a loss are not given: each has a backward pass of its own.
     """
 
     def __init__(self, model: nn.Module, source: nn.Module | None, config: Config) -> None:
@@ -42,7 +43,8 @@ class TrainGraph(RewrittenGraph):
 
     def build(self, *batch):
         outputs = self.model(*(batch or self.source()))
-        outputs["loss"].backward()
+        for part in outputs.pop("parts", [outputs["loss"]]):
+            part.backward()
         return outputs
 
     def place_stages(self) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 
 def operators_of(job, kind: str) -> list:
@@ -18,10 +19,30 @@ def users_of(job) -> dict:
     """The operators that take a value, by its name, each as often as it takes it."""
     users = defaultdict(list)
     for op in job.net.op:
-        for given in op.user_conf.input.values():
-            for name in given.s:
-                users[name].append(op)
+        for name in taken_by(op):
+            users[name].append(op)
     return users
+
+
+def taken_by(op) -> list:
+    """Names of the values that an operator takes."""
+    return [name for given in op.user_conf.input.values() for name in given.s]
+
+
+def made_by(op) -> list:
+    """Names of the values that an operator makes."""
+    return [name for made in op.user_conf.output.values() for name in made.s]
+
+
+def nearest(op, neighbours: Callable, wanted: Callable) -> list:
+    """The operators that are wanted and reached from another by neighbours of neighbours, none behind them."""
+    found, seen, waiting = [], {op.name}, [op]
+    while waiting:
+        for other in neighbours(waiting.pop()):
+            if other.name not in seen:
+                seen.add(other.name)
+                (found if wanted(other) else waiting).append(other)
+    return found
 
 
 def maker(name: str) -> str:

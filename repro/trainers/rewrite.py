@@ -6,7 +6,9 @@ from collections import defaultdict
 from oneflow import nn
 
 from repro.trainers.job import (
+    made_by,
     maker,
+    nearest,
     operators_of,
     parameters_of,
     remove,
@@ -14,6 +16,7 @@ from repro.trainers.job import (
     signatures_of,
     take,
     taken_as,
+    taken_by,
     users_of,
 )
 from repro.trainers.ops import MASKED
@@ -24,6 +27,8 @@ TABLES = ("model.tokens.weight", "model.twin.weight")
 """Parameters that are one, on the first stage and on the last."""
 GRADIENT = "System-AutoGrad-"
 """How the names of operators begin that take a gradient to where its parameter is."""
+ENTROPY = ("sparse_softmax_cross_entropy", "sparse_softmax_cross_entropy_ms")
+"""The operators that take a loss, of classes that are whole and that are split over ranks."""
 NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
 """How the name of the operator begins that takes the root of the sum of all gradients' squares."""
 
@@ -41,6 +46,7 @@ class RewrittenGraph(nn.Graph):
         check_the_norm(job)
         tie_tables(job)
         skip_copies(job)
+        take_turns(job)
         self._full_graph_proto = job
         self.finish_complie_and_init_runtime()
         return outputs
@@ -211,3 +217,22 @@ def skip_copies(job) -> None:
             if together and signature(job, taken_as(user, result)) == signature(job, result):
                 shared[result], replaced[op.name] = source, maker(source)
     take(job, shared, replaced)
+
+
+def take_turns(job) -> None:
+    """Have each part of the head wait for the one before it, until no gradient needs the logits of that any more.
+
+    OneFlow would compute the logits of all parts first. Those of one table belong together.
+    """
+    named, users, parts = {op.name: op for op in job.net.op}, users_of(job), defaultdict(list)
+    for loss in [op for kind in ENTROPY for op in operators_of(job, kind)]:
+        for product in nearest(loss, lambda op: [named[maker(name)] for name in taken_by(op)], is_product):
+            parts[product.user_conf.input["b"].s[0]].append((product, loss))
+    for chain in parts.values():
+        for (_, loss), (product, _) in zip(chain, chain[1:]):
+            last = nearest(loss, lambda op: [user for name in made_by(op) for user in users[name]], is_product)
+            product.ctrl_in_op_name.extend(sorted(op.name for op in last))
+
+
+def is_product(op) -> bool:
+    return "matmul" in op.user_conf.op_type_name

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from tests.trainers.conftest import configuration
+
 ROUNDING = 1e-5
 SQUARES = "System-ClipGradient-GlobalNorm-MultiReduceSumPowAbs-"
 
@@ -62,3 +64,24 @@ def test_a_gradient_that_one_operator_takes_is_not_copied_after_its_transfer(spr
     left, apart = spread[takers]
     assert left == copies
     assert apart < ROUNDING
+
+
+@pytest.mark.parametrize("changes", [{}, {"precision": "amp", "accumulation_steps": 2}], ids=["fp32", "amp"])
+def test_parts_of_a_head_follow_each_other_and_their_losses_are_that_of_the_whole(probe, changes):
+    """The product of each part but the first waits for both of the gradient's products of the part before."""
+    config = {**configuration("gpt", **changes), "output": "."}
+    whole, cut = json.loads(probe("head_probe.py", json.dumps(config), "4")[-1])
+    assert (whole["parts"], whole["waits"]) == (1, {})
+    assert cut["parts"] == 4
+    assert cut["losses"] == pytest.approx(whole["losses"], rel=ROUNDING)
+    products = list(cut["waits"])
+    first = cut["waits"][products[0]][0].removesuffix("_a_grad")
+    pairs = zip(products, [first, *products], strict=False)
+    assert len(products) == 3
+    assert cut["waits"] == {name: [f"{before}_a_grad", f"{before}_b_grad"] for name, before in pairs}
+
+
+def test_a_head_is_cut_as_often_as_its_length_allows(probe):
+    config = {**configuration("gpt", shape={"seq_length": 12}), "output": "."}
+    _, cut = json.loads(probe("head_probe.py", json.dumps(config), "100")[-1])
+    assert cut["parts"] == 4
