@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from repro.trainers.job import maker, operators_of, remove, signature, take
+from repro.trainers.job import maker, operators_of, remove, signature, take, taken_by
 
 RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 """How the names of operators begin that activation checkpointing adds."""
@@ -53,8 +53,8 @@ def before(name: str, again: dict) -> Iterator[str]:
     """The values that a value is computed from, those of the operators in `again`, the nearest first."""
     values = [name]
     for value in values:
-        given = again[maker(value)].user_conf.input.values() if maker(value) in again else []
-        values += [each for names in given for each in names.s if each not in values]
+        given = taken_by(again[maker(value)]) if maker(value) in again else []
+        values += [each for each in given if each not in values]
     return iter(values[1:])
 
 
