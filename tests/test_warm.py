@@ -57,6 +57,19 @@ def test_a_library_without_gpu_code_has_none(warm, tmp_path):
     assert warm.fatbins(tmp_path / "library.so") == []
 
 
+@pytest.mark.parametrize(("preloaded", "names"), [
+    ("", ["libcudnn-1.so", "liboneflow-2.so"]),
+    ("/opt/compat/libcublas_forward.so:/opt/compat/libcudnn_forward.so", ["liboneflow-2.so"]),
+])
+def test_what_a_newer_cudnn_stands_in_for_is_not_compiled(warm, tmp_path, monkeypatch, preloaded, names):
+    for name in ("oneflow/__init__.py", "oneflow.libs/libcudnn-1.so", "oneflow.libs/liboneflow-2.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", preloaded)
+    assert [path.name for path in warm.libraries()] == names
+
+
 def test_without_a_driver_it_says_so():
     done = subprocess.run([sys.executable, WARM], capture_output=True, text=True)
     if "no NVIDIA driver" not in done.stderr:

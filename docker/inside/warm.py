@@ -20,6 +20,7 @@ from pathlib import Path
 FATBIN_MAGIC = 0xBA55ED50
 SUCCESS, INVALID_IMAGE, NO_BINARY = 0, 200, 209
 NOTE = "warm.json"
+FORWARD = "libcudnn_forward"
 FIRST_START = "import oneflow; print(oneflow.ones(2).to('cuda').numpy().sum())"
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 _driver = None
@@ -120,11 +121,15 @@ def compile_all(tasks, processes):
 
 
 def libraries():
-    """The libraries of the environment that hold GPU code."""
+    """The libraries of the environment whose GPU code is used.
+
+    The wheel's cuDNN, with two thirds of the PTX, is left out where a newer one is called in its place.
+    """
     import importlib.util
 
     folder = Path(importlib.util.find_spec("oneflow").origin).parent.parent / "oneflow.libs"
-    return sorted([*folder.glob("liboneflow-*"), *folder.glob("libcudnn-*")])
+    forwarded = FORWARD in os.environ.get("LD_PRELOAD", "")
+    return sorted([*folder.glob("liboneflow-*"), *(() if forwarded else folder.glob("libcudnn-*"))])
 
 
 def main():
