@@ -136,10 +136,11 @@ JUMP(cudnnSpatialTfSamplerForward)
 
 #include "cudnn_search.h"
 
-/* The first call of a process that trains; it says once where calls go. */
+/* The first call of a process that trains, and of each of its streams; it says once where calls go. */
 status_t cudnnCreate(handle_t *handle)
 {
-    if (library)
+    static int said;
+    if (library && !__sync_lock_test_and_set(&said, 1))
         fprintf(stderr, "cudnn_forward: cuDNN calls go to %s (%zu)\n", path,
                 ((size_t(*)(void))find("cudnnGetVersion"))());
     return FORWARD("cudnnCreate", (handle_t *), (handle));
