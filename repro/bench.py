@@ -1,15 +1,17 @@
 """One run from plan to report: starts what is missing, records each attempt as it ends, and goes on after a failure."""
 
+import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cases import Rule
 from repro.failures import Failure
 from repro.interrupts import held, let_through
+from repro.lanes import Lanes
 from repro.launch import Attempt
 from repro.logs import LogError, latency_ms, parse, throughput
 from repro.plan import PARITY_ITERATIONS, Plan, Unit
@@ -25,7 +27,8 @@ class Bench:
     """Runs the units of a plan into a run folder.
 
     `attempt_of` makes the attempt of a unit in a folder; it decides where and how the ranks are started. What fails is
-    tried again up to `retries` times; every attempt is recorded.
+    tried again up to `retries` times; every attempt is recorded. With `lanes` attempts run side by side on the GPUs
+    that these deal out.
     """
 
     run: Run
@@ -33,6 +36,7 @@ class Bench:
     progress: object
     attempt_of: Callable[[Unit, Path], Attempt]
     retries: int = 0
+    lanes: Lanes | None = None
 
     def run_all(self) -> list[dict]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run.
@@ -43,18 +47,14 @@ class Bench:
         with held():
             todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
-            for unit, repeat in todo:
-                for left in reversed(range(self.retries + 1)):
-                    with let_through():
-                        check_free_space(self.run.folder)
-                    attempt = self.run_one(unit, repeat)
-                    self.progress.ended(unit, repeat, attempt, final=attempt["status"] == "ok" or not left)
-                    if attempt["status"] == "ok":
-                        break
+            _Rounds(self, self.lanes or Lanes((), 1)).run(todo)
             return self.run.attempts()
 
-    def run_one(self, unit: Unit, repeat: int) -> dict:
-        """Run one repeat of a unit and record how it ended, also when a person stops it."""
+    def steps(self, unit: Unit, repeat: int, gpus: tuple[str, ...] | None = None) -> Generator[None, None, dict]:
+        """Run one repeat of a unit bit by bit and record how it ended, also when a person stops it; gives the record.
+
+        With `gpus` it runs on these alone, and others may be looked after between its steps; to close it is to stop it.
+        """
         started, stamp = time.monotonic(), time.time()
         folder = self.run.attempt_folder(unit.name, repeat)
         self.progress.started(unit, repeat)
@@ -63,10 +63,13 @@ class Bench:
         watch = _Watch(stamp, lambda event: self.progress.event(unit, event))
         attempt = self.attempt_of(unit, folder.resolve())
         try:
-            outcome = attempt.run(watch)
+            if gpus is None:
+                outcome = attempt.run(watch)
+            else:
+                outcome = yield from attempt.on(gpus).steps(watch)
         except OSError as error:
             raise disk_error(error, folder) from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GeneratorExit):
             self.run.add_attempt({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
             raise
         failure, measured = outcome.failure or watch.no_number(), {}
@@ -88,6 +91,64 @@ class Bench:
         }
         self.run.add_attempt(record)
         return record
+
+
+@dataclass
+class _Going:
+    """An attempt that is going: its steps, its GPUs, and how often it may be tried again."""
+
+    unit: Unit
+    repeat: int
+    steps: Generator
+    gpus: tuple[str, ...]
+    left: int
+
+
+class _Rounds:
+    """Leads the attempts of a bench, one or several at the same time, by looking after each in turn."""
+
+    def __init__(self, bench: Bench, lanes: Lanes):
+        self._bench, self._lanes = bench, lanes
+        self._going: list[_Going] = []
+        self._ending = contextlib.ExitStack()
+
+    def run(self, todo: list[tuple[Unit, int]]) -> None:
+        """Run them all, each as soon as there are GPUs for it; an interrupt or an error ends those that are going."""
+        waiting = [(unit, repeat, self._bench.retries) for unit, repeat in todo]
+        with self._ending:
+            while waiting or self._going:
+                waiting = [each for each in waiting if not self._start(*each)]
+                for going in list(self._going):
+                    self._look_after(going, waiting)
+
+    def _start(self, unit: Unit, repeat: int, left: int) -> bool:
+        """Start it unless it has to wait; no unit runs beside itself."""
+        if any(going.unit is unit for going in self._going):
+            return False
+        gpus = self._lanes.take(unit.world_size)
+        if gpus is None:
+            return False
+        with let_through():
+            check_free_space(self._bench.run.folder)
+        steps = self._bench.steps(unit, repeat, gpus if self._bench.lanes else None)
+        going = _Going(unit, repeat, steps, gpus, left)
+        self._ending.callback(steps.close)
+        self._going.append(going)
+        return True
+
+    def _look_after(self, going: _Going, waiting: list) -> None:
+        try:
+            next(going.steps)
+        except StopIteration as end:
+            attempt = end.value
+        else:
+            return
+        self._going.remove(going)
+        self._lanes.give_back(going.gpus)
+        final = attempt["status"] == "ok" or not going.left
+        self._bench.progress.ended(going.unit, going.repeat, attempt, final=final)
+        if not final:
+            waiting.insert(0, (going.unit, going.repeat, going.left - 1))
 
 
 class _Watch:

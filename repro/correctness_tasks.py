@@ -19,7 +19,7 @@ from repro.fabfile import (
 
 @task
 def curves(c):
-    """Loss curves of every layout and precision beside one device's in fp32 [MODEL= CASES= REPEATS= RUN=]."""
+    """Loss curves of every layout and precision beside one device's in fp32 [MODEL= CASES= REPEATS= JOBS= RUN=]."""
     from repro.corpus import text_corpus
     from repro.curve_plan import make_curve_plan
 
@@ -33,7 +33,7 @@ def curves(c):
 
 @task
 def learn(c):
-    """Let GPT learn a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= RUN=]."""
+    """Let GPT learn a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= JOBS= RUN=]."""
     from repro.corpus import corpora_for
     from repro.learning import make_learning_plan
 
@@ -63,4 +63,16 @@ def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None
         if before and before.description()["plan"]["scale"] != name:
             raise PlanError(f"RUN={before.id} is no run of make {name}")
-    run_here(before, new_run, name)
+    run_here(before, new_run, name, lanes_of=_lanes)
+
+
+def _lanes(plan):
+    """Speed is no matter here: JOBS attempts at once, or as many as have GPUs of their own; on the CPU one."""
+    from repro.environment import visible_gpus
+    from repro.lanes import Lanes
+    from repro.plan import PlanError
+
+    at_once = whole_number("JOBS", None if plan.device == "cuda" and not setting("PORT") else 1)
+    if setting("PORT") and at_once > 1:
+        raise PlanError(f"JOBS={at_once}: PORT is the port of one attempt; leave one of the two out")
+    return Lanes(visible_gpus() if plan.device == "cuda" else (), at_once)

@@ -61,12 +61,16 @@ def _query(fields: tuple[str, ...]) -> list[dict]:
 
 
 def gpu_count() -> int:
-    """How many GPUs a run here may use: those that nvidia-smi lists, less those CUDA_VISIBLE_DEVICES hides."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = len(gpus())
+    """How many GPUs a run here may use."""
+    return len(visible_gpus())
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that a run here may use, by their names in CUDA_VISIBLE_DEVICES, which may hide some; else by number."""
+    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), len(gpus())
     if visible is None:
-        return count
-    return min(count, len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")]))
+        return [str(number) for number in range(count)]
+    return [entry.strip() for entry in visible.split(",") if entry.strip() not in ("", "-1")][:count]
 
 
 def sha256(path: Path) -> str | None:

@@ -18,7 +18,7 @@ from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
             "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "ITERATIONS",
-            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "JOBS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -86,6 +86,8 @@ def bench(c):
     from repro.record import RUNS, Run
 
     check_settings()
+    if setting("JOBS"):
+        raise Exit("JOBS: speed is measured one attempt after another; JOBS is for curves and learn", BAD_INPUT)
     runs, port = Path(setting("RUNS", RUNS)), whole_number("PORT")
     with bad_input():
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None
@@ -96,10 +98,11 @@ def bench(c):
         run_here(before, lambda: _new_run(runs, whole_number("REPEATS")))
 
 
-def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: attempt_of) -> None:
+def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: attempt_of, lanes_of=None) -> None:
     """Go on with a run, or with the one that `new_run()` makes, on this machine; `name` is the task's.
 
-    `changed` may put something around what makes the attempts.
+    `changed` may put something around what makes the attempts; `lanes_of` gives a plan's lanes for those that run side
+    by side.
     """
     from repro.launch import local_attempts
 
@@ -113,8 +116,9 @@ def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: at
         chosen = stack(plan.device, run.description())
         if before and (kernels := _kernels(plan, chosen)):
             kernels.refuse_wrong(plan)
+        lanes = lanes_of(plan) if lanes_of else None
     attempt_of = local_attempts(_limits(plan), port, _trainer(), peer, chosen.environment)
-    _run_and_report(run, plan, changed(attempt_of), name)
+    _run_and_report(run, plan, changed(attempt_of), name, lanes)
 
 
 def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
@@ -141,7 +145,7 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
         _run_and_report(run, plan, nodes.attempts(run, plan, _limits(plan)))
 
 
-def _run_and_report(run, plan, attempt_of, name: str = "bench") -> None:
+def _run_and_report(run, plan, attempt_of, name: str = "bench", lanes=None) -> None:
     from repro.bench import Bench
     from repro.interrupts import held
     from repro.progress import progress_display
@@ -151,7 +155,7 @@ def _run_and_report(run, plan, attempt_of, name: str = "bench") -> None:
     with held() as interrupts, bad_input(FAILED):
         progress = progress_display()
         with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-            Bench(run, plan, progress, attempt_of, whole_number("RETRIES", 0)).run_all()
+            Bench(run, plan, progress, attempt_of, whole_number("RETRIES", 0), lanes).run_all()
         rendered = render(run)
         record(run)
         for path in (*rendered.reports, rendered.results):

@@ -1,7 +1,6 @@
 """What nvidia-smi says of a machine's GPUs every few seconds of an attempt: kept in its folder, shown while it runs."""
 
 import csv
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -40,11 +39,11 @@ def events_of(text: str, visible: str = "") -> list[dict]:
 class Sampler:
     """Samples the GPUs of this machine into a file of `folder`, where it is `wanted` and there is nvidia-smi.
 
-    `preexec` runs in the new process before nvidia-smi does.
+    `visible` is CUDA_VISIBLE_DEVICES of the ranks; `preexec` runs in the new process before nvidia-smi does.
     """
 
-    def __init__(self, folder: Path, wanted: bool, preexec: Callable[[], object] | None = None):
-        self._path, self._offset = folder / FILE, 0
+    def __init__(self, folder: Path, wanted: bool, visible: str = "", preexec: Callable[[], object] | None = None):
+        self._path, self._offset, self._visible = folder / FILE, 0, visible
         self._wanted, self._preexec = wanted and shutil.which("nvidia-smi") is not None, preexec
 
     def __enter__(self) -> "Sampler":
@@ -68,4 +67,4 @@ class Sampler:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return events_of(whole.decode(), os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        return events_of(whole.decode(), self._visible)

@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro.failures import Failure, explain_logs
@@ -87,21 +87,29 @@ class Attempt:
         layout = self.config["layout"]
         return layout["data"] * layout["tensor"] * layout["pipeline"]
 
+    def on(self, gpus: tuple[str, ...]) -> "Attempt":
+        """The same on these GPUs, by their names in CUDA_VISIBLE_DEVICES; on the CPU nothing changes."""
+        return replace(self, environment={**self.environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)})
+
     def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
         """Start the trainer, hand the metrics events of all ranks to `on_event`, and wait for the end.
 
         Each event of a rank has its `rank`; samples of the GPUs stand among them. One thread calls `on_event`.
         Whatever happens, also an interrupt, no process of the attempt is left when this returns.
         """
+        return result_of(self.steps(on_event))
+
+    def steps(self, on_event: Callable[[dict], None]) -> Generator[None, None, Outcome]:
+        """The same bit by bit: between the steps, a short wait each, one may look after other attempts."""
         self._prepare()
         command = self._command()
         write_json(self.folder / "command.json", command)
         started = time.monotonic()
-        sampled = Sampler(self.folder, self.config.get("device") == "cuda", _end_with_parent)
+        sampled = Sampler(self.folder, self.config.get("device") == "cuda", self._visible(), _end_with_parent)
         with held(), sampled as sampler:
             process = self._start(command)
             try:
-                failure = self._watch(process, on_event, started, sampler)
+                failure = yield from self._watch(process, on_event, started, sampler)
             finally:
                 _end_group(process)
         self._read_metrics(on_event)
@@ -111,6 +119,9 @@ class Attempt:
         if failure:
             failure = explain_logs(failure, self.log_files(), self.config.get("device", "cpu"))
         return Outcome(failure, time.monotonic() - started, tail)
+
+    def _visible(self) -> str:
+        return self.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
     def log_files(self) -> list[Path]:
         """Everything the ranks and the launcher printed, rank 0's standard output first."""
@@ -163,7 +174,9 @@ class Attempt:
                 start_new_session=True, preexec_fn=_end_with_parent,
             )  # fmt: skip
 
-    def _watch(self, process: subprocess.Popen, on_event, started: float, sampler: Sampler) -> Failure | None:
+    def _watch(
+        self, process: subprocess.Popen, on_event, started: float, sampler: Sampler
+    ) -> Generator[None, None, Failure | None]:
         """Until the process ends: pass events on, and say which rank failed if one does."""
         poller = select.poll()
         handle = os.pidfd_open(process.pid)
@@ -182,6 +195,7 @@ class Attempt:
                                       {"seconds": self.limits.total_s})  # fmt: skip
                 if failure:
                     return failure
+                yield
         finally:
             os.close(handle)
         return None
@@ -224,6 +238,15 @@ class Attempt:
         chosen = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
         text = next((text for path in chosen if path.exists() and (text := read_end(path).strip())), "")
         return "\n".join(text.splitlines()[-lines:])
+
+
+def result_of(steps: Generator):
+    """Go through all steps of a generator; what it gives at its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 class Tail:

@@ -35,9 +35,9 @@ class Clock:
     def ended(self) -> None:
         self._ended += 1
 
-    @property
-    def position(self) -> str:
-        return f"{min(self._ended + 1, self._todo)}/{self._todo}"
+    def position(self, going: int) -> str:
+        """Which run the last one started is, of so many that are going."""
+        return f"{min(self._ended + going, self._todo)}/{self._todo}"
 
     def left(self) -> str:
         """Minutes and seconds left, or "?" before the first run has ended."""
@@ -52,7 +52,9 @@ class PlainProgress:
 
     def __init__(self, stream=sys.stderr, summary_s: float = SUMMARY_S):
         self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
-        self._stop = threading.Event()
+        self._watches: dict[str, Watch] = {}
+        self._stops: dict[str, threading.Event] = {}
+        self._named = False
 
     def begin(self, plan, todo) -> None:
         self._clock.begin(len(todo))
@@ -60,46 +62,54 @@ class PlainProgress:
                   f"{plan.scale} scale on {plan.device}")
 
     def started(self, unit, repeat) -> None:
-        self._say(f"[{self._clock.position}] {unit.name}, repeat {repeat}, {unit.world_size} ranks …")
-        self._watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
-        self._stop = threading.Event()
-        threading.Thread(target=self._summarise, args=(self._watch, self._stop), daemon=True).start()
+        self._watches[unit.name] = watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
+        self._stops[unit.name] = stop = threading.Event()
+        self._named |= len(self._watches) > 1
+        position = self._clock.position(len(self._watches))
+        self._say(f"[{position}] {unit.name}, repeat {repeat}, {unit.world_size} ranks …")
+        threading.Thread(target=self._summarise, args=(watch, stop), daemon=True).start()
 
     def _summarise(self, watch: Watch, stop: threading.Event) -> None:
         while not stop.wait(self._summary_s):
             self._say(f"    {watch.line()}")
 
     def event(self, unit, event) -> None:
-        new = event["event"] == "state" and event["text"] != self._watch.waiting_for
-        self._watch.event(event)
+        watch = self._watches[unit.name]
+        new = event["event"] == "state" and event["text"] != watch.waiting_for
+        watch.event(event)
         if new:
-            self._say(f"    {self._watch.line()}")
+            self._say(f"    {watch.line()}")
 
     def ended(self, unit, repeat, attempt, final: bool = True) -> None:
-        self._stop.set()
+        self._stops.pop(unit.name).set()
+        del self._watches[unit.name]
         if final:
             self._clock.ended()
         left = f"left {self._clock.left()}" if final else "trying again"
-        self._say(f"    {outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
+        name = f"{unit.name}: " if self._named else ""
+        self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
         if attempt["status"] != "ok" and attempt["log_tail"]:
             self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
 
     def close(self) -> None:
-        self._stop.set()
+        for stop in self._stops.values():
+            stop.set()
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
 class LiveProgress:
-    """One bar for the whole run, one for the iterations of the present attempt, and the table of its ranks."""
+    """One bar for the whole run, one for the iterations of each attempt, and the table of its ranks if it is alone."""
 
     def __init__(self, console=None):
         from rich.console import Console
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._clock, self._watch = Clock(), None
+        self._clock = Clock()
+        self._watches: dict[str, Watch] = {}
+        self._going: dict[str, int] = {}
         self._console = console or Console(stderr=True)
         note = TextColumn("{task.fields[note]}", markup=False)
         self._bars = Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), note,
@@ -111,29 +121,30 @@ class LiveProgress:
         """What stands on the terminal now."""
         from rich.console import Group
 
-        watch = self._watch
-        if watch is None:
+        watches = list(self._watches.values())
+        if len(watches) != 1:
             return self._bars
+        (watch,) = watches
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
     def begin(self, plan, todo) -> None:
         self._clock.begin(len(todo))
         self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
-        self._one = self._bars.add_task("", total=None, note="")
 
     def started(self, unit, repeat) -> None:
-        self._watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
-        self._bars.reset(self._one, total=unit.config["iterations"], visible=True, note="starting",
-                         description=f"{unit.name} #{repeat}")
+        iterations = unit.config["iterations"]
+        self._watches[unit.name] = Watch(unit.name, iterations, unit.world_size)
+        self._going[unit.name] = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
 
     def event(self, unit, event) -> None:
-        self._watch.event(event)
+        self._watches[unit.name].event(event)
         if event["event"] == "iteration" and event["rank"] == 0:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
-            self._bars.update(self._one, completed=event["iteration"], note=note)
+            self._bars.update(self._going[unit.name], completed=event["iteration"], note=note)
 
     def ended(self, unit, repeat, attempt, final: bool = True) -> None:
-        self._watch = None
+        del self._watches[unit.name]
+        self._bars.remove_task(self._going.pop(unit.name))
         if final:
             self._clock.ended()
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")

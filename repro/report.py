@@ -30,7 +30,7 @@ from repro.peer_section import within_sections
 from repro.plan import PARITY_ITERATIONS, PARITY_TOLERANCE, PEER_PARITY_TOLERANCE, Plan
 from repro.provenance import discard_derived
 from repro.record import Run, write_json, write_text
-from repro.results import parities, results_csv, summarise
+from repro.results import most_at_once, parities, results_csv, summarise
 from repro.verdict import Judgement, judge
 from repro.verdict_section import verdict_sections
 
@@ -145,6 +145,9 @@ def _outcome(_, story: Story) -> Section:
         (Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")),
         (Cell(_("Cases left out")), Cell(str(len(plan.skipped)))),
     ]
+    if (together := most_at_once(story.attempts)) > 1:
+        beside = _("up to {n} attempts at once, so that their speeds say nothing").format(n=together)
+        rows.insert(2, words(_("Side by side"), beside))
     for title, found in (
         (_("Peers that print OneFlow's losses"), [p for p in story.parities if p.unit.peer_of]),
         (_("Layouts that print the losses of one process"), [p for p in story.parities if not p.unit.peer_of]),

@@ -12,6 +12,8 @@ TASKS = ("preflight", "bench", "curves", "learn", "profile")
 LEARNING = ("gpt", "resnet50")
 FOR_BENCH = ("CASES", "FIT", "ITERATIONS", "REPEATS")
 """Settings that mean something else to the other tasks, or much time."""
+FOR_CORRECTNESS = ("JOBS",)
+"""Settings that only curves and learn have."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Step:
         make's own command line is left out: it would win over what a step sets.
         """
         dropped = {"MAKEFLAGS", "HOST", "STEPS"} | (set() if self.task == "bench" else set(FOR_BENCH))
+        dropped |= set() if self.task in ("curves", "learn") else set(FOR_CORRECTNESS)
         return {name: value for name, value in outer.items() if name not in dropped} | self.settings
 
     def __str__(self) -> str:

@@ -105,6 +105,12 @@ def _with_speedup(result: Result, results: list[Result]) -> Result:
     return replace(result, speedup=speedup(result.throughput, base.throughput))
 
 
+def most_at_once(attempts: list[dict]) -> int:
+    """How many attempts went on at the same time, where that was the most; one second is taken for chance."""
+    spans = [(attempt["started"], attempt["started"] + attempt["wall_s"] - 1.0) for attempt in attempts]
+    return max((sum(begin <= moment < end for begin, end in spans) for moment, _ in spans), default=0)
+
+
 def is_base_of(base: Unit, unit: Unit) -> bool:
     """Whether `base` is `unit`'s training on one device: same program, report, shape, precision and micro-batch.
 

@@ -1,7 +1,8 @@
 """Stands in for the trainer: no OneFlow, the log lines and metrics of a training that takes no time.
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
-"quiet@1" (rank 1 exits with status 0 before its end), "hang@0", "kill@0", "full@0", "garbage@0", "nan@0".
+"quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
+"full@0", "garbage@0", "nan@0".
 Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
 
@@ -47,6 +48,8 @@ def misbehave(rank, launched):
             sys.exit(0)
         if kind == "hang":
             time.sleep(3600)
+        if kind.startswith("slow="):
+            time.sleep(float(kind[5:]))
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "full":
