@@ -1,6 +1,7 @@
 """Entry of a trainer process: `run.py --config FILE`, alone or under oneflow.distributed.launch."""
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import sys
@@ -20,9 +21,12 @@ SWITCHES = {
 ONE_UPDATE = "ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 MASTER_PATIENCE_S = 60.0
 MASTER_POLL_S = 0.02
+M_MXFAST = 1
+"""mallopt's name for the size up to which freed blocks are kept apart for the next request."""
 
 
 def train(config: Config) -> None:
+    merge_freed_blocks()
     set_environment(config.device, config.layout)
     wait_for_master()
     from repro.trainers.train import train
@@ -48,6 +52,15 @@ def set_environment(device: str, layout: Sizes | None = None) -> None:
         switches += (ONE_UPDATE,)
     for name in switches:
         os.environ.setdefault(f"ONEFLOW_{name}", "1")
+
+
+def merge_freed_blocks() -> None:
+    """Have malloc merge freed blocks at once, where it would let small ones gather and then walk over all of them.
+
+    OneFlow's compiler frees small blocks by the million: the graph of the published GPT with 16 layers, on one rank and
+    two CPU cores, is ready in 8.6 s instead of 10.3 (medians of six).
+    """
+    ctypes.CDLL(None).mallopt(M_MXFAST, 0)
 
 
 def wait_for_master() -> None:
