@@ -27,10 +27,10 @@ cases: .venv/ready  ## the catalogue of published cases                     [MOD
 bench: .venv/ready .venv-trainer/ready  ## run cases and report on them                         [MODEL= CASES= SCALE= FIT= ITERATIONS= REPEATS= PEER_PYTHON= PEERS= RUN= CLUSTER=]
 	@$(RUN_TASK) bench
 
-curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared                [MODEL= CASES= REPEATS= JOBS= RUN=]
+curves: .venv/ready .venv-trainer/ready  ## loss curves of all layouts, compared                [MODEL= CASES= REPEATS= AT_ONCE= RUN=]
 	@$(RUN_TASK) curves
 
-learn: .venv/ready .venv-trainer/ready  ## real data, learned to a stated loss                 [MODEL= REPEATS= JOBS= RUN=]
+learn: .venv/ready .venv-trainer/ready  ## real data, learned to a stated loss                 [MODEL= REPEATS= AT_ONCE= RUN=]
 	@$(RUN_TASK) learn
 
 profile: .venv/ready .venv-trainer/ready  ## where a GPU's time goes, beside PyTorch's           [MODEL= CASES= PEER_PYTHON= PEERS= FIT= PRECISION= CUPTI= RUN=]

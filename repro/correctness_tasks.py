@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from invoke import task
+from invoke import Exit, task
 
 from repro.fabfile import (
+    BAD_INPUT,
     bad_input,
     check_settings,
     chosen_model,
@@ -19,7 +20,7 @@ from repro.fabfile import (
 
 @task
 def curves(c):
-    """Loss curves of every layout and precision beside one device's in fp32 [MODEL= CASES= REPEATS= JOBS= RUN=]."""
+    """Loss curves of every layout and precision, compared with one's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
     from repro.corpus import text_corpus
     from repro.curve_plan import make_curve_plan
 
@@ -33,7 +34,7 @@ def curves(c):
 
 @task
 def learn(c):
-    """Let GPT learn a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= JOBS= RUN=]."""
+    """GPT learns a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= AT_ONCE= RUN=]."""
     from repro.corpus import corpora_for
     from repro.learning import make_learning_plan
 
@@ -47,12 +48,20 @@ def learn(c):
 
 def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
     """Run what `make_plan` plans for so many GPUs and repeats, or go on with RUN; exit 1 unless all of it holds."""
-    from repro.environment import gpu_count
+    from repro.environment import gpu_count, visible_gpus
+    from repro.lanes import Lanes
     from repro.plan import PlanError
     from repro.record import RUNS, Run
 
     check_settings()
     runs, repeats = Path(setting("RUNS", RUNS)), whole_number("REPEATS", 1)
+    at_once = whole_number("AT_ONCE", 1 if setting("PORT") else None)
+    if setting("PORT") and at_once > 1:
+        raise Exit(f"AT_ONCE={at_once}: PORT is the port of one attempt; leave one of the two out", BAD_INPUT)
+
+    def lanes(plan) -> Lanes:
+        """Speed is no matter here: `at_once` attempts at once, or as many as have GPUs of their own; on the CPU one."""
+        return Lanes((), at_once or 1) if plan.device == "cpu" else Lanes(visible_gpus(), at_once)
 
     def new_run() -> Run:
         plan, more = make_plan(gpu_count(), repeats)
@@ -63,16 +72,4 @@ def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None
         if before and before.description()["plan"]["scale"] != name:
             raise PlanError(f"RUN={before.id} is no run of make {name}")
-    run_here(before, new_run, name, lanes_of=_lanes)
-
-
-def _lanes(plan):
-    """Speed is no matter here: JOBS attempts at once, or as many as have GPUs of their own; on the CPU one."""
-    from repro.environment import visible_gpus
-    from repro.lanes import Lanes
-    from repro.plan import PlanError
-
-    at_once = whole_number("JOBS", None if plan.device == "cuda" and not setting("PORT") else 1)
-    if setting("PORT") and at_once > 1:
-        raise PlanError(f"JOBS={at_once}: PORT is the port of one attempt; leave one of the two out")
-    return Lanes(visible_gpus() if plan.device == "cuda" else (), at_once)
+    run_here(before, new_run, name, lanes_of=lanes)

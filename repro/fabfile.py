@@ -18,7 +18,7 @@ from invoke import Exit, task
 
 SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
             "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "ITERATIONS",
-            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "JOBS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "AT_ONCE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -86,8 +86,8 @@ def bench(c):
     from repro.record import RUNS, Run
 
     check_settings()
-    if setting("JOBS"):
-        raise Exit("JOBS: speed is measured one attempt after another; JOBS is for curves and learn", BAD_INPUT)
+    if setting("AT_ONCE"):
+        raise Exit("AT_ONCE is for curves and learn: speed is measured one attempt after another", BAD_INPUT)
     runs, port = Path(setting("RUNS", RUNS)), whole_number("PORT")
     with bad_input():
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None

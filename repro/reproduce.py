@@ -12,7 +12,7 @@ TASKS = ("preflight", "bench", "curves", "learn", "profile")
 LEARNING = ("gpt", "resnet50")
 FOR_BENCH = ("CASES", "FIT", "ITERATIONS", "REPEATS")
 """Settings that mean something else to the other tasks, or much time."""
-FOR_CORRECTNESS = ("JOBS",)
+FOR_CORRECTNESS = ("AT_ONCE",)
 """Settings that only curves and learn have."""
 
 
