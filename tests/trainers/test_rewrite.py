@@ -85,3 +85,11 @@ def test_a_head_is_cut_as_often_as_its_length_allows(probe):
     config = {**configuration("gpt", shape={"seq_length": 12}), "output": "."}
     _, cut = json.loads(probe("head_probe.py", json.dumps(config), "100")[-1])
     assert cut["parts"] == 4
+
+
+def test_nothing_is_overwritten_in_place_where_repeated_statistics_change(probe):
+    """On CUDA OneFlow ends at that (inplace_lbi_graph.cpp:54); on the CPU it does not look."""
+    cases = [("resnet50", 2), ("resnet50", 1), ("gpt", 2)]
+    configs = [{**configuration(model, accumulation_steps=steps), "output": "."} for model, steps in cases]
+    found = json.loads(probe("inplace_probe.py", *map(json.dumps, configs))[-1])
+    assert found == [[True, False], [False, True], [False, True]]
