@@ -20,7 +20,7 @@ from repro.fabfile import (
 
 @task
 def curves(c):
-    """Loss curves of every layout and precision, compared with one's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
+    """Loss curves of all layouts and precisions beside one device's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
     from repro.corpus import text_corpus
     from repro.curve_plan import make_curve_plan
 

@@ -52,8 +52,7 @@ class PlainProgress:
 
     def __init__(self, stream=sys.stderr, summary_s: float = SUMMARY_S):
         self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
-        self._watches: dict[str, Watch] = {}
-        self._stops: dict[str, threading.Event] = {}
+        self._going: dict[str, tuple[Watch, threading.Event]] = {}
         self._named = False
 
     def begin(self, plan, todo) -> None:
@@ -62,27 +61,27 @@ class PlainProgress:
                   f"{plan.scale} scale on {plan.device}")
 
     def started(self, unit, repeat) -> None:
-        self._watches[unit.name] = watch = Watch(unit.name, unit.config["iterations"], unit.world_size)
-        self._stops[unit.name] = stop = threading.Event()
-        self._named |= len(self._watches) > 1
-        position = self._clock.position(len(self._watches))
+        going = Watch(unit.name, unit.config["iterations"], unit.world_size), threading.Event()
+        self._going[unit.name] = going
+        self._named |= len(self._going) > 1
+        position = self._clock.position(len(self._going))
         self._say(f"[{position}] {unit.name}, repeat {repeat}, {unit.world_size} ranks …")
-        threading.Thread(target=self._summarise, args=(watch, stop), daemon=True).start()
+        threading.Thread(target=self._summarise, args=going, daemon=True).start()
 
     def _summarise(self, watch: Watch, stop: threading.Event) -> None:
         while not stop.wait(self._summary_s):
             self._say(f"    {watch.line()}")
 
     def event(self, unit, event) -> None:
-        watch = self._watches[unit.name]
+        watch, _ = self._going[unit.name]
         new = event["event"] == "state" and event["text"] != watch.waiting_for
         watch.event(event)
         if new:
             self._say(f"    {watch.line()}")
 
     def ended(self, unit, repeat, attempt, final: bool = True) -> None:
-        self._stops.pop(unit.name).set()
-        del self._watches[unit.name]
+        _, stop = self._going.pop(unit.name)
+        stop.set()
         if final:
             self._clock.ended()
         left = f"left {self._clock.left()}" if final else "trying again"
@@ -92,7 +91,7 @@ class PlainProgress:
             self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
 
     def close(self) -> None:
-        for stop in self._stops.values():
+        for _, stop in self._going.values():
             stop.set()
 
     def _say(self, text: str) -> None:
@@ -108,8 +107,7 @@ class LiveProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._clock = Clock()
-        self._watches: dict[str, Watch] = {}
-        self._going: dict[str, int] = {}
+        self._going: dict[str, tuple[Watch, int]] = {}
         self._console = console or Console(stderr=True)
         note = TextColumn("{task.fields[note]}", markup=False)
         self._bars = Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), note,
@@ -121,10 +119,10 @@ class LiveProgress:
         """What stands on the terminal now."""
         from rich.console import Group
 
-        watches = list(self._watches.values())
-        if len(watches) != 1:
+        going = list(self._going.values())
+        if len(going) != 1:
             return self._bars
-        (watch,) = watches
+        watch, _ = going[0]
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
     def begin(self, plan, todo) -> None:
@@ -133,18 +131,19 @@ class LiveProgress:
 
     def started(self, unit, repeat) -> None:
         iterations = unit.config["iterations"]
-        self._watches[unit.name] = Watch(unit.name, iterations, unit.world_size)
-        self._going[unit.name] = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
+        bar = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
+        self._going[unit.name] = Watch(unit.name, iterations, unit.world_size), bar
 
     def event(self, unit, event) -> None:
-        self._watches[unit.name].event(event)
+        watch, bar = self._going[unit.name]
+        watch.event(event)
         if event["event"] == "iteration" and event["rank"] == 0:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
-            self._bars.update(self._going[unit.name], completed=event["iteration"], note=note)
+            self._bars.update(bar, completed=event["iteration"], note=note)
 
     def ended(self, unit, repeat, attempt, final: bool = True) -> None:
-        del self._watches[unit.name]
-        self._bars.remove_task(self._going.pop(unit.name))
+        _, bar = self._going.pop(unit.name)
+        self._bars.remove_task(bar)
         if final:
             self._clock.ended()
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")

@@ -89,9 +89,16 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
 
 
-def heed_interrupts():
-    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def begin(tmp_path, name, **settings) -> subprocess.Popen:
+    """Start a task with the stand-in as from a terminal, to stop it by hand.
+
+    What a script starts in the background inherits that it ignores SIGINT.
+    """
+    environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
+    environment.pop("MAKEFLAGS", None)
+    return subprocess.Popen([sys.executable, "-m", "repro", name], cwd=ROOT, env=environment | settings, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -110,11 +117,7 @@ def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, told
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
-    environment = dict(os.environ, RUNS=str(tmp_path / "runs"), MODEL="bert", REPEATS="1", STANDIN="hang@3",
-                       TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")  # fmt: skip
-    environment.pop("MAKEFLAGS", None)
-    process = subprocess.Popen([sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)  # fmt: skip
+    process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
     deadline = time.monotonic() + 30
     while not list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)

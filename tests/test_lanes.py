@@ -5,15 +5,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from repro.lanes import Lanes
 from repro.results import most_at_once
-from tests.conftest import ROOT, STANDIN, TRAINER_PYTHON
-from tests.test_bench import attempts, only_run
+from tests.conftest import STANDIN, TRAINER_PYTHON
+from tests.test_bench import attempts, begin, only_run
 
 
 def test_each_attempt_has_gpus_of_its_own():
@@ -71,10 +70,7 @@ def test_failures_side_by_side_are_tried_again(task, tmp_path):
 
 
 def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
-    environment = {**os.environ, "RUNS": str(tmp_path / "runs"), "TRAINER_COMMAND": f"{TRAINER_PYTHON} {STANDIN}",
-                   "MODEL": "bert", "AT_ONCE": "2", "STANDIN": "hang@0"}  # fmt: skip
-    process = subprocess.Popen([sys.executable, "-m", "repro", "curves"], cwd=ROOT, env=environment, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    process = begin(tmp_path, "curves", MODEL="bert", AT_ONCE="2", STANDIN="hang@0")
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl"))) < 2:
         assert time.monotonic() < deadline
