@@ -89,16 +89,17 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
 
 
-def begin(tmp_path, name, **settings) -> subprocess.Popen:
-    """Start a task with the stand-in as from a terminal, to stop it by hand.
+def heed_interrupts():
+    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    What a script starts in the background inherits that it ignores SIGINT.
-    """
+
+def begin(tmp_path, name, **settings) -> subprocess.Popen:
+    """Start a task with the stand-in, to stop it by hand."""
     environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
     environment.pop("MAKEFLAGS", None)
     return subprocess.Popen([sys.executable, "-m", "repro", name], cwd=ROOT, env=environment | settings, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)  # fmt: skip
 
 
 @pytest.mark.parametrize(
