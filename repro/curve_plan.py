@@ -147,7 +147,10 @@ class _Maker:
                   for name, layout, accumulation, changes in layouts)]  # fmt: skip
 
     def per_shard(self, precision: str) -> list[Unit]:
-        """ResNet50: BatchNorm normalises a shard, so n ranks are compared with one process that keeps n apart."""
+        """ResNet50: BatchNorm normalises a shard, so n ranks are compared with one process that keeps n apart.
+
+        Under AMP none keeps them apart, since OneFlow 0.8.0 cannot (see `check_resnet`); references are fp32 anyway.
+        """
         units = []
         for shards in (1, 2, 4):
             name = f"1x1x1_shards{shards}"
@@ -155,7 +158,8 @@ class _Maker:
             judged = replace(first, name=self._name("fp32", name))
             if precision == "amp":
                 first = replace(first, role=LAYOUT, reference=judged.name)
-            units += [first, *self._changed(precision, name, first, errors=shards == 1)]
+            if precision == "fp32" or shards == 1:
+                units += [first, *self._changed(precision, name, first, errors=shards == 1)]
             if shards > 1:
                 units.append(self._unit(precision, f"dp{shards}", LAYOUT, 1, judged, Layout(shards, 1, 1)))
         return units

@@ -77,6 +77,7 @@ def test_layouts_and_precisions_are_compared_with_one_device_in_fp32():
             assert (reference.role, reference.world_size, reference.config["precision"]) == (REFERENCE, 1, "fp32")
     assert units["resnet50_amp_dp4"].reference == "resnet50_fp32_1x1x1_shards4"
     assert units["resnet50_fp32_1x1x1_shards4"].config["accumulation_steps"] == 4
+    assert "resnet50_amp_1x1x1_shards1" in units and "resnet50_amp_1x1x1_shards4" not in units
 
 
 def test_what_does_not_fit_is_named():

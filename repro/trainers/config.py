@@ -287,3 +287,9 @@ def check_resnet(config: Config) -> None:
             raise ConfigError(f"{key}: resnet50 does not have it, give 0 or false")
     if config.optimizer.clip_norm is not None:
         raise ConfigError("optimizer.clip_norm: resnet50 trains without clipping, give null")
+    if config.precision == "amp" and config.accumulation_steps > 1:
+        raise ConfigError(
+            f"accumulation_steps: {config.accumulation_steps}, but resnet50 under amp takes 1: OneFlow 0.8.0 turns the"
+            " running statistics that it repeats for each micro-step into half precision, which its batch normalisation"
+            " does not take"
+        )

@@ -83,6 +83,11 @@ def test_layout_that_a_model_does_not_have(model, layout, message):
     assert message in wrong(configuration(model, layout))
 
 
+def test_resnet_under_amp_does_not_accumulate():
+    config = configuration("resnet50", accumulation_steps=2, precision="amp")
+    assert "accumulation_steps: 2, but resnet50 under amp takes 1" in wrong(config)
+
+
 @pytest.mark.parametrize("key", ["model", "layout", "shape", "optimizer", "output", "accumulation_steps"])
 def test_missing_key_is_named(key):
     config = {"output": "out", **configuration("gpt")}
