@@ -40,6 +40,11 @@ def _summary(_, judgement: Judgement) -> list[Block]:
         said = _("No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
                  "interrupted: {interrupted}.")  # fmt: skip
         return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+    if not judgement.verdicts:
+        said = _("No case ran as it was published, so that there is no speed to compare: only cases derived from "
+                 "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
+                 "{interrupted}.")  # fmt: skip
+        return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
     rule = _(
         "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
         "configuration, stack and transport must be the published ones, and what is not known counts against it. "
@@ -56,7 +61,7 @@ def _summary(_, judgement: Judgement) -> list[Block]:
 
 
 def _verdicts(_, judgement: Judgement) -> list[Block]:
-    if judgement.scale == "smoke":
+    if judgement.scale == "smoke" or not judgement.verdicts:
         return []
     columns = (Column(_("Case")), Column(_("Verdict")), *(Column(title, numeric=True) for title in (
         _("Measured / published"), _("95% interval"), _("Tolerance"), _("Repeats"), _("Failed attempts"))))  # fmt: skip

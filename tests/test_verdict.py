@@ -455,6 +455,15 @@ def test_the_file_is_deterministic_and_the_report_tells_it_in_both_languages(tmp
     assert "Attempts that failed: 1" in told[0] and "失败的尝试：1" in told[1]
 
 
+def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    rewrite(run, lambda description: description["plan"]["units"][0].update(stands_for=[]))
+    render(run)
+    english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    assert "No case ran as it was published" in english and "没有用例按已发布的设置原样运行" in chinese
+    assert "| Verdict |" not in english and "()" not in english
+
+
 @pytest.mark.parametrize(("ratios", "env", "status"), [
     ((1.0, 1.001, 0.999), environment(), 0), ((0.9, 0.901, 0.899), environment(), 1),
     ((5.0, 5.001, 4.999), environment({"name": "NVIDIA H200"}), 3),
