@@ -28,5 +28,6 @@ def trained(most: int) -> dict:
     return {"parts": model.head.parts, "losses": losses, "waits": waits}
 
 
+print(json.dumps([gpt.head_parts(samples * 2048 * 50304, 2048) for samples in (1, 2, 4, 8)]))
 logits = config.micro_batch * config.shape.seq_length * config.padded_vocab_size
 print(json.dumps([trained(logits), trained(logits // int(sys.argv[2]))]))

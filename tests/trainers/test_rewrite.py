@@ -81,10 +81,11 @@ def test_parts_of_a_head_follow_each_other_and_their_losses_are_that_of_the_whol
     assert cut["waits"] == {name: [f"{before}_a_grad", f"{before}_b_grad"] for name, before in pairs}
 
 
-def test_a_head_is_cut_as_often_as_its_length_allows(probe):
+def test_a_head_is_cut_as_often_as_its_logits_want_and_its_length_allows(probe):
     config = {**configuration("gpt", shape={"seq_length": 12}), "output": "."}
-    _, cut = json.loads(probe("head_probe.py", json.dumps(config), "100")[-1])
+    published, (_, cut) = map(json.loads, probe("head_probe.py", json.dumps(config), "100")[-2:])
     assert cut["parts"] == 4
+    assert published == [1, 2, 2, 4], "parts of a published GPT with 1, 2, 4 and 8 samples a rank"
 
 
 def test_nothing_is_overwritten_in_place_where_repeated_statistics_change(probe):
