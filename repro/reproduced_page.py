@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from repro.failures import Failure
 from repro.keep import REPRODUCED
 from repro.locales import LANGUAGES, catalogue
 from repro.plates import Plate, write_figures
+from repro.record import RecordError
 from repro.reproduced import TARGETS, Host, Row, load
 from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
 from repro.reproduced_sections import columns, layouts, link, ratios, scaling, tally, transfers
@@ -20,6 +22,8 @@ from repro.within_run import variant
 
 INDEX = {"en": "README.md", "zh": "README.zh.md"}
 BARS = 4
+NAMED = re.compile(r"\{([\w-]+)\}")
+"""How a reading names a run: by how its id, and no other, begins."""
 
 
 def build(host: Host, language: str, drawn: list) -> Document:
@@ -76,10 +80,19 @@ def _failures(_, host: Host, language: str) -> list[Section]:
 
 
 def _reading(_, host: Host, language: str) -> list[Section]:
-    """What a person wrote to it, in that language; nothing if nobody did."""
+    """What a person wrote to it, in that language, with links to the runs that it names; nothing if nobody did."""
     if not host.reading.get(language):
         return []
-    paragraphs = tuple(Text(" ".join(part.split())) for part in host.reading[language].strip().split("\n\n"))
+
+    def linked(name: re.Match) -> str:
+        meant = [told for told in host.runs if told.run.id.startswith(name[1])]
+        if len(meant) != 1:
+            raise RecordError(f"what was written by hand about {host.name} names the run {name[1]}, with which "
+                              f"{len(meant)} kept runs begin")  # fmt: skip
+        return link(meant[0], language)
+
+    written = NAMED.sub(linked, host.reading[language].strip())
+    paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
     note = Text(_("This section was written by hand, after the figures above."))
     return [Section("reading", _("How it reads"), (note, *paragraphs))]
 

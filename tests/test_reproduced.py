@@ -218,6 +218,16 @@ def test_a_reading_is_shown_as_written_by_hand(reproduced, tmp_path):
     assert "written by hand" in section.blocks[0].text
 
 
+def test_a_reading_names_runs_by_how_their_ids_begin(reproduced, tmp_path):
+    host = load("h200", reproduced, tmp_path)
+    (told,) = host.runs
+    document = reproduced_page.build(replace(host, reading={"zh": "见 {%s}。" % told.run.id[:-1]}), "zh", [])
+    section = next(each for each in document.sections if each.id == "reading")
+    assert section.blocks[1].text == f"见 [R1](runs/{told.run.id}/report.zh.md)。"
+    with pytest.raises(RecordError, match="names the run gone, with which 0 kept runs begin"):
+        reproduced_page.build(replace(host, reading={"en": "In {gone}."}), "en", [])
+
+
 def test_clocks_are_of_samples_under_load_also_compressed(altered):
     (told,) = load("h200", altered).runs
     before = clocks([told])
