@@ -30,6 +30,7 @@ from repro.verdict import Judgement, judge
 from repro.within_run import Relation, peer_relations, scaling_relations, variant
 
 TARGETS = DATA / "reproduced"
+READING = "reading.toml"
 MET, MISSED, OPEN = "met", "missed", "open"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
@@ -168,10 +169,13 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     if not kept and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make keep RUN=<id> HOST={name}` puts one there")
     told = tuple(_told(f"R{number}", Run(path)) for number, path in enumerate(kept, 1))
-    file = data / f"{name}.toml"
-    content = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    targets = tuple(Target(each.pop("of"), each.pop("at_least"), each) for each in content.get("target", ()))
-    return Host(name, folder, told, preflights, targets, content.get("reading", {}))
+    targets = tuple(Target(each.pop("of"), each.pop("at_least"), each)
+                    for each in _content(data / f"{name}.toml").get("target", ()))  # fmt: skip
+    return Host(name, folder, told, preflights, targets, _content(folder / READING))
+
+
+def _content(file: Path) -> dict:
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def _told(label: str, run: Run) -> Told:

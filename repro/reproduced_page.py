@@ -13,7 +13,7 @@ from repro.keep import REPRODUCED
 from repro.locales import LANGUAGES, catalogue
 from repro.plates import Plate, write_figures
 from repro.record import RecordError
-from repro.reproduced import TARGETS, Host, Row, load
+from repro.reproduced import READING, TARGETS, Host, Row, load
 from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
 from repro.reproduced_sections import columns, layouts, link, ratios, scaling, tally, transfers
 from repro.reproduced_shown import shown
@@ -157,7 +157,8 @@ def differing(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) ->
         elsewhere = Path(scratch) / "reproduced"
         elsewhere.mkdir()
         (elsewhere / name).mkdir()
-        (elsewhere / name / "runs").symlink_to((reproduced / name / "runs").resolve())
+        for given in ("runs", READING):
+            (elsewhere / name / given).symlink_to((reproduced / name / given).resolve())
         render(name, elsewhere, data)
         due = _pages(elsewhere / name)
     there = _pages(reproduced / name)

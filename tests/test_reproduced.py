@@ -25,7 +25,7 @@ from repro.provenance import MANIFEST, verify
 from repro.ratio import Ratio
 from repro.raw import opened
 from repro.record import RecordError, Run
-from repro.reproduced import MET, MISSED, OPEN, TARGETS, Host, Target, Told, clocks, hosts, load
+from repro.reproduced import MET, MISSED, OPEN, READING, TARGETS, Host, Target, Told, clocks, hosts, load
 from repro.reproduced_readme import BEFORE, BEGIN, END, due
 from repro.reproduced_shown import shown
 from repro.statistics import Interval, TooFew
@@ -210,18 +210,19 @@ def test_the_targets_are_whole():
             assert each.keys() - {"of", "at_least"} <= {"model", "precision", "gpus", "peer"}
 
 
-def test_a_reading_is_shown_as_written_by_hand(reproduced, tmp_path):
-    (tmp_path / "h200.toml").write_text('[reading]\nen = """\nFirst\nline.\n\nSecond."""\nzh = "第一。"\n')
-    host = load("h200", reproduced, tmp_path)
+def test_a_reading_is_shown_as_written_by_hand(altered):
+    (altered / "h200" / READING).write_text('en = """\nFirst\nline.\n\nSecond."""\nzh = "第一。"\n')
+    host = load("h200", altered)
     section = next(each for each in reproduced_page.build(host, "en", []).sections if each.id == "reading")
     assert [block.text for block in section.blocks[1:]] == ["First line.", "Second."]
     assert "written by hand" in section.blocks[0].text
 
 
-def test_a_reading_names_runs_by_how_their_ids_begin(reproduced, tmp_path):
-    host = load("h200", reproduced, tmp_path)
+def test_a_reading_names_runs_by_how_their_ids_begin(reproduced):
+    host = load("h200", reproduced)
     (told,) = host.runs
-    document = reproduced_page.build(replace(host, reading={"zh": "见 {%s}。" % told.run.id[:-1]}), "zh", [])
+    written = {"zh": f"见 {{{told.run.id[:-1]}}}。"}
+    document = reproduced_page.build(replace(host, reading=written), "zh", [])
     section = next(each for each in document.sections if each.id == "reading")
     assert section.blocks[1].text == f"见 [R1](runs/{told.run.id}/report.zh.md)。"
     with pytest.raises(RecordError, match="names the run gone, with which 0 kept runs begin"):
