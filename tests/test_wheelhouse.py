@@ -1,7 +1,9 @@
 """A wheel that is not the pinned one is never used, and the message names the pin."""
 
 import hashlib
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,3 +60,23 @@ def test_cublas_is_held_to_the_hash_of_the_file_inside(tmp_path, content):
     else:
         with pytest.raises(PinError, match="pin 'cuBLAS': nvidia/cublas/lib/"):
             unpack(pins, "cuBLAS", tmp_path / "wheels")
+
+
+def test_who_unpacks_at_the_same_time_waits(tmp_path, monkeypatch):
+    """Without that, one finds what the other has written so far, which is not the pinned file."""
+
+    def slowly(source, copy, _size):
+        for part in (source.read(2), source.read()):
+            copy.write(part)
+            copy.flush()
+            time.sleep(0.2)
+
+    monkeypatch.setattr("repro.wheelhouse.shutil.copyfileobj", slowly)
+    wheel = cublas_wheel(tmp_path, b"right")
+    members = {"nvidia/cublas/lib/libcublas.so.12": hashlib.sha256(b"right").hexdigest()}
+    pins = Pins("3.9", 0, (pin_of(wheel.read_bytes(), "cuBLAS", "cublas.whl", members=members),), (), ())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(unpack, pins, "cuBLAS", tmp_path / "wheels")
+        time.sleep(0.1)
+        second = pool.submit(unpack, pins, "cuBLAS", tmp_path / "wheels")
+    assert first.result() == second.result()
