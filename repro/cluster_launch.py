@@ -9,11 +9,11 @@ from pathlib import Path
 
 from repro.cluster_work import Work, work_of
 from repro.collected import Collected
-from repro.failures import Failure, explain_logs
+from repro.failures import Failure, explain_logs, last_lines
 from repro.fleet import Fleet
 from repro.gpu_samples import events_of
 from repro.interrupts import let_through
-from repro.launch import Limits, Outcome, Silence, read_end
+from repro.launch import Limits, Outcome, Silence
 from repro.plan import Unit
 from repro.record import write_json
 from repro.remote import RemoteError
@@ -33,7 +33,6 @@ from repro.troubles import (
 
 POLL_S = 0.1
 STOP_S = 12.0
-TAIL_LINES = 15
 LOST: dict = {}
 
 
@@ -167,7 +166,7 @@ class ClusterAttempt:
                 self._rank_ended(0, 128 - status if containers and status > 128 else status)
         elif status:
             logs = self._collected.launcher_log(index), self._collected.rank_folder(ranks[0]) / "stderr"
-            said = next((lines[-1] for lines in map(self._end_of, logs) if lines), "")
+            said = next((lines[-1] for lines in map(last_lines, logs) if lines), "")
             self._troubles.add(node_ended(self._name(index), status, containers, said))
         for rank in self._collected.unfinished():
             if rank in ranks and not status:
@@ -214,12 +213,7 @@ class ClusterAttempt:
         index = nodes.index(failure.values["node"]) if failure.values.get("node") in nodes else 0
         rank = failure.values.get("rank", self._work.placement.ranks(index)[0])
         logs = [self._collected.rank_folder(rank) / name for name in ("stderr", "stdout")]
-        lines = [self._end_of(path) for path in [*logs, self._collected.launcher_log(index)]]
-        return "\n".join(next(filter(None, lines), [])[-TAIL_LINES:])
-
-    @staticmethod
-    def _end_of(path: Path) -> list[str]:
-        return read_end(path).strip().splitlines() if path.exists() else []
+        return "\n".join(next(filter(None, map(last_lines, [*logs, self._collected.launcher_log(index)])), []))
 
 
 def cluster_attempts(fleet: Fleet, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], ClusterAttempt]:

@@ -20,6 +20,8 @@ KNOWN_ON_GPUS = [
     (r"CUDA driver version is insufficient",
      N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
 ]  # fmt: skip
+STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
+"""A line of the native stack that OneFlow prints after it has said what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,13 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
             if re.search(pattern, text):
                 return Failure(failure.message, failure.values, hint)
     return failure
+
+
+def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
+    """The last lines of a log that are no native stack, if it is there and not empty."""
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return [line for line in lines if not STACK.match(line)][-count:]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from repro.failures import Failure, explain_logs
+from repro.failures import Failure, explain_logs, last_lines
 from repro.gpu_samples import Sampler
 from repro.interrupts import held, let_through
 from repro.keeper_ranks import exit_status, new_ranks
@@ -233,11 +233,10 @@ class Attempt:
             return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
         return Failure("the launcher exited with status {status}", {"status": returncode})
 
-    def _log_tail(self, failure: Failure, lines: int = 15) -> str:
+    def _log_tail(self, failure: Failure) -> str:
         rank = failure.values.get("rank", 0)
-        chosen = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
-        text = next((text for path in chosen if path.exists() and (text := read_end(path).strip())), "")
-        return "\n".join(text.splitlines()[-lines:])
+        logs = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
+        return "\n".join(next(filter(None, map(last_lines, logs)), []))
 
 
 def result_of(steps: Generator):
@@ -294,13 +293,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def read_end(path: Path, size: int = 20_000) -> str:
-    """The last bytes of a log as text."""
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - size))
-        return file.read().decode("utf-8", "replace")
 
 
 def _launcher(python: Path) -> Path:

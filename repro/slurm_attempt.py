@@ -13,10 +13,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from repro.cluster import Cluster, Node
-from repro.cluster_launch import TAIL_LINES, ClusterAttempt
+from repro.cluster_launch import ClusterAttempt
 from repro.cluster_work import work_of
 from repro.delivery import Code
-from repro.failures import Failure
+from repro.failures import Failure, last_lines
 from repro.interrupts import let_through
 from repro.launch import Limits, Outcome
 from repro.locales import N_
@@ -187,7 +187,7 @@ class SlurmAttempt(ClusterAttempt):
         return failure if "job" in failure.values else super()._explained(failure)
 
     def _log_tail(self, failure: Failure) -> str:
-        return super()._log_tail(failure) or "\n".join(self._end_of(self._folder / "slurm.log")[-TAIL_LINES:])
+        return super()._log_tail(failure) or "\n".join(last_lines(self._folder / "slurm.log"))
 
 
 def slurm_work(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, run: str, attempt: str) -> SlurmWork:

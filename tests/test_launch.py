@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.failures import Failure, explain_logs
+from repro.failures import Failure, explain_logs, last_lines
 from repro.keeper_facts import port_is_free
 from repro.keeper_ranks import children, new_ranks
 from repro.launch import Attempt, Limits, Tail, free_port
@@ -161,3 +161,14 @@ def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, said):
     log.write_text("E2026 cuda_device_manager_factory.cpp:65] CUDA driver version is insufficient for CUDA runtime\n")
     hint = explain_logs(Failure("rank {rank} exited", {"rank": 0}), [log], device).hint
     assert hint is None if said is None else hint.startswith(said)
+
+
+def test_the_last_lines_tell_what_oneflow_said_and_not_its_native_stack(tmp_path):
+    log = tmp_path / "stderr"
+    said = ["F20261122 op_graph.h:98]", "    Check failed: (a) == (b) (9 vs 2)", "Error Type: check"]
+    frames = [f"    @     0x7fdac9f9c{i:03x}  google::LogMessage::Flush()" for i in range(40)]
+    stack = ["*** Check failure stack trace: ***", *frames, "    @   (nil)  (unknown)"]
+    log.write_text("\n".join(["before"] * 20 + said + stack))
+    assert last_lines(log)[-3:] == said
+    assert len(last_lines(log)) == 15
+    assert last_lines(tmp_path / "nowhere") == []
