@@ -67,9 +67,9 @@ def test_who_unpacks_at_the_same_time_waits(tmp_path, monkeypatch):
 
     def slowly(source, copy, _size):
         for part in (source.read(2), source.read()):
+            time.sleep(0.2)
             copy.write(part)
             copy.flush()
-            time.sleep(0.2)
 
     monkeypatch.setattr("repro.wheelhouse.shutil.copyfileobj", slowly)
     wheel = cublas_wheel(tmp_path, b"right")
@@ -77,6 +77,6 @@ def test_who_unpacks_at_the_same_time_waits(tmp_path, monkeypatch):
     pins = Pins("3.9", 0, (pin_of(wheel.read_bytes(), "cuBLAS", "cublas.whl", members=members),), (), ())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(unpack, pins, "cuBLAS", tmp_path / "wheels")
-        time.sleep(0.1)
+        time.sleep(0.3)
         second = pool.submit(unpack, pins, "cuBLAS", tmp_path / "wheels")
     assert first.result() == second.result()
