@@ -54,9 +54,7 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
     """
     known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
     for path in logs:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
-            text = file.read().decode("utf-8", "replace")
+        text = _read_end(path, size)
         for pattern, hint in known:
             if re.search(pattern, text):
                 return Failure(failure.message, failure.values, hint)
@@ -67,7 +65,12 @@ def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
     """The last lines of a log that are no native stack, if it is there and not empty."""
     if not path.exists():
         return []
+    lines = _read_end(path, size).strip().splitlines()
+    return [line for line in lines if not STACK.match(line)][-count:]
+
+
+def _read_end(path: Path, size: int) -> str:
+    """The last bytes of a log as text."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - size))
-        lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return [line for line in lines if not STACK.match(line)][-count:]
+        return file.read().decode("utf-8", "replace")
