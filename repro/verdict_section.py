@@ -29,22 +29,28 @@ BASES = {
 
 def verdict_sections(_, judgement: Judgement) -> list[Section]:
     """The verdicts of a run, and what was compared beside them; a smoke run has only the first, which says why."""
-    sections = [Section("verdicts", _("Verdicts"), (*_summary(_, judgement), *_verdicts(_, judgement)))]
+    blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
+    sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
     if judgement.comparisons or judgement.orders:
         sections.append(_relative(_, judgement))
     return sections
 
 
-def _summary(_, judgement: Judgement) -> list[Block]:
+def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
+    """Why no case of the run can have a verdict, if none can."""
     if judgement.scale == "smoke":
         said = _("No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
                  "interrupted: {interrupted}.")  # fmt: skip
-        return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
-    if not judgement.verdicts:
+    elif not judgement.verdicts:
         said = _("No case ran as it was published, so that there is no speed to compare: only cases derived from "
                  "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
                  "{interrupted}.")  # fmt: skip
-        return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+    else:
+        return []
+    return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+
+
+def _summary(_, judgement: Judgement) -> list[Block]:
     rule = _(
         "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
         "configuration, stack and transport must be the published ones, and what is not known counts against it. "
@@ -61,8 +67,6 @@ def _summary(_, judgement: Judgement) -> list[Block]:
 
 
 def _verdicts(_, judgement: Judgement) -> list[Block]:
-    if judgement.scale == "smoke" or not judgement.verdicts:
-        return []
     columns = (Column(_("Case")), Column(_("Verdict")), *(Column(title, numeric=True) for title in (
         _("Measured / published"), _("95% interval"), _("Tolerance"), _("Repeats"), _("Failed attempts"))))  # fmt: skip
     rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
