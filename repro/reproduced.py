@@ -17,6 +17,7 @@ from repro.gpu_samples import FIELDS, FILE
 from repro.hardware import HardwareError, from_devices
 from repro.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.learning import Learning
+from repro.locales import LANGUAGES
 from repro.plan import Plan
 from repro.profile import Profiles
 from repro.provenance import alterations
@@ -171,11 +172,22 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     told = tuple(_told(f"R{number}", Run(path)) for number, path in enumerate(kept, 1))
     targets = tuple(Target(each.pop("of"), each.pop("at_least"), each)
                     for each in _content(data / f"{name}.toml").get("target", ()))  # fmt: skip
-    return Host(name, folder, told, preflights, targets, _content(folder / READING))
+    return Host(name, folder, told, preflights, targets, _reading(folder / READING))
+
+
+def _reading(file: Path) -> dict:
+    """What was written by hand, by language; RecordError for anything else."""
+    content = _content(file)
+    if unknown := [name for name, text in content.items() if name not in LANGUAGES or not isinstance(text, str)]:
+        raise RecordError(f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)} and no more")
+    return content
 
 
 def _content(file: Path) -> dict:
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except tomllib.TOMLDecodeError as error:
+        raise RecordError(f"{file}: not TOML: {error}") from error
 
 
 def _told(label: str, run: Run) -> Told:

@@ -87,8 +87,8 @@ def _reading(_, host: Host, language: str) -> list[Section]:
     def linked(name: re.Match) -> str:
         meant = [told for told in host.runs if told.run.id.startswith(name[1])]
         if len(meant) != 1:
-            raise RecordError(f"what was written by hand about {host.name} names the run {name[1]}, with which "
-                              f"{len(meant)} kept runs begin")  # fmt: skip
+            raise RecordError(f"{host.folder / READING}: the text in {language} names the run {name[1]}, with which "
+                              f"{len(meant)} kept runs begin; give as much of an id as only one has")  # fmt: skip
         return link(meant[0], language)
 
     written = NAMED.sub(linked, host.reading[language].strip())

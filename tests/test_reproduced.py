@@ -229,6 +229,17 @@ def test_a_reading_names_runs_by_how_their_ids_begin(reproduced):
         reproduced_page.build(replace(host, reading={"en": "In {gone}."}), "en", [])
 
 
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [('english = "text"', "reading.toml: english: it has a text for each of zh, en"), ("en = text", "not TOML"),
+     ("en = 1", "reading.toml: en: it has a text")],
+)  # fmt: skip
+def test_a_reading_that_is_wrong_is_named(altered, written, message):
+    (altered / "h200" / READING).write_text(written)
+    with pytest.raises(RecordError, match=message):
+        load("h200", altered)
+
+
 def test_clocks_are_of_samples_under_load_also_compressed(altered):
     (told,) = load("h200", altered).runs
     before = clocks([told])
