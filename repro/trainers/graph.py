@@ -73,7 +73,8 @@ def set_up_device(config: Config) -> None:
     On CUDA small gradients travel together, and collectives share the compute stream where tensor or pipeline
     parallelism waits for them anyway (as published), or where ZeRO-2 wants gradients freed at once: that is what
     distinguishes stage 2 from 1 in OneFlow. On one GPU there are none, but only so may the update reuse the memory of
-    the backward pass. Between nodes with InfiniBand OneFlow's own transfers use RDMA too.
+    the backward pass. With ZeRO gradients are scattered and parameters gathered together too, which OneFlow would do
+    one by one. Between nodes with InfiniBand OneFlow's own transfers use RDMA too.
     """
     if config.device == "cpu":
         return
@@ -82,6 +83,10 @@ def set_up_device(config: Config) -> None:
         flow.env.init_rdma()
     flow.boxing.nccl.set_fusion_threshold_mbytes(64)
     flow.boxing.nccl.set_fusion_max_ops_num(24)
+    if config.optimizer_sharding > 0:
+        flow.boxing.nccl.allow_fuse_reduce_scatter(True)
+        flow.boxing.nccl.allow_fuse_all_gather(True)
+        flow.boxing.nccl.allow_fuse_mixed_ops(True)
     if sizes.data == 1 or sizes.tensor * sizes.pipeline > 1 or config.optimizer_sharding == 2:
         flow.boxing.nccl.enable_use_compute_stream(True)
 
