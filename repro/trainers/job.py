@@ -77,6 +77,14 @@ def signatures_of(job, name: str, like: str = "") -> list:
     return [getattr(table[name], places) for table, places in tables_of(job) if (like or name) in table]
 
 
+def add(job, name: str, like):
+    """Add an operator to a job, where another is and in its scope; what it does is still to be said."""
+    for group in job.placement.placement_group:
+        if like.name in group.op_set.op_name:
+            group.op_set.op_name.append(name)
+    return job.net.op.add(name=name, device_tag=like.device_tag, scope_symbol_id=like.scope_symbol_id)
+
+
 def take(job, shared: dict, replaced: dict) -> None:
     """Have operators take other values, which `shared` names by those they took, and `remove` what made these."""
     for op in job.net.op if shared else []:

@@ -1,9 +1,12 @@
-"""Changes to what activation checkpointing computes again: OneFlow adds a copy of all that a layer computes."""
+"""Changes to what is computed again in the backward pass.
+
+Under activation checkpointing OneFlow adds a copy of all that a layer computes, and otherwise nothing.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from repro.trainers.job import maker, operators_of, remove, signature, take, taken_by
+from repro.trainers.job import add, maker, operators_of, remove, signature, signatures_of, take, taken_by
 
 RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 """How the names of operators begin that activation checkpointing adds."""
@@ -62,3 +65,26 @@ def is_alike(job, one: str, other: str) -> bool:
     """Whether two values have one shape and type, and are spread over the ranks in the same way."""
     shapes = job.helper.lbn2logical_blob_desc
     return shapes[one] == shapes[other] and signature(job, one) == signature(job, other)
+
+
+def find_maxima_again(job) -> None:
+    """Have the gradient of max pooling find once more where the maxima are.
+
+    OneFlow keeps these places, 8 bytes for each maximum, from the forward pass on. What they are found in, the result
+    of batch normalisation, is kept for the gradient of that anyway.
+    """
+    named, shapes = {op.name: op for op in job.net.op}, job.helper.lbn2logical_blob_desc
+    for gradient in operators_of(job, "max_pool_2d_grad"):
+        places = gradient.user_conf.input["indice"].s
+        first = named[maker(places[0])]
+        name = f"{first.name}-Again"
+        again = add(job, name, first)
+        again.user_conf.CopyFrom(first.user_conf)
+        again.ctrl_in_op_name.append(maker(gradient.user_conf.input["dy"].s[0]))
+        for key, made in again.user_conf.output.items():
+            old, made.s[:] = made.s[0], [f"{name}/{key}_0"]
+            shapes[made.s[0]].CopyFrom(shapes[old])
+        for signatures, known in zip(signatures_of(job, name, first.name), signatures_of(job, first.name)):
+            for place in known:
+                signatures[place].CopyFrom(known[place])
+        places[:] = [f"{name}/indice_0"]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from oneflow import nn
 
 from repro.trainers.job import (
+    add,
     made_by,
     maker,
     nearest,
@@ -20,7 +21,7 @@ from repro.trainers.job import (
     users_of,
 )
 from repro.trainers.ops import MASKED
-from repro.trainers.recomputation import RECOMPUTED, skip_transfers, spare_recomputation
+from repro.trainers.recomputation import RECOMPUTED, find_maxima_again, skip_transfers, spare_recomputation
 
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 TABLES = ("model.tokens.weight", "model.twin.weight")
@@ -43,6 +44,7 @@ class RewrittenGraph(nn.Graph):
         skip_transfers(job)
         cast_once(job)
         spare_recomputation(job)
+        find_maxima_again(job)
         check_the_norm(job)
         tie_tables(job)
         skip_copies(job)
@@ -185,7 +187,7 @@ def tie_tables(job) -> None:
 def add_sum(job, update, terms: list) -> str:
     """Add an operator that sums values where an update takes place, spread as its gradient is; the sum's name."""
     name = f"{update.name}-Sum"
-    op = job.net.op.add(name=name, device_tag=update.device_tag, scope_symbol_id=update.scope_symbol_id)
+    op = add(job, name, update)
     op.user_conf.op_type_name = "add_n"
     op.user_conf.input["in"].s[:] = terms
     op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
@@ -194,9 +196,6 @@ def add_sum(job, update, terms: list) -> str:
     for signatures, known in zip(signatures_of(job, name, update.name), signatures_of(job, update.name)):
         for place in ("in_0", "in_1", "out_0"):
             signatures[place].CopyFrom(known["model_diff_0"])
-    for group in job.placement.placement_group:
-        if update.name in group.op_set.op_name:
-            group.op_set.op_name.append(name)
     job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
     return f"{name}/out_0"
 

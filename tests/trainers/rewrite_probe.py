@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from repro.trainers import recomputation, rewrite
 from repro.trainers.accuracy import gradient, in_a_graph, tensor
-from repro.trainers.job import operators_of
+from repro.trainers.job import maker, operators_of
 from repro.trainers.operators import SCALES, operators
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
@@ -139,6 +139,27 @@ def spared() -> tuple:
     return *found, list(job.helper.lbn2logical_blob_desc[like].shape.dim)
 
 
+class Pooled(flow.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = flow.nn.Parameter(flow.tensor(np.linspace(-1.0, 1.0, 6 * 6, dtype=np.float32).reshape(6, 6)))
+
+    def forward(self, x):
+        pooled = flow.nn.functional.max_pool2d(x * self.weight, 3, 2, 1)
+        return (pooled * pooled).sum()
+
+
+def pooled() -> tuple:
+    """What the gradient of max pooling takes the places from and that waits for, and the distance of the gradient."""
+    model = Pooled()
+    graph = Graph(model)
+    apart = distance(graph, model, Pooled(), flow.randn(2, 3, 6, 6))
+    job = graph._full_graph_proto
+    back = operators_of(job, "max_pool_2d_grad")[0]
+    again = next(op for op in job.net.op if f"{op.name}/indice_0" in back.user_conf.input["indice"].s)
+    return list(again.ctrl_in_op_name), [maker(name) for name in back.user_conf.input["dy"].s], apart
+
+
 class Scaled(Graph):
     """With a loss scale and clipping, as under AMP."""
 
@@ -167,5 +188,5 @@ flow.manual_seed(1)
 print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()},
                   "checkpointed": [checkpointed(1), checkpointed(2)],
                   "transfers": [transfers(flow.sbp.broadcast), transfers(flow.sbp.split(0))],
-                  "spared": spared(), "skipped": skipped(),
+                  "spared": spared(), "pooled": pooled(), "skipped": skipped(),
                   "graph": through_a_graph()}))

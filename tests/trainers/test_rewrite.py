@@ -52,6 +52,12 @@ def test_the_end_of_a_layer_is_not_computed_again(probed):
     assert shape == [3, 2]
 
 
+def test_the_places_of_maxima_are_found_again_when_their_gradient_is_there(probed):
+    awaited, needed, apart = probed["pooled"]
+    assert awaited == needed
+    assert apart < ROUNDING
+
+
 def test_the_norm_tells_that_gradients_overflowed(probed):
     looked_at, moved, finite = probed["skipped"]
     assert [name.split("/")[0].rstrip("0123456789") for name in looked_at] == [SQUARES]
