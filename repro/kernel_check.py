@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 
+from repro.alone import alone
 from repro.launch import ROOT, TRAINER_PYTHON, Attempt, Limits, Outcome
 from repro.locales import N_
 from repro.observed import readable
@@ -191,20 +192,30 @@ def kernels_here(gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels"
                  say: Callable[[str], None] = print) -> Kernels:  # fmt: skip
     """The comparison for this machine's GPUs and libraries, made anew only if none is kept in `cache`.
 
-    KernelError where nothing can be compared.
+    Of several processes that want it at the same time one makes it, and the others wait. KernelError where nothing can
+    be compared.
     """
     identity = _identity(gpus, stack)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     kept = cache / f"{digest}.json"
-    try:
-        return Kernels.from_json(json.loads(kept.read_text())["kernels"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    if found := _kept(kept):
+        return found
     say(f"comparing what {gpus[0]['name']} computes with the CPU; this is done once for its driver and libraries")
-    found = compare(local_attempt_of(stack.environment), "cuda", cache / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}")
-    content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
-    kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    with alone(cache):
+        if found := _kept(kept):
+            return found
+        folder = cache / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
+        found = compare(local_attempt_of(stack.environment), "cuda", folder)
+        content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
+        kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def _kept(path: Path) -> Kernels | None:
+    try:
+        return Kernels.from_json(json.loads(path.read_text())["kernels"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _identity(gpus: list[dict], stack: Stack) -> dict:

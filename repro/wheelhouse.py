@@ -1,16 +1,15 @@
 """Fetches the pinned wheels once into .cache/wheels, each held to its SHA-256, for images and for the bundle."""
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
+from repro.alone import alone
 from repro.pins import ROOT, Pin, PinError, Pins
 
 WHEELS = ROOT / ".cache" / "wheels"
@@ -40,7 +39,7 @@ def fetch(pins: Sequence[Pin], folder: Path) -> None:
     PinError
         A wheel is not the pinned one, or cannot be had.
     """
-    with _alone(folder):
+    with alone(folder):
         _fetch(pins, folder)
 
 
@@ -61,15 +60,6 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
         verify(pin, folder / pin.file)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Make a folder, and keep other processes waiting that want to fill it too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def verify(pin: Pin, path: Path) -> None:
@@ -112,7 +102,7 @@ def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
     """The folder with an artefact's pinned files, such as cuBLAS, out of its wheel, which is fetched if need be."""
     pin = pins.artefact(name)
     target = folder.parent / FOLDERS[name] / pin.version
-    with _alone(target):
+    with alone(target):
         _unpack(pins, pin, folder, target)
     return target
 

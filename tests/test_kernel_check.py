@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -250,6 +252,24 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
         kept.write_text("{")
     assert here() == here()
     assert len(compared) == 4, "what cannot be read is made anew"
+
+
+def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatch, wrong):
+    """As two benchmarks do that begin side by side, each on a GPU of its own."""
+    begun = []
+
+    def slow(attempt_of, device, folder):
+        folder.mkdir(parents=True)
+        begun.append(folder)
+        time.sleep(0.5)
+        return wrong
+
+    monkeypatch.setattr(kernel_check, "compare", slow)
+    stack = Stack("cu102-modern", {})
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: kernels_here([H200], stack, tmp_path / "cache", lambda text: None), range(2)))
+    assert found == [wrong, wrong]
+    assert len(begun) == 1
 
 
 @pytest.mark.parametrize(("change", "said"), [
