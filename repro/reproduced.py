@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,6 @@ from repro.gpu_samples import FIELDS, FILE
 from repro.hardware import HardwareError, from_devices
 from repro.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.learning import Learning
-from repro.locales import LANGUAGES
 from repro.plan import Plan
 from repro.profile import Profiles
 from repro.provenance import alterations
@@ -25,13 +23,13 @@ from repro.published import DATA
 from repro.ratio import Ratio, ratio
 from repro.raw import opened, present
 from repro.record import RecordError, Run, read_json
+from repro.reproduced_reading import Reading, read, toml
 from repro.results import Result, summarise
 from repro.statistics import median
 from repro.verdict import Judgement, judge
 from repro.within_run import Relation, peer_relations, scaling_relations, variant
 
 TARGETS = DATA / "reproduced"
-READING = "reading.toml"
 MET, MISSED, OPEN = "met", "missed", "open"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
@@ -98,17 +96,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Host:
-    """All that is kept of one host: runs in the order of their names, preflights, targets, and a person's reading.
-
-    `reading` has a text for each language, or is empty.
-    """
+    """All that is kept of one host: runs in the order of their names, preflights, targets, and a person's reading."""
 
     name: str
     folder: Path
     runs: tuple[Told, ...]
     preflights: tuple[Path, ...]
     targets: tuple[Target, ...]
-    reading: dict
+    reading: Reading
 
     @property
     def measured(self) -> list[Told]:
@@ -171,23 +166,8 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
         raise RecordError(f"{folder / 'runs'} holds no run; `make keep RUN=<id> HOST={name}` puts one there")
     told = tuple(_told(f"R{number}", Run(path)) for number, path in enumerate(kept, 1))
     targets = tuple(Target(each.pop("of"), each.pop("at_least"), each)
-                    for each in _content(data / f"{name}.toml").get("target", ()))  # fmt: skip
-    return Host(name, folder, told, preflights, targets, _reading(folder / READING))
-
-
-def _reading(file: Path) -> dict:
-    """What was written by hand, by language; RecordError for anything else."""
-    content = _content(file)
-    if unknown := [name for name, text in content.items() if name not in LANGUAGES or not isinstance(text, str)]:
-        raise RecordError(f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)} and no more")
-    return content
-
-
-def _content(file: Path) -> dict:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except tomllib.TOMLDecodeError as error:
-        raise RecordError(f"{file}: not TOML: {error}") from error
+                    for each in toml(data / f"{name}.toml").get("target", ()))  # fmt: skip
+    return Host(name, folder, told, preflights, targets, read(folder))
 
 
 def _told(label: str, run: Run) -> Told:

@@ -7,14 +7,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from repro.document import Document, Section, Table, Text, markdown, words
+from repro.document import Cell, Document, Section, Table, Text, figure, markdown, words
 from repro.failures import Failure
 from repro.keep import REPRODUCED
 from repro.locales import LANGUAGES, catalogue
 from repro.plates import Plate, write_figures
 from repro.record import RecordError
-from repro.reproduced import READING, TARGETS, Host, Row, load
+from repro.reproduced import TARGETS, Host, Row, load
 from repro.reproduced_machine import day, gpus, machine, memory, preflight, runs
+from repro.reproduced_reading import READING
 from repro.reproduced_sections import columns, layouts, link, ratios, scaling, tally, transfers
 from repro.reproduced_shown import shown
 from repro.row_charts import BarChart, Panel
@@ -39,6 +40,7 @@ def build(host: Host, language: str, drawn: list) -> Document:
         *memory(_, host, language),
         *transfers(_, host, language),
         *_reading(_, host, language),
+        *_trials(_, host, language),
         *machine(_, host),
         *preflight(_, host),
         *runs(_, host, language),
@@ -81,7 +83,8 @@ def _failures(_, host: Host, language: str) -> list[Section]:
 
 def _reading(_, host: Host, language: str) -> list[Section]:
     """What a person wrote to it, in that language, with links to the runs that it names; nothing if nobody did."""
-    if not host.reading.get(language):
+    written = host.reading.texts.get(language)
+    if not written:
         return []
 
     def linked(name: re.Match) -> str:
@@ -91,10 +94,26 @@ def _reading(_, host: Host, language: str) -> list[Section]:
                               f"{len(meant)} kept runs begin; give as much of an id as only one has")  # fmt: skip
         return link(meant[0], language)
 
-    written = NAMED.sub(linked, host.reading[language].strip())
+    written = NAMED.sub(linked, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
     note = Text(_("This section was written by hand, after the figures above."))
     return [Section("reading", _("How it reads"), (note, *paragraphs))]
+
+
+def _trials(_, host: Host, language: str) -> list[Section]:
+    """The changes that were tried by hand; nothing if none are written down."""
+    if not host.reading.trials:
+        return []
+    note = _("This section was written by hand too. Each figure is of a single run of the trainer, of fewer iterations "
+             "than published, that is not kept; both of a row are of like hosts, mostly of the same.")  # fmt: skip
+    titles = columns(_("Case"), _("Change"), numeric=(
+        _("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))  # fmt: skip
+    rows = tuple((
+        *words(trial.case, trial.told(language)), figure(trial.gpus, 0), figure(trial.without_it, 1),
+        figure(trial.with_it, 1), Cell(_("yes")) if trial.stays else Cell(_("no")),
+    ) for trial in host.reading.trials)  # fmt: skip
+    table = Table("trials", (*titles, *columns(_("In the trainers now"))), rows)
+    return [Section("trials", _("What was tried by hand"), (Text(note), table))]
 
 
 def plates(host: Host) -> list[Plate]:

@@ -25,7 +25,8 @@ from repro.provenance import MANIFEST, verify
 from repro.ratio import Ratio
 from repro.raw import opened
 from repro.record import RecordError, Run
-from repro.reproduced import MET, MISSED, OPEN, READING, TARGETS, Host, Target, Told, clocks, hosts, load
+from repro.reproduced import MET, MISSED, OPEN, TARGETS, Host, Target, Told, clocks, hosts, load
+from repro.reproduced_reading import READING, Reading
 from repro.reproduced_readme import BEFORE, BEGIN, END, due
 from repro.reproduced_shown import shown
 from repro.statistics import Interval, TooFew
@@ -143,7 +144,7 @@ def test_what_was_not_run_has_no_section(reproduced):
     text = page(reproduced)
     for title in ("Loss curves", "Real data are learned", "Where the GPU's time goes"):
         assert f"## {title}" not in text
-    silent = reproduced_page.build(replace(load("h200", reproduced), reading={}), "en", [])
+    silent = reproduced_page.build(replace(load("h200", reproduced), reading=Reading({})), "en", [])
     assert "How it reads" not in [section.title for section in silent.sections]
 
 
@@ -222,17 +223,41 @@ def test_a_reading_names_runs_by_how_their_ids_begin(reproduced):
     host = load("h200", reproduced)
     (told,) = host.runs
     written = {"zh": f"见 {{{told.run.id[:-1]}}}。"}
-    document = reproduced_page.build(replace(host, reading=written), "zh", [])
+    document = reproduced_page.build(replace(host, reading=Reading(written)), "zh", [])
     section = next(each for each in document.sections if each.id == "reading")
     assert section.blocks[1].text == f"见 [R1](runs/{told.run.id}/report.zh.md)。"
     with pytest.raises(RecordError, match="names the run gone, with which 0 kept runs begin"):
-        reproduced_page.build(replace(host, reading={"en": "In {gone}."}), "en", [])
+        reproduced_page.build(replace(host, reading=Reading({"en": "In {gone}."})), "en", [])
+
+
+TRIAL = """
+[[tried]]
+case = "dp2"
+gpus = 2
+en = "one buffer"
+zh = "一个缓冲区"
+without_it = 52.8
+with_it = 51
+stays = false
+"""
+
+
+def test_what_was_tried_by_hand_is_a_table(altered):
+    (altered / "h200" / READING).write_text(TRIAL)
+    host = load("h200", altered)
+    for language, change, no in (("en", "one buffer", "no"), ("zh", "一个缓冲区", "否")):
+        section = next(each for each in reproduced_page.build(host, language, []).sections if each.id == "trials")
+        (row,) = section.blocks[1].rows
+        assert [cell.text for cell in row] == ["dp2", change, "2", "52.8", "51.0", no]
 
 
 @pytest.mark.parametrize(
     ("written", "message"),
     [('english = "text"', "reading.toml: english: it has a text for each of zh, en"), ("en = text", "not TOML"),
-     ("en = 1", "reading.toml: en: it has a text")],
+     ("en = 1", "reading.toml: en: it has a text"), ("tried = 1", "reading.toml: tried: write each as a table"),
+     ("tried = [1]", "tried 1: case, en, gpus, stays"),
+     (TRIAL.replace("stays", "kept"), "tried 1: kept, stays: each has"),
+     (TRIAL.replace("51", "true"), "tried 1: with_it: each has"), (TRIAL * 2 + "more = 1", "tried 2: more: each has")],
 )  # fmt: skip
 def test_a_reading_that_is_wrong_is_named(altered, written, message):
     (altered / "h200" / READING).write_text(written)
@@ -258,7 +283,7 @@ def test_clocks_are_of_samples_under_load_also_compressed(altered):
 def told_of(found, tmp_path) -> Host:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     told = Told("R1", Run(tmp_path / "run"), description, None, [], [], None, {}, found)
-    return Host("h200", tmp_path, (told,), (), (), {})
+    return Host("h200", tmp_path, (told,), (), (), Reading({}))
 
 
 def unit(name, role="", model="gpt", **more) -> Unit:
