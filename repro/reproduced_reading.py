@@ -45,11 +45,11 @@ KINDS = {"case": str, "gpus": int, "en": str, "zh": str, "without_it": NUMBER, "
 
 
 def toml(file: Path) -> dict:
-    """What a file holds, nothing if there is none; RecordError if it is not TOML."""
+    """What a file holds, nothing if there is none; RecordError if it is not TOML in UTF-8."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except tomllib.TOMLDecodeError as error:
-        raise RecordError(f"{file}: not TOML: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file}: not TOML in UTF-8: {error}") from error
 
 
 def read(folder: Path) -> Reading:

@@ -265,6 +265,12 @@ def test_a_reading_that_is_wrong_is_named(altered, written, message):
         load("h200", altered)
 
 
+def test_a_reading_in_another_encoding_is_named(altered):
+    (altered / "h200" / READING).write_bytes('zh = "第一。"'.encode("gbk"))
+    with pytest.raises(RecordError, match=r"reading\.toml: not TOML in UTF-8"):
+        load("h200", altered)
+
+
 def test_clocks_are_of_samples_under_load_also_compressed(altered):
     (told,) = load("h200", altered).runs
     before = clocks([told])
