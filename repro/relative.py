@@ -120,11 +120,25 @@ def _scaling(measured: Measured) -> Iterator[tuple]:
         gpus = base[0].layout.world_size
         for case, result in group:
             if case.layout.world_size > gpus:
-                published = scaling_efficiency(
-                    case.published.throughput, case.layout.world_size, base[0].published.throughput, gpus)
+                published = _published(case, base[0])
                 value = scaling_efficiency(result.throughput, case.layout.world_size, base[1].throughput, gpus)
                 scaled = repeated_ratio(result.throughputs, base[1].throughputs).over(case.layout.world_size / gpus)
                 yield "scaling", case.name, base[0].name, published, value, scaled
+
+
+def _published(case: Case, base: Case) -> float:
+    gpus = case.layout.world_size, base.layout.world_size
+    return scaling_efficiency(case.published.throughput, gpus[0], base.published.throughput, gpus[1])
+
+
+def published_scaling(case: Case, cases: Iterable[Case]) -> float | None:
+    """The published efficiency of a case, 1 being ideal, over one GPU that does the same work.
+
+    None of a case on one GPU, of one that is not data parallel alone, and where no such single GPU was published.
+    """
+    work = _work_a_gpu(case)
+    alone = [each for each in cases if each.layout.world_size == 1 and _work_a_gpu(each) == work]
+    return _published(case, alone[0]) if work and alone and case.layout.world_size > 1 else None
 
 
 def _work_a_gpu(case: Case) -> tuple | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from repro.cases import load_catalogue
 from repro.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
 from repro.locales import N_
 from repro.peer_section import interval
-from repro.relative import TOLERANCES
+from repro.relative import TOLERANCES, published_scaling
 from repro.reproduced import MET, MISSED, OPEN, Host, Row, Told
 from repro.results import Result
 from repro.verdict_section import KINDS
@@ -89,17 +90,29 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     if not rows:
         return []
     titles = columns(_("Run"), _("Model"), _("Configuration"), _("Against"), _("Precision"), numeric=(
-        _("GPUs"), _("Throughput (samples/s)"), _("Efficiency"), _("95% interval"), _("Target")))  # fmt: skip
+        _("GPUs"), _("Throughput (samples/s)"), _("Efficiency"), _("95% interval"), _("Published on V100s"),
+        _("Target")))  # fmt: skip
     cells = tuple((
         *words(link(row.told, language), row.result.unit.model, row.result.unit.name, row.base.unit.name,
                row.result.unit.config["precision"]),
         figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), percent(row.ratio.value, 1),
-        interval(_, row.ratio), _least(row), _standing(_, row),
+        interval(_, row.ratio), _published(_, row.result), _least(row), _standing(_, row),
     ) for row in rows)  # fmt: skip
     text = _("Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
-             "Rows with a target: {tally}.").format(tally=tally(_, rows) or _("none"))  # fmt: skip
+             "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
+             "has. Rows with a target: {tally}.").format(tally=tally(_, rows) or _("none"))  # fmt: skip
     table = Table("efficiency", (*titles, Column(_("Standing"))), cells)
     return [Section("scaling", _("Data parallel scaling"), (Text(text), *_of(drawn, "efficiency"), table))]
+
+
+def _published(_, result: Result) -> Cell:
+    """The published efficiency of the case that a unit is or was derived from, a dash without one."""
+    catalogue, unit = load_catalogue().cases, result.unit
+    names = () if unit.peer_of else (unit.derived_from or unit.stands_for)
+    for case in (each for each in catalogue if each.name in names and each.precision == unit.config["precision"]):
+        if (found := published_scaling(case, catalogue)) is not None:
+            return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
+    return percent(None)
 
 
 def layouts(_, host: Host, language: str) -> list[Section]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from repro import reproduced_page, reproduced_readme
+from repro.cases import load_catalogue
 from repro.curve_plan import ERROR, HARMLESS, LAYOUT
 from repro.curves import Comparison, Curves, Deviation, Tolerance
 from repro.environment import ROOT
@@ -34,6 +35,7 @@ from tests.kept import H200, bench_run, throughput
 from tests.test_keep import preflight
 
 PAGES = {"en": "README.md", "zh": "README.zh.md"}
+PUBLISHED_SCALING = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16"
 SHARDED = "DP_8x1x1_16_1536x16.as_4x1x1"
 
 
@@ -91,6 +93,9 @@ def test_scaling_and_layouts_are_those_of_the_run(reproduced):
     assert (four["Efficiency"], four["Target"], four["Standing"]) == ("98.0%", "≥ 0.97", "met")
     peer = next(row for row in scaled if row["Configuration"] == f"{SHARDED}.pytorch")
     assert (peer["Target"], peer["Standing"]) == ("–", "–"), "a peer has no target"
+    one, eight = (case.published.throughput for case in load_catalogue().select(None, PUBLISHED_SCALING))
+    assert four["Published on V100s"] == f"{eight / one / 8:.1%} on 8"
+    assert peer["Published on V100s"] == "–", "a peer was not published"
     found = table(page(reproduced), "Layouts")
     assert {row["Layout (data x tensor x pipeline)"] for row in found} == {"2x1x1", "4x1x1", "1x2x1", "1x4x1"}
     for row in found:
