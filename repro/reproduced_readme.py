@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro.document import Code, Document, Section, Table, Text, figure, markdown, words
+from repro.document import Code, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.environment import ROOT
 from repro.keep import REPRODUCED
 from repro.locales import catalogue
 from repro.record import RecordError
-from repro.reproduced import MET, TARGETS, Host, Row, hosts, load
+from repro.reproduced import TARGETS, Host, Row, hosts, load
 from repro.reproduced_machine import day, gpus
 from repro.reproduced_page import INDEX
-from repro.reproduced_sections import columns
+from repro.reproduced_sections import columns, tally
 from repro.within_run import variant
 
 BEGIN, END = "<!-- reproduced:begin -->", "<!-- reproduced:end -->"
@@ -84,11 +84,12 @@ def _table(_, host: Host, rows: list[Row]) -> Table:
                          for kind in kinds))  # fmt: skip
         held = [row for row in mine if row.target]
         least = ", ".join(dict.fromkeys(f"≥ {row.target.at_least:.2f}" for row in held)) or "–"
-        met = f"{sum(row.standing == MET for row in held)} / {len(held)}" if held else "–"
-        cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, met)))
+        standing = tally(_, held) or "–"
+        cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios,
+                      *words(least, standing)))  # fmt: skip
     titles = columns(_("Model"), _("Precision"), numeric=(
-        _("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target"), _("Met")))
-    return Table(f"reproduced-{host.name}", titles, tuple(cells))
+        _("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target")))
+    return Table(f"reproduced-{host.name}", (*titles, Column(_("Standing"))), tuple(cells))
 
 
 def _range(values: list[float]) -> str:
