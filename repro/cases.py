@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from repro.checks import whole
@@ -174,8 +175,9 @@ class Catalogue:
         return tuple(case for case in cases if any(fnmatchcase(case.name, each) for each in patterns))
 
 
+@cache
 def load_catalogue(folder: Path = CASES) -> Catalogue:
-    """Read and check every case file of a folder; CaseError with every fault of every file."""
+    """Read and check every case file of a folder, once a process; CaseError with every fault of every file."""
     files = sorted(Path(folder).glob("*.toml"))
     if not files:
         raise CaseError(f"{folder}: no case files (*.toml) there")

@@ -50,13 +50,18 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     return (Text(text), *(Text(note) for note in notes), table)
 
 
+def published_case(unit) -> Case | None:
+    """The case that a unit is, or the first that it was derived from, as published; None for peers."""
+    known = {case.name: case for case in load_catalogue().cases}
+    return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
+
+
 def case_of(unit) -> Case | None:
     """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
-    known = {case.name: case for case in load_catalogue().cases}
-    if unit.derived_from and unit.derived_from[0] in known:
-        case = replace(known[unit.derived_from[0]], precision=unit.config["precision"])
-        return shrunk_case(case, Layout(**unit.config["layout"]))
-    return known.get(unit.name)
+    case = published_case(unit)
+    if case and unit.derived_from:
+        case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
+    return case
 
 
 def _row(_: Callable, result, expected) -> tuple[Cell, ...]:

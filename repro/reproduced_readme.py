@@ -84,7 +84,7 @@ def _table(_, host: Host, rows: list[Row]) -> Table:
                          for kind in kinds))  # fmt: skip
         held = [row for row in mine if row.target]
         least = ", ".join(dict.fromkeys(f"≥ {row.target.at_least:.2f}" for row in held)) or "–"
-        standing = tally(_, held) or "–"
+        standing = tally(_, mine) or "–"
         cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios,
                       *words(least, standing)))  # fmt: skip
     titles = columns(_("Model"), _("Precision"), numeric=(

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 from repro.cases import load_catalogue
 from repro.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
+from repro.expectation_section import published_case
 from repro.locales import N_
 from repro.peer_section import interval
+from repro.plan import Unit
 from repro.relative import TOLERANCES, published_scaling
 from repro.reproduced import MET, MISSED, OPEN, Host, Row, Told
 from repro.results import Result
@@ -96,7 +98,7 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
         *words(link(row.told, language), row.result.unit.model, row.result.unit.name, row.base.unit.name,
                row.result.unit.config["precision"]),
         figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), percent(row.ratio.value, 1),
-        interval(_, row.ratio), _published(_, row.result), _least(row), _standing(_, row),
+        interval(_, row.ratio), _published(_, row.result.unit), _least(row), _standing(_, row),
     ) for row in rows)  # fmt: skip
     text = _("Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
              "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
@@ -105,14 +107,14 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     return [Section("scaling", _("Data parallel scaling"), (Text(text), *_of(drawn, "efficiency"), table))]
 
 
-def _published(_, result: Result) -> Cell:
+def _published(_, unit: Unit) -> Cell:
     """The published efficiency of the case that a unit is or was derived from, a dash without one."""
-    catalogue, unit = load_catalogue().cases, result.unit
-    names = () if unit.peer_of else (unit.derived_from or unit.stands_for)
-    for case in (each for each in catalogue if each.name in names and each.precision == unit.config["precision"]):
-        if (found := published_scaling(case, catalogue)) is not None:
-            return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
-    return percent(None)
+    case = published_case(unit)
+    alike = case and case.precision == unit.config["precision"]
+    found = published_scaling(case, load_catalogue().cases) if alike else None
+    if found is None:
+        return percent(None)
+    return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
 
 
 def layouts(_, host: Host, language: str) -> list[Section]:
