@@ -25,8 +25,15 @@ class Tasks(Program):
 
 
 tasks = Collection.from_module(fabfile)
-for module in (correctness_tasks, image_tasks, cluster_tasks, provision_tasks, preflight_tasks, profile_tasks,
-               reproduced_tasks):  # fmt: skip
+for module in (
+    correctness_tasks,
+    image_tasks,
+    cluster_tasks,
+    provision_tasks,
+    preflight_tasks,
+    profile_tasks,
+    reproduced_tasks,
+):
     for each in Collection.from_module(module).tasks.values():
         tasks.add_task(each)
 Tasks(name="repro", binary="python -m repro", namespace=tasks).run()

@@ -41,7 +41,7 @@ class Parts:
             piece = view[: self._room]
             self._file.write(piece)
             self._room -= len(piece)
-            view = view[len(piece):]
+            view = view[len(piece) :]
         return len(data)
 
     def _next(self) -> None:
@@ -75,8 +75,12 @@ def write_bundle(folder: Path, pins: Pins, part_mib: int | None = None) -> Path:
     pack(LAYOUT, images)
     images.close()
     _wheels(partial / "wheels", pins, limit)
-    for source, name in (("docker/trainer.lock", "trainer.lock"), ("docker/pins.toml", "pins.toml"),
-                         ("docker/build/apt.lock", "apt.lock"), ("docker/node-setup.sh", "setup.sh")):  # fmt: skip
+    for source, name in (
+        ("docker/trainer.lock", "trainer.lock"),
+        ("docker/pins.toml", "pins.toml"),
+        ("docker/build/apt.lock", "apt.lock"),
+        ("docker/node-setup.sh", "setup.sh"),
+    ):
         shutil.copy(ROOT / source, partial / name)
     if SBOM.exists():
         shutil.copytree(SBOM, partial / "sbom")
@@ -114,8 +118,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _code(target: Path) -> None:
-    done = subprocess.run(["git", "-C", str(ROOT), "archive", "--output", str(target.resolve()), "HEAD"],
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", "--output", str(target.resolve()), "HEAD"], capture_output=True, text=True
+    )
     if done.returncode:
         raise BundleError(f"git cannot pack the code: {done.stderr.strip()}")
 
@@ -135,8 +140,11 @@ def check_bundle(folder: Path) -> list[str]:
     found = dict(_sums(folder))
     problems = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
     problems += [f"{name} does not belong to the bundle" for name in sorted(found.keys() - wanted.keys())]
-    problems += [f"{name} is not what it was: SHA-256 {found[name]}, wanted {wanted[name]}"
-                 for name in sorted(wanted.keys() & found.keys()) if wanted[name] != found[name]]  # fmt: skip
+    problems += [
+        f"{name} is not what it was: SHA-256 {found[name]}, wanted {wanted[name]}"
+        for name in sorted(wanted.keys() & found.keys())
+        if wanted[name] != found[name]
+    ]
     return problems or _check_images(folder)
 
 
@@ -182,8 +190,10 @@ def readme(language: str, images: list[Image], pins: Pins) -> Document:
         ("setup.sh", _("sets a node up; needs a shell, `sha256sum`, and Docker or Python 3.9")),
         (ARCHIVE, _("the images: an OCI layout that `docker load` reads too")),
         ("wheels/", _("the Python packages, and the wheels that NCCL, cuBLAS, cuDNN and uv are taken from")),
-        ("trainer.lock, apt.lock, pins.toml",
-         _("what everything was held to while building; the Debian packages are in the images already")),
+        (
+            "trainer.lock, apt.lock, pins.toml",
+            _("what everything was held to while building; the Debian packages are in the images already"),
+        ),
         ("code.tar", _("this project's code")),
         ("sbom/", _("bill of materials, licences and known vulnerabilities, if they were made")),
         (SUMS, _("SHA-256 of every file; `sha256sum --check SHA256SUMS` needs nothing else")),
@@ -192,18 +202,31 @@ def readme(language: str, images: list[Image], pins: Pins) -> Document:
     table = Table("files", (Column(_("File")), Column(_("Content"))), listed)
     rows = tuple(words(f"`{image.tag}`", f"`{image.id}`", f"`{image.digest}`") for image in images)
     columns = (Column(_("Image")), Column(_("Image ID (classic store)")), Column(_("Manifest digest")))
-    return Document(language, _("Trainer environment for places without a network"), _(
-        "This folder is all that a node needs. Large files may be in parts (`.part-000` and on); the script joins them."
-    ), (
-        Section("setup", _("Setting a node up"), (
-            Text(_("With a Docker engine:")),
-            Code("sh setup.sh image"),
-            Text(_("Without one, with Python 3.9:")),
-            Code("sh setup.sh venv /opt/trainer"),
-            Text(_("Both first check every file. On a GPU newer than Turing, the `cu102-modern` image also needs a "
-                   "newer cuBLAS at `/opt/cublas` and a newer cuDNN at `/opt/cudnn`, both mounted: unzip them from the "
-                   "`nvidia_cublas` and `nvidia_cudnn` wheels.")),
-        )),
-        Section("images", _("The images"), (Table("images", columns, rows),)),
-        Section("files", _("The files"), (table,)),
-    ))  # fmt: skip
+    return Document(
+        language,
+        _("Trainer environment for places without a network"),
+        _(
+            "This folder is all that a node needs. Large files may be in parts (`.part-000` and on); the script joins them."
+        ),
+        (
+            Section(
+                "setup",
+                _("Setting a node up"),
+                (
+                    Text(_("With a Docker engine:")),
+                    Code("sh setup.sh image"),
+                    Text(_("Without one, with Python 3.9:")),
+                    Code("sh setup.sh venv /opt/trainer"),
+                    Text(
+                        _(
+                            "Both first check every file. On a GPU newer than Turing, the `cu102-modern` image also needs a "
+                            "newer cuBLAS at `/opt/cublas` and a newer cuDNN at `/opt/cudnn`, both mounted: unzip them from the "
+                            "`nvidia_cublas` and `nvidia_cudnn` wheels."
+                        )
+                    ),
+                ),
+            ),
+            Section("images", _("The images"), (Table("images", columns, rows),)),
+            Section("files", _("The files"), (table,)),
+        ),
+    )

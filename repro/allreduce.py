@@ -54,8 +54,11 @@ class Table:
     def lines(self) -> list[str]:
         """The table as lines of text."""
         head = f"{'bytes':>12} {'time':>12} {'algorithm GB/s':>15} {'bus GB/s':>10}"
-        rows = [f"{row['bytes']:>12,} {row['seconds'] * 1e6:>9,.1f} us {row['algorithm_gbs']:>15.2f} "
-                f"{row['bus_gbs']:>10.2f}" for row in self.rows]  # fmt: skip
+        rows = [
+            f"{row['bytes']:>12,} {row['seconds'] * 1e6:>9,.1f} us {row['algorithm_gbs']:>15.2f} "
+            f"{row['bus_gbs']:>10.2f}"
+            for row in self.rows
+        ]
         pairs = [f"rank {pair['from']} to {pair['to']}: {pair['gbs']:.2f} GB/s" for pair in self.pairs]
         return [head, *rows, *pairs]
 
@@ -71,8 +74,14 @@ def measure(attempt_of: Callable[[dict, Path], Attempt], ranks: int, device: str
     MeasurementError
         The program failed, or a sum was wrong.
     """
-    config = {"device": device, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}, "sizes": list(SIZES[device]),
-              "repeats": REPEATS[device], "window_s": WINDOW_S[device], "pairs": ranks > 1}  # fmt: skip
+    config = {
+        "device": device,
+        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
+        "sizes": list(SIZES[device]),
+        "repeats": REPEATS[device],
+        "window_s": WINDOW_S[device],
+        "pairs": ranks > 1,
+    }
     folder.mkdir(parents=True)
     events: list[dict] = []
     outcome = attempt_of(config, folder).run(events.append)
@@ -83,13 +92,16 @@ def measure(attempt_of: Callable[[dict, Path], Attempt], ranks: int, device: str
     return Table(
         device,
         ranks,
-        tuple(_row(event, "bytes", "calls", "windows_s", "seconds", "algorithm_gbs", "bus_gbs")
-              for event in mine if event["event"] == "all_reduce"),
+        tuple(
+            _row(event, "bytes", "calls", "windows_s", "seconds", "algorithm_gbs", "bus_gbs")
+            for event in mine
+            if event["event"] == "all_reduce"
+        ),
         tuple(_row(event, "from", "to", "bytes", "seconds", "gbs") for event in mine if event["event"] == "pair"),
         readable(start["versions"]),
         tuple(start["libraries"]),
         tuple(sorted(transports(folder))),
-    )  # fmt: skip
+    )
 
 
 def _row(event: dict, *names: str) -> dict:
@@ -102,8 +114,9 @@ def _reason(outcome: Outcome) -> str:
 
 def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
     """Starts the program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: Attempt(config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)),
-                                          environment=environment)  # fmt: skip
+    return lambda config, folder: Attempt(
+        config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
+    )
 
 
 def link_gbs(cluster: Cluster) -> float:

@@ -15,8 +15,11 @@ from repro.efficiency import Efficiency, efficiency
 from repro.findings import SEVERITIES, Finding
 from repro.published import DATA, Noise, Peer, load_cluster, load_peers, published_noise
 
-RULES = tuple(rule for module in (audit_figures, audit_relations, audit_rows, audit_claims, audit_versions, audit_text)
-              for rule in module.RULES)
+RULES = tuple(
+    rule
+    for module in (audit_figures, audit_relations, audit_rows, audit_claims, audit_versions, audit_text)
+    for rule in module.RULES
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +106,11 @@ class Audit:
 
     def at(self, report: str, table: str, row: str, column: str) -> tuple[Finding, ...]:
         """The findings at one place."""
-        return tuple(found for found in self.of(report)
-                     if (found.place.table, found.place.row, found.place.column) == (table, row, column))
+        return tuple(
+            found
+            for found in self.of(report)
+            if (found.place.table, found.place.row, found.place.column) == (table, row, column)
+        )
 
 
 def audit(data: Path | Material = DATA) -> Audit:
@@ -144,12 +150,21 @@ def as_json(result: Audit) -> str:
     """The audit as `audit.json` keeps it: the same text for the same data."""
     content = {
         "findings": [found.as_json() for found in result.findings],
-        "checks": [{"rule": check.name, "title": check.title, "compared": check.compared, "found": check.found}
-                   for check in result.checks],
+        "checks": [
+            {"rule": check.name, "title": check.title, "compared": check.compared, "found": check.found}
+            for check in result.checks
+        ],
         "noise": _noise_json(result.noise),
-        "efficiency": [{"case": each.case, "gpus": each.gpus, "teraflop_per_iteration": round(each.teraflop, 3),
-                        "tflops_per_gpu": round(each.tflops_per_gpu, 3),
-                        "share_of_peak": round(each.share_of_peak, 4)} for each in result.efficiencies],
+        "efficiency": [
+            {
+                "case": each.case,
+                "gpus": each.gpus,
+                "teraflop_per_iteration": round(each.teraflop, 3),
+                "tflops_per_gpu": round(each.tflops_per_gpu, 3),
+                "share_of_peak": round(each.share_of_peak, 4),
+            }
+            for each in result.efficiencies
+        ],
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
@@ -169,8 +184,18 @@ def differences(result: Audit, kept: Path) -> list[str]:
 
 def _noise_json(noise: Noise) -> dict:
     return {
-        "repeats": [{"case": name, "runs": spread.runs, "median": spread.median, "minimum": spread.minimum,
-                     "maximum": spread.maximum, "cv": round(spread.cv, 6)} for name, spread in noise.repeats.items()],
-        "duplicates": [{"cases": list(names), "relative_difference": round(apart, 6)}
-                       for names, apart in noise.duplicates.items()],
+        "repeats": [
+            {
+                "case": name,
+                "runs": spread.runs,
+                "median": spread.median,
+                "minimum": spread.minimum,
+                "maximum": spread.maximum,
+                "cv": round(spread.cv, 6),
+            }
+            for name, spread in noise.repeats.items()
+        ],
+        "duplicates": [
+            {"cases": list(names), "relative_difference": round(apart, 6)} for names, apart in noise.duplicates.items()
+        ],
     }

@@ -36,8 +36,17 @@ def titles(material) -> Findings:
         subject = report.claims["subject"]
         rule = Said("the title names another model than the report tests: {subject}", subject=subject)
         evidence = Said("all {n} cases are of {model}", n=len(material.cases_of(report)), model=subject)
-        yield unless(not named or report.model in named, "title", report.id, Place("title"), "editorial",
-                     report.title_printed, subject, rule, evidence)
+        yield unless(
+            not named or report.model in named,
+            "title",
+            report.id,
+            Place("title"),
+            "editorial",
+            report.title_printed,
+            subject,
+            rule,
+            evidence,
+        )
 
 
 def names(material) -> Findings:
@@ -71,14 +80,33 @@ def words(material) -> Findings:
         printed = case.published.printed
         match = re.fullmatch(NAMES[0], case.name)
         if match and "group" in printed:
-            rule = Said("the group is {group}, the layout {layout} (data x tensor x pipeline)", group=printed["group"],
-                        layout=case.layout)
-            yield unless(_group_fits(case, match["group"].split("_")), "group", case.report,
-                         Place("cases", case.name, "group"), "inconsistency", match["group"], "", rule)
+            rule = Said(
+                "the group is {group}, the layout {layout} (data x tensor x pipeline)",
+                group=printed["group"],
+                layout=case.layout,
+            )
+            yield unless(
+                _group_fits(case, match["group"].split("_")),
+                "group",
+                case.report,
+                Place("cases", case.name, "group"),
+                "inconsistency",
+                match["group"],
+                "",
+                rule,
+            )
         if text := printed.get("description"):
             rule = Said("the case's optimizer sharding is {stage}", stage=case.optimizer_sharding)
-            yield unless(text == ("on_optimization" if case.optimizer_sharding else "off_optimization"), "description",
-                         case.report, Place("results", case.name, "description"), "inconsistency", text, "", rule)
+            yield unless(
+                text == ("on_optimization" if case.optimizer_sharding else "off_optimization"),
+                "description",
+                case.report,
+                Place("results", case.name, "description"),
+                "inconsistency",
+                text,
+                "",
+                rule,
+            )
         for column, key in (("memory", "memory_mib"), ("throughput", "throughput")):
             if column in printed:
                 yield _cell(case, column, key)
@@ -99,8 +127,16 @@ def _cell(case, column: str, key: str) -> Finding | None:
     known = [abs(float(part)) for part in parts if part is not None]
     held = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", printed[column])]
     rule = Said("the figures in the cell are not those kept of it: {known}", known=[f"{v:g}" for v in known])
-    return unless(held == known, "cell", case.report, Place("results", case.name, key), "inconsistency",
-                  printed[column], ", ".join(f"{v:g}" for v in known), rule)
+    return unless(
+        held == known,
+        "cell",
+        case.report,
+        Place("results", case.name, key),
+        "inconsistency",
+        printed[column],
+        ", ".join(f"{v:g}" for v in known),
+        rule,
+    )
 
 
 def shared_logs(material) -> Findings:
@@ -110,12 +146,27 @@ def shared_logs(material) -> Findings:
         if log := case.published.printed.get("log"):
             other = first.setdefault((case.report, log), case)
             mine, theirs = _figures(case), _figures(other)
-            rule = Said("{other} names the same log, yet one log cannot give both {mine} and {theirs}",
-                        other=other.name, mine=mine, theirs=theirs)
+            rule = Said(
+                "{other} names the same log, yet one log cannot give both {mine} and {theirs}",
+                other=other.name,
+                mine=mine,
+                theirs=theirs,
+            )
             right = _log_elsewhere(material, case)
             evidence = Said("another version of the report names {log} for this case", log=right) if right else None
-            yield unless(mine == theirs, "log", case.report, Place("logs", case.name, "log"), "inconsistency", log,
-                         right, rule, evidence, "warning", Said("the log of {other} too", other=other.name))
+            yield unless(
+                mine == theirs,
+                "log",
+                case.report,
+                Place("logs", case.name, "log"),
+                "inconsistency",
+                log,
+                right,
+                rule,
+                evidence,
+                "warning",
+                Said("the log of {other} too", other=other.name),
+            )
 
 
 def _figures(case) -> str:
@@ -125,8 +176,12 @@ def _figures(case) -> str:
 
 
 def _log_elsewhere(material, case) -> str:
-    logs = (row["log"] for report, _, rows in material.also_printed("log") for row in rows
-            if report.id == case.report and row["case"] == case.name)
+    logs = (
+        row["log"]
+        for report, _, rows in material.also_printed("log")
+        for row in rows
+        if report.id == case.report and row["case"] == case.name
+    )
     return next(logs, "")
 
 
@@ -138,16 +193,34 @@ def precisions(material) -> Findings:
             continue
         meant = PRECISIONS.get(claimed.lower())
         rule = Said("the cases were run in {precision}", precision=report.precision)
-        yield unless(meant == report.precision, "precision", report.id, place, "inconsistency", claimed,
-                     report.precision, rule)
+        yield unless(
+            meant == report.precision, "precision", report.id, place, "inconsistency", claimed, report.precision, rule
+        )
         if "precision_scope" in report.claims:
             others = [other for other in material.reports if other.precision != meant]
-            rule = Said("the benchmark's tests are said to cover {claimed} only; these reports are of mixed fp16 "
-                        "precision: {others}", claimed=claimed, others=[other.id for other in others])
-            evidence = Said("true when it was written, {date}; the others are of {dates}", date=report.date,
-                            dates=[other.date for other in others])
-            yield unless(not others, "precision-scope", report.id, place, "editorial", claimed,
-                         f"{claimed}, FP16 (AMP)", rule, evidence, "note")
+            rule = Said(
+                "the benchmark's tests are said to cover {claimed} only; these reports are of mixed fp16 "
+                "precision: {others}",
+                claimed=claimed,
+                others=[other.id for other in others],
+            )
+            evidence = Said(
+                "true when it was written, {date}; the others are of {dates}",
+                date=report.date,
+                dates=[other.date for other in others],
+            )
+            yield unless(
+                not others,
+                "precision-scope",
+                report.id,
+                place,
+                "editorial",
+                claimed,
+                f"{claimed}, FP16 (AMP)",
+                rule,
+                evidence,
+                "note",
+            )
 
 
 def switches(material) -> Findings:
@@ -156,10 +229,21 @@ def switches(material) -> Findings:
         if "sharding_flag" in report.claims:
             yield _flag(report.id, report.claims["sharding_flag"], material.cases_of(report))
         folders = report.claims.get("script_folders", ())
-        rule = Said("the report's two scripts use two folders for one trainer; the text names {folder}",
-                    folder=folders[0] if folders else "")
-        yield unless(len(set(folders)) < 2, "script-folder", report.id, Place("text", "", "script_folders"),
-                     "editorial", ", ".join(folders), folders[0] if folders else "", rule, severity="note")
+        rule = Said(
+            "the report's two scripts use two folders for one trainer; the text names {folder}",
+            folder=folders[0] if folders else "",
+        )
+        yield unless(
+            len(set(folders)) < 2,
+            "script-folder",
+            report.id,
+            Place("text", "", "script_folders"),
+            "editorial",
+            ", ".join(folders),
+            folders[0] if folders else "",
+            rule,
+            severity="note",
+        )
 
 
 def _flag(report: str, flag: str, cases) -> Finding | None:
@@ -168,10 +252,25 @@ def _flag(report: str, flag: str, cases) -> Finding | None:
     if off is None:
         return HOLDS
     less, more = on.published.memory_mib, off.published.memory_mib
-    rule = Said("with \"on\" the optimizer's state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the "
-                "name says the opposite", on=on.name, less=less, off=off.name, more=more)
-    return unless(less > more or not flag.startswith("non_distributed"), "flag", report, Place("text", "", "flag"),
-                  "editorial", f"{flag}=on", "", rule, severity="warning")
+    rule = Said(
+        'with "on" the optimizer\'s state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the '
+        "name says the opposite",
+        on=on.name,
+        less=less,
+        off=off.name,
+        more=more,
+    )
+    return unless(
+        less > more or not flag.startswith("non_distributed"),
+        "flag",
+        report,
+        Place("text", "", "flag"),
+        "editorial",
+        f"{flag}=on",
+        "",
+        rule,
+        severity="warning",
+    )
 
 
 RULES = (

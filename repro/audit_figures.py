@@ -18,8 +18,12 @@ def medians(material) -> Findings:
     """The published throughput of repeated runs is their median."""
     for case in material.cases:
         if runs := case.published.repeats:
-            rule = Said("the median of the {n} printed runs {runs} is {median}",
-                        n=len(runs), runs=sorted(runs), median=median(runs))
+            rule = Said(
+                "the median of the {n} printed runs {runs} is {median}",
+                n=len(runs),
+                runs=sorted(runs),
+                median=median(runs),
+            )
             yield compare("median", case, "throughput", case.published.throughput, median(runs), rule)
 
 
@@ -27,16 +31,24 @@ def outliers(material) -> Findings:
     """No single run lies far off its group's median, measured by the spread of the report's other groups."""
     spreads = published_noise(material.cases).repeats
     for case in material.cases:
-        others = [spreads[other.name].cv for other in material.cases
-                  if other.report == case.report and other is not case and other.published.repeats]
+        others = [
+            spreads[other.name].cv
+            for other in material.cases
+            if other.report == case.report and other is not case and other.published.repeats
+        ]
         for number, run in enumerate(case.published.repeats if others else (), 1):
             yield _outlier(case, number, run, spreads[case.name].median, max(others))
 
 
 def _outlier(case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
     off, allowed = abs(run / middle - 1), OUTLIER_SPREADS * usual
-    rule = Said("run {number} lies {off} % off the median {median}; the report's other groups have a CV of {usual} % "
-                "at most", number=number, off=f"{100 * off:.2f}", median=middle, usual=f"{100 * usual:.2f}")
+    rule = Said(
+        "run {number} lies {off} % off the median {median}; the report's other groups have a CV of {usual} % at most",
+        number=number,
+        off=f"{100 * off:.2f}",
+        median=middle,
+        usual=f"{100 * usual:.2f}",
+    )
     place = Place("all-results", case.name, f"run-{number}")
     return unless(off <= allowed, "outlier", case.report, place, "inconsistency", run, middle, rule, severity="warning")
 
@@ -46,15 +58,17 @@ def speedups(material) -> Findings:
     for case in material.cases:
         single = baseline(case, material.cases)
         if case.published.speedup is not None and single:
-            yield _speedup(case, "results", case.published.speedup, case.published.throughput,
-                           single.published.throughput)
+            yield _speedup(
+                case, "results", case.published.speedup, case.published.throughput, single.published.throughput
+            )
     for report, table, rows in material.also_printed("throughput", "speedup"):
         singles: dict[object, Figure] = {}
         for row in rows:
             case = material.catalogue.case(row["case"])
             singles.setdefault(_work(case), row["throughput"])
-            yield _speedup(case, table["what"], as_figure(row["speedup"]), row["throughput"], singles[_work(case)],
-                           report.id)
+            yield _speedup(
+                case, table["what"], as_figure(row["speedup"]), row["throughput"], singles[_work(case)], report.id
+            )
 
 
 def _work(case) -> tuple:
@@ -63,8 +77,12 @@ def _work(case) -> tuple:
 
 def _speedup(case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = "") -> Finding | None:
     value = throughput / single
-    rule = Said("speed-up = throughput / throughput of 1 GPU = {throughput} / {single} = {value}",
-                throughput=throughput, single=single, value=f"{value:.5f}")
+    rule = Said(
+        "speed-up = throughput / throughput of 1 GPU = {throughput} / {single} = {value}",
+        throughput=throughput,
+        single=single,
+        value=f"{value:.5f}",
+    )
     reach = None if throughput is single else ratio_reach(throughput, single)
     return compare("speed-up", case, "speedup", printed, value, rule, table=table, report=report, reach=reach)
 
@@ -82,8 +100,12 @@ def latencies(material) -> Findings:
 
 def _latency(check: str, case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
     value = 1000 * case.global_batch / latency_ms
-    rule = Said("throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
-                batch=case.global_batch, latency=latency_ms, value=f"{value:.4f}")
+    rule = Said(
+        "throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
+        batch=case.global_batch,
+        latency=latency_ms,
+        value=f"{value:.4f}",
+    )
     return compare(check, case, "throughput", throughput, value, rule, report=report)
 
 
@@ -92,20 +114,35 @@ def products(material) -> Findings:
     for case in material.cases:
         printed, data = case.published.printed, case.layout.data
         made = {
-            "gpus": Said("GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}", nodes=case.nodes,
-                         gpus=case.gpus_per_node, value=case.nodes * case.gpus_per_node),
-            "micro_batch_times_data": Said("micro-batch x data parallel size = {micro} x {data} = {value}",
-                                           micro=case.micro_batch, data=data, value=case.micro_batch * data),
+            "gpus": Said(
+                "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
+                nodes=case.nodes,
+                gpus=case.gpus_per_node,
+                value=case.nodes * case.gpus_per_node,
+            ),
+            "micro_batch_times_data": Said(
+                "micro-batch x data parallel size = {micro} x {data} = {value}",
+                micro=case.micro_batch,
+                data=data,
+                value=case.micro_batch * data,
+            ),
         }
         for column, rule in made.items():
             if column in printed:
-                yield compare("product", case, column, as_figure(printed[column]), rule.values["value"], rule,
-                               table="cases")
-        rule = Said("global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
-                    "= {value}", micro=case.micro_batch, data=data, steps=case.accumulation_steps,
-                    value=case.micro_batch * data * case.accumulation_steps)
-        yield compare("product", case, "global_batch", as_figure(case.global_batch), rule.values["value"], rule,
-                       table="cases")
+                yield compare(
+                    "product", case, column, as_figure(printed[column]), rule.values["value"], rule, table="cases"
+                )
+        rule = Said(
+            "global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
+            "= {value}",
+            micro=case.micro_batch,
+            data=data,
+            steps=case.accumulation_steps,
+            value=case.micro_batch * data * case.accumulation_steps,
+        )
+        yield compare(
+            "product", case, "global_batch", as_figure(case.global_batch), rule.values["value"], rule, table="cases"
+        )
 
 
 def changes(material) -> Findings:
@@ -121,8 +158,13 @@ def changes(material) -> Findings:
 
 def _differs_in_sharding(case, other) -> bool:
     same = (case.report, case.layout, case.micro_batch, case.accumulation_steps, case.shape)
-    return (case.optimizer_sharding > 0 == other.optimizer_sharding
-            and same == (other.report, other.layout, other.micro_batch, other.accumulation_steps, other.shape))
+    return case.optimizer_sharding > 0 == other.optimizer_sharding and same == (
+        other.report,
+        other.layout,
+        other.micro_batch,
+        other.accumulation_steps,
+        other.shape,
+    )
 
 
 def _change(material, case, figure: str, before: Figure, after: Figure) -> Findings:
@@ -130,22 +172,43 @@ def _change(material, case, figure: str, before: Figure, after: Figure) -> Findi
     name = figure.removesuffix("_mib")
     difference, share = printed.get(f"{name}_change"), printed.get(f"{name}_change_percent")
     if difference is not None:
-        rule = Said("difference = {after} - {before} = {value}", after=after, before=before,
-                    value=f"{after - before:+g}")
-        yield compare("change", case, f"{name}_change", as_figure(difference), after - before, rule,
-                       _savings(material, case, difference))
+        rule = Said(
+            "difference = {after} - {before} = {value}", after=after, before=before, value=f"{after - before:+g}"
+        )
+        yield compare(
+            "change",
+            case,
+            f"{name}_change",
+            as_figure(difference),
+            after - before,
+            rule,
+            _savings(material, case, difference),
+        )
     if share is not None:
         value = 100 * (after - before) / before
-        rule = Said("change = ({after} - {before}) / {before} = {value} %", after=after, before=before,
-                    value=f"{value:+.2f}")
+        rule = Said(
+            "change = ({after} - {before}) / {before} = {value} %", after=after, before=before, value=f"{value:+.2f}"
+        )
         evidence = None
         if difference is not None and difference != after - before:
             own = 100 * difference / before
-            evidence = Said("the printed difference {difference} would be {own} % of {before}", difference=difference,
-                            own=f"{own:+.1f}", before=before)
+            evidence = Said(
+                "the printed difference {difference} would be {own} % of {before}",
+                difference=difference,
+                own=f"{own:+.1f}",
+                before=before,
+            )
         low, high = ratio_reach(after, before, 100)
-        yield compare("change", case, f"{name}_change_percent", as_figure(share, 1), value, rule, evidence,
-                      reach=(low - 100, high - 100))
+        yield compare(
+            "change",
+            case,
+            f"{name}_change_percent",
+            as_figure(share, 1),
+            value,
+            rule,
+            evidence,
+            reach=(low - 100, high - 100),
+        )
 
 
 def _savings(material, case, printed: float) -> Said:
@@ -156,8 +219,12 @@ def _savings(material, case, printed: float) -> Said:
         if plain and other.report == case.report and other.micro_batch == case.micro_batch:
             saved = plain.published.memory_mib - other.published.memory_mib
             texts.append(f"{saved / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
-    return Said("sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
-                "by the printed difference {state}", states=texts, state=f"{abs(printed) / freed:.0f}")
+    return Said(
+        "sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
+        "by the printed difference {state}",
+        states=texts,
+        state=f"{abs(printed) / freed:.0f}",
+    )
 
 
 RULES = (

@@ -15,9 +15,17 @@ from repro.statistics import median
 
 STATED = {
     "A": {"num_nodes": "nodes", "gpu_num_per_node": "gpus_per_node", "batch_size_per_device": "micro_batch"},
-    "E": {"data_parallel_size": "data", "tensor_model_parallel_size": "tensor", "hidden_size": "hidden_size",
-          "pipeline_model_parallel_size": "pipeline", "micro_batch_size": "micro_batch", "num_layers": "layers",
-          "global_batch_size": "global_batch", "num_attention_heads": "attention_heads", "seq_length": "seq_length"},
+    "E": {
+        "data_parallel_size": "data",
+        "tensor_model_parallel_size": "tensor",
+        "hidden_size": "hidden_size",
+        "pipeline_model_parallel_size": "pipeline",
+        "micro_batch_size": "micro_batch",
+        "num_layers": "layers",
+        "global_batch_size": "global_batch",
+        "num_attention_heads": "attention_heads",
+        "seq_length": "seq_length",
+    },
 }
 IN_NAME = (
     (r"(\d+)n[_-]?(\d+)g", ("nodes", "gpus_per_node")),
@@ -117,8 +125,11 @@ def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
         return Source(name, problem=error.reason)
     cases = matching(log, name, catalogue.cases)
     if not cases:
-        return Source(name, problem="neither the log nor its path names a published case: "
-                                    "nodes, GPUs a node, batch size or layout are needed")
+        return Source(
+            name,
+            problem="neither the log nor its path names a published case: "
+            "nodes, GPUs a node, batch size or layout are needed",
+        )
     try:
         found = throughput(log, cases[0].rule, cases[0].global_batch)
     except LogError as error:
@@ -187,6 +198,7 @@ def _by(stated: dict[str, int], cases: Iterable[Case]) -> tuple[Case, ...]:
     """Cases of one configuration that has all of what is stated; none where it leaves several open."""
     known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
     fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]
-    configurations = {(case.report, case.layout, case.micro_batch, case.optimizer_sharding, case.global_batch)
-                      for case in fits}
+    configurations = {
+        (case.report, case.layout, case.micro_batch, case.optimizer_sharding, case.global_batch) for case in fits
+    }
     return tuple(fits) if len(configurations) == 1 else ()

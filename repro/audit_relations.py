@@ -47,8 +47,13 @@ def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding
     source = table["source"]
     right = ", ".join(at_precision(own, other.decimals) for _, own, other in cut)
     rule = Said("from {own} the rounded values are {right}", own=[own for _, own, _ in cut], right=right.split(", "))
-    evidence = Said("{n} of {all} values are cut off where they should be rounded up: {cases}; source: {source}",
-                    n=len(cut), all=count, cases=[case.name for case, _, _ in cut], source=Said(source))
+    evidence = Said(
+        "{n} of {all} values are cut off where they should be rounded up: {cases}; source: {source}",
+        n=len(cut),
+        all=count,
+        cases=[case.name for case, _, _ in cut],
+        source=Said(source),
+    )
     printed = ", ".join(str(other) for _, _, other in cut)
     place = Place(table["what"], "", column)
     return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
@@ -56,7 +61,7 @@ def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding
 
 def _differs(report, table: dict, column: str, case, own: Figure, other: Figure, pairs: list) -> Finding:
     what, source = table["what"], table["source"]
-    rule = Said("the table \"{table}\" prints {other} for the same run", table=Said(what), other=other)
+    rule = Said('the table "{table}" prints {other} for the same run', table=Said(what), other=other)
     evidence = Said("source of the other table: {source}", source=Said(source))
     single = baseline(case, [each for each, _ in pairs])
     if column == "speedup" and single:
@@ -65,8 +70,18 @@ def _differs(report, table: dict, column: str, case, own: Figure, other: Figure,
         place, printed, expected = Place("results", case.name, column), own, other
     else:
         place, printed, expected = Place(what, case.name, column), other, own
-    return finding("copy", report.id, place, "inconsistency", printed, expected, rule, evidence, "warning",
-                   Said("{table}: {other}", table=Said(what), other=expected))
+    return finding(
+        "copy",
+        report.id,
+        place,
+        "inconsistency",
+        printed,
+        expected,
+        rule,
+        evidence,
+        "warning",
+        Said("{table}: {other}", table=Said(what), other=expected),
+    )
 
 
 def _two_speedups(report, table: dict, case, single, decimals: int) -> Said:
@@ -79,9 +94,14 @@ def _two_speedups(report, table: dict, case, single, decimals: int) -> Said:
         "{own} / {own_single} = {own_exact} gives {own_speedup}; the other table's {other} / {other_single} = "
         "{other_exact} gives {other_speedup}: each follows from its own throughputs, and the one with more digits is "
         "the better; source: {source}",
-        own=mine, own_single=mine_single, own_exact=f"{mine / mine_single:.5f}",
-        own_speedup=at_precision(mine / mine_single, decimals), other=theirs, other_single=theirs_single,
-        other_exact=f"{theirs / theirs_single:.5f}", other_speedup=at_precision(theirs / theirs_single, decimals),
+        own=mine,
+        own_single=mine_single,
+        own_exact=f"{mine / mine_single:.5f}",
+        own_speedup=at_precision(mine / mine_single, decimals),
+        other=theirs,
+        other_single=theirs_single,
+        other_exact=f"{theirs / theirs_single:.5f}",
+        other_speedup=at_precision(theirs / theirs_single, decimals),
         source=Said(source),
     )
 
@@ -94,16 +114,31 @@ def efficiencies(material) -> Findings:
         for row in rows:
             case = material.catalogue.case(row["case"])
             found = efficiency(case, peak)
-            values = {"tflops_per_gpu": found.tflops_per_gpu, "percent_of_peak": 100 * found.share_of_peak,
-                      "petaflops": found.petaflops}
+            values = {
+                "tflops_per_gpu": found.tflops_per_gpu,
+                "percent_of_peak": 100 * found.share_of_peak,
+                "petaflops": found.petaflops,
+            }
             for column, value in values.items():
                 if column in row:
-                    rule = Said("{flop} TFLOP an iteration / {latency} ms / {gpus} GPU = {rate} TFLOP/s, {share} % of "
-                                "{peak}", flop=f"{found.teraflop:.2f}", latency=case.published.latency_ms,
-                                gpus=found.gpus, rate=f"{found.tflops_per_gpu:.3f}",
-                                share=f"{100 * found.share_of_peak:.2f}", peak=f"{peak:g}")
-                    yield compare("efficiency", case, column, as_figure(row[column], decimals[column]), value, rule,
-                                   table=table["what"])
+                    rule = Said(
+                        "{flop} TFLOP an iteration / {latency} ms / {gpus} GPU = {rate} TFLOP/s, {share} % of {peak}",
+                        flop=f"{found.teraflop:.2f}",
+                        latency=case.published.latency_ms,
+                        gpus=found.gpus,
+                        rate=f"{found.tflops_per_gpu:.3f}",
+                        share=f"{100 * found.share_of_peak:.2f}",
+                        peak=f"{peak:g}",
+                    )
+                    yield compare(
+                        "efficiency",
+                        case,
+                        column,
+                        as_figure(row[column], decimals[column]),
+                        value,
+                        rule,
+                        table=table["what"],
+                    )
 
 
 def scaling(material) -> Findings:
@@ -112,12 +147,27 @@ def scaling(material) -> Findings:
     for smaller, larger in material.scaling_steps():
         growth = larger.layout.world_size / smaller.layout.world_size
         ratio = larger.published.throughput / smaller.published.throughput
-        rule = Said("{gpus} times the GPUs of {smaller} ({few}) give {ratio} times its throughput; 1 to {most} is "
-                    "possible within the published noise", gpus=f"{growth:g}", smaller=smaller.name,
-                    few=smaller.published.throughput, ratio=f"{ratio:.3f}", most=f"{growth * (1 + tolerance):.3f}")
+        rule = Said(
+            "{gpus} times the GPUs of {smaller} ({few}) give {ratio} times its throughput; 1 to {most} is "
+            "possible within the published noise",
+            gpus=f"{growth:g}",
+            smaller=smaller.name,
+            few=smaller.published.throughput,
+            ratio=f"{ratio:.3f}",
+            most=f"{growth * (1 + tolerance):.3f}",
+        )
         place = Place("results", larger.name, "throughput")
-        yield unless(1 <= ratio <= growth * (1 + tolerance), "scaling", larger.report, place, "inconsistency",
-                     larger.published.throughput, "", rule, severity="warning")
+        yield unless(
+            1 <= ratio <= growth * (1 + tolerance),
+            "scaling",
+            larger.report,
+            place,
+            "inconsistency",
+            larger.published.throughput,
+            "",
+            rule,
+            severity="warning",
+        )
 
 
 def memory(material) -> Findings:
@@ -133,8 +183,9 @@ def memory(material) -> Findings:
             if _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
                 more = other.published.memory_mib
                 rule = Said("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
-                yield unless(used > more, "memory-order", case.report, place, "inconsistency", used, "", rule,
-                             severity="warning")
+                yield unless(
+                    used > more, "memory-order", case.report, place, "inconsistency", used, "", rule, severity="warning"
+                )
 
 
 def _differs_in_batch(case, other) -> bool:
@@ -153,12 +204,29 @@ def repeated_configurations(material) -> Findings:
             kind, severity = "editorial", "note"
             if apart > NOISE_SIGMAS * math.sqrt(2) * noise:
                 kind, severity = "inconsistency", "error"
-            rule = Said("same layout, batch and shape as {first}; throughputs {one} and {other} differ by {apart} %",
-                        first=first.name, one=one, other=other, apart=f"{100 * apart:.2f}")
-            evidence = Said("a free estimate of the noise; the largest CV of seven runs in the reports is {cv} %",
-                            cv=f"{100 * noise:.2f}")
-            yield finding("duplicate", second.report, Place("results", second.name, "case"), kind, other, one, rule,
-                          evidence, severity, Said("same configuration as {first}", first=first.name))
+            rule = Said(
+                "same layout, batch and shape as {first}; throughputs {one} and {other} differ by {apart} %",
+                first=first.name,
+                one=one,
+                other=other,
+                apart=f"{100 * apart:.2f}",
+            )
+            evidence = Said(
+                "a free estimate of the noise; the largest CV of seven runs in the reports is {cv} %",
+                cv=f"{100 * noise:.2f}",
+            )
+            yield finding(
+                "duplicate",
+                second.report,
+                Place("results", second.name, "case"),
+                kind,
+                other,
+                one,
+                rule,
+                evidence,
+                severity,
+                Said("same configuration as {first}", first=first.name),
+            )
 
 
 RULES = (

@@ -10,8 +10,23 @@ from repro.findings import HOLDS, Finding, Findings, Place, Said, finding, unles
 from repro.locales import N_
 
 TERMS = (
-    "throughput", "latency", "memory", "speedup", "sample", "batch", "layers", "hidden", "pipeline", "parallel",
-    "accumulation", "attention", "software", "hardware", "configurations", "utilization", "主要硬软件配置",
+    "throughput",
+    "latency",
+    "memory",
+    "speedup",
+    "sample",
+    "batch",
+    "layers",
+    "hidden",
+    "pipeline",
+    "parallel",
+    "accumulation",
+    "attention",
+    "software",
+    "hardware",
+    "configurations",
+    "utilization",
+    "主要硬软件配置",
 )
 UNITS = ("ms", "MiB", "MB", "GiB", "GB", "%", "samples/s", "sample/sec", "images/sec", "iterations")
 LIKENESS = 0.82
@@ -24,8 +39,18 @@ def encodings(material) -> Findings:
         for section, key, text in _texts(report):
             right = _decoded(text)
             rule = Said("its bytes are UTF-8, read in another encoding")
-            yield unless(right is None, "encoding", report.id, Place(section, "", key), "editorial", text, right or "",
-                         rule, severity="note", note=Said("broken characters put right"))
+            yield unless(
+                right is None,
+                "encoding",
+                report.id,
+                Place(section, "", key),
+                "editorial",
+                text,
+                right or "",
+                rule,
+                severity="note",
+                note=Said("broken characters put right"),
+            )
 
 
 def _texts(report) -> Iterator[tuple[str, str, str]]:
@@ -76,7 +101,7 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
     near = difflib.get_close_matches(word.lower(), TERMS, 1, LIKENESS)
     if not near or word.lower().removesuffix("s") == near[0].removesuffix("s"):
         return HOLDS
-    rule = Said("\"{word}\" is a slip for \"{term}\"", word=word, term=near[0])
+    rule = Said('"{word}" is a slip for "{term}"', word=word, term=near[0])
     return finding("spelling", report, place, "editorial", word, near[0], rule, severity="note")
 
 
@@ -92,8 +117,7 @@ def _pattern(report: str, place: Place, column: str, cases) -> Finding | None:
     form = re.compile("_".join(rf"\d+{part}" for part in parts))
     layouts = dict.fromkeys(case.published.printed.get("layout", "") for case in cases)
     wrong = [text for text in layouts if text and not form.fullmatch(text)]
-    rule = Said("the heading promises {n} numbers, the rows do not follow it: {rows}", n=len(parts),
-                rows=wrong)
+    rule = Said("the heading promises {n} numbers, the rows do not follow it: {rows}", n=len(parts), rows=wrong)
     return unless(not wrong, "pattern", report, place, "editorial", ", ".join(wrong[:1]), "", rule, severity="note")
 
 

@@ -42,35 +42,78 @@ def versions(material) -> Findings:
         if commit := environment.get("oneflow_commit"):
             short = (COMMIT.findall(report.oneflow) or [""])[-1]
             rule = Said("the version names commit {short}, the link {commit}", short=short, commit=commit)
-            yield unless(short and commit.startswith(short), "commit", report.id, Place("environment", "", "oneflow"),
-                         "inconsistency", short, commit[:7], rule)
+            yield unless(
+                short and commit.startswith(short),
+                "commit",
+                report.id,
+                Place("environment", "", "oneflow"),
+                "inconsistency",
+                short,
+                commit[:7],
+                rule,
+            )
 
 
 def _cuda(report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
-    rule = Said("the OneFlow build {build} is for CUDA {built}, the environment says {claimed}", build=report.oneflow,
-                built=built, claimed=claimed)
-    yield unless(built == claimed, "cuda", report.id, Place("environment", "", "cuda"), "inconsistency", claimed, built,
-                 rule)
+    rule = Said(
+        "the OneFlow build {build} is for CUDA {built}, the environment says {claimed}",
+        build=report.oneflow,
+        built=built,
+        claimed=claimed,
+    )
+    yield unless(
+        built == claimed, "cuda", report.id, Place("environment", "", "cuda"), "inconsistency", claimed, built, rule
+    )
     needed = DRIVERS.get(built) or DRIVERS.get(built.split(".")[0], "0")
-    rule = Said("CUDA {built} needs driver {needed} or newer; {driver} is older", built=built, needed=needed,
-                driver=driver)
-    evidence = Said("on this driver such a build starts with NVIDIA's forward compatibility package at best, which the "
-                    "report does not mention: driver or build were others than printed")
-    yield unless(version(driver) >= version(needed), "driver", report.id, Place("environment", "", "driver"),
-                 "inconsistency", driver, f">= {needed}", rule, evidence)
+    rule = Said(
+        "CUDA {built} needs driver {needed} or newer; {driver} is older", built=built, needed=needed, driver=driver
+    )
+    evidence = Said(
+        "on this driver such a build starts with NVIDIA's forward compatibility package at best, which the "
+        "report does not mention: driver or build were others than printed"
+    )
+    yield unless(
+        version(driver) >= version(needed),
+        "driver",
+        report.id,
+        Place("environment", "", "driver"),
+        "inconsistency",
+        driver,
+        f">= {needed}",
+        rule,
+        evidence,
+    )
 
 
 def _wheel(report, number: str, tag: str) -> Findings:
     printed = re.search(r"\d+\.\d+\S*", report.oneflow)[0]
     rule = Said("the wheel that the report installs is version {number}", number=number)
     evidence = Said("wheel: {wheel}", wheel=report.environment["wheel"])
-    yield unless(printed == number, "wheel", report.id, Place("environment", "", "oneflow"), "inconsistency", printed,
-                 number, rule, evidence, "warning")
+    yield unless(
+        printed == number,
+        "wheel",
+        report.id,
+        Place("environment", "", "oneflow"),
+        "inconsistency",
+        printed,
+        number,
+        rule,
+        evidence,
+        "warning",
+    )
     python = report.environment.get("python", "")
     rule = Said("the wheel is for {tag}, the report says Python {python}", tag=tag, python=python)
-    yield unless(tag == "cp" + "".join(map(str, version(python)[:2])), "python", report.id,
-                 Place("environment", "", "python"), "inconsistency", python, tag, rule)
+    yield unless(
+        tag == "cp" + "".join(map(str, version(python)[:2])),
+        "python",
+        report.id,
+        Place("environment", "", "python"),
+        "inconsistency",
+        python,
+        tag,
+        rule,
+    )
 
 
 def trainers(material) -> Findings:
@@ -83,8 +126,18 @@ def trainers(material) -> Findings:
         for commit in commits:
             kept = report.trainer["commit"]
             rule = Said("the detailed report of the same runs names commit {kept}", kept=kept)
-            yield unless(commit.startswith(kept) or kept.startswith(commit), "trainer", report.id, place,
-                         "inconsistency", commit[:8], kept, rule, _repeated_reports(material, report), "warning")
+            yield unless(
+                commit.startswith(kept) or kept.startswith(commit),
+                "trainer",
+                report.id,
+                place,
+                "inconsistency",
+                commit[:8],
+                kept,
+                rule,
+                _repeated_reports(material, report),
+                "warning",
+            )
 
 
 def _repeated_reports(material, report) -> Said | None:
@@ -102,14 +155,30 @@ def environments(material) -> Findings:
         for key in (key for key in SOFTWARE if key in printed):
             mine, known = version(printed[key]), version(cluster["software"][key])
             rule = Said("the cluster's other reports say {known}", known=cluster["software"][key])
-            yield unless(mine and mine == known[: len(mine)], "environment", report.id, Place("environment", "", key),
-                         "inconsistency", printed[key], cluster["software"][key], rule)
+            yield unless(
+                mine and mine == known[: len(mine)],
+                "environment",
+                report.id,
+                Place("environment", "", key),
+                "inconsistency",
+                printed[key],
+                cluster["software"][key],
+                rule,
+            )
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
             known = _threads(cluster["topology"]["cpu_affinity"])
             rule = Said("the CPU affinities in the topology cover {n} CPUs", n=known)
-            yield unless(int(threads[1]) == known, "threads", report.id, Place("environment", "", "cpu"),
-                         "inconsistency", threads[1], known, rule)
+            yield unless(
+                int(threads[1]) == known,
+                "threads",
+                report.id,
+                Place("environment", "", "cpu"),
+                "inconsistency",
+                threads[1],
+                known,
+                rule,
+            )
 
 
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
@@ -117,8 +186,16 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
     words = (re.search(r"[A-Z]\d+", model)[0], f"{hardware['gpu_memory_gb']}G")
     rule = Said("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
-    return unless(stated == [count] and all(word in printed for word in words), "gpus", report,
-                  Place("environment", "", "gpus"), "inconsistency", printed, f"{model} x {count}", rule)
+    return unless(
+        stated == [count] and all(word in printed for word in words),
+        "gpus",
+        report,
+        Place("environment", "", "gpus"),
+        "inconsistency",
+        printed,
+        f"{model} x {count}",
+        rule,
+    )
 
 
 def _threads(affinities: list[str]) -> int:
@@ -137,13 +214,29 @@ def topologies(material) -> Findings:
             for column in range(row):
                 there, back = links[row][column], links[column][row]
                 rule = Said("in the other direction the matrix says {back}", back=back)
-                yield unless(there == back, "topology", owner, Place("topology", device, devices[column]),
-                             "inconsistency", there, back, rule)
+                yield unless(
+                    there == back,
+                    "topology",
+                    owner,
+                    Place("topology", device, devices[column]),
+                    "inconsistency",
+                    there,
+                    back,
+                    rule,
+                )
             if device.startswith("GPU"):
                 count = sum(int(link[2:]) for link in links[row] if link.startswith("NV"))
                 rule = Said("a V100 has {n} NVLinks", n=NVLINKS)
-                yield unless(count == NVLINKS, "nvlinks", owner, Place("topology", device, "NVLink"), "inconsistency",
-                             count, NVLINKS, rule)
+                yield unless(
+                    count == NVLINKS,
+                    "nvlinks",
+                    owner,
+                    Place("topology", device, "NVLink"),
+                    "inconsistency",
+                    count,
+                    NVLINKS,
+                    rule,
+                )
 
 
 RULES = (

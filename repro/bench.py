@@ -58,8 +58,12 @@ class Bench:
         started, stamp = time.monotonic(), time.time()
         folder = self.run.attempt_folder(unit.name, repeat)
         self.progress.started(unit, repeat)
-        record = {"unit": unit.name, "repeat": repeat, "started": stamp,
-                  "folder": str(folder.relative_to(self.run.folder))}  # fmt: skip
+        record = {
+            "unit": unit.name,
+            "repeat": repeat,
+            "started": stamp,
+            "folder": str(folder.relative_to(self.run.folder)),
+        }
         watch = _Watch(stamp, lambda event: self.progress.event(unit, event))
         attempt = self.attempt_of(unit, folder.resolve())
         try:
@@ -220,8 +224,12 @@ def measure(unit: Unit, folder: Path) -> dict:
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
     """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike."""
     done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
-    return [(unit, repeat) for repeat in range(1, plan.repeats + 1) for unit in plan.units
-            if (unit.name, repeat) not in done]  # fmt: skip
+    return [
+        (unit, repeat)
+        for repeat in range(1, plan.repeats + 1)
+        for unit in plan.units
+        if (unit.name, repeat) not in done
+    ]
 
 
 def check_free_space(folder: Path) -> None:
@@ -229,4 +237,3 @@ def check_free_space(folder: Path) -> None:
     free = shutil.disk_usage(folder).free // 2**20
     if free < MIN_FREE_MIB:
         raise disk_error(OSError(28, "No space left on device"), folder)
-

@@ -69,8 +69,20 @@ def find_uv():
             "`apt-get install python3-venv`; or put uv "
             f"{pinned} on PATH.\n{made.stdout.strip()}"
         )
-    run([TOOLS / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--require-hashes", "-r", ROOT / "docker" / "tools.lock"], f"uv {pinned}")
+    run(
+        [
+            TOOLS / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "-r",
+            ROOT / "docker" / "tools.lock",
+        ],
+        f"uv {pinned}",
+    )
     return str(ours)
 
 
@@ -104,8 +116,14 @@ def trainer_python_candidates(uv):
 
 def usable(path):
     """Whether this interpreter runs, is a 64-bit CPython 3.10 or 3.9, and is on Linux x86-64."""
-    told = answer([path, "-c", "import platform, sys; print(sys.implementation.name, "
-                               "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())"])
+    told = answer(
+        [
+            path,
+            "-c",
+            "import platform, sys; print(sys.implementation.name, "
+            "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())",
+        ]
+    )
     return told is not None and told.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
 
 
@@ -132,8 +150,12 @@ def find_trainer_python(uv):
 def controller_requirements(uv, folder):
     """The controller's locked requirements, in the format that works with any index or mirror."""
     target = folder / "controller.txt"
-    run([uv, "export", "--quiet", "--frozen", "--no-emit-project", "--all-groups", "--output-file", target],
-        "reading uv.lock", cwd=ROOT, stdout=subprocess.DEVNULL)
+    run(
+        [uv, "export", "--quiet", "--frozen", "--no-emit-project", "--all-groups", "--output-file", target],
+        "reading uv.lock",
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
     return target
 
 
@@ -148,8 +170,11 @@ def fingerprint(environment):
 def is_ready(environment):
     """Whether the environment was completed from the present locks and its interpreter still runs."""
     marker = environment / "ready"
-    return (marker.exists() and marker.read_text().strip() == fingerprint(environment)
-            and answer([environment / "bin" / "python", "-c", "pass"]) is not None)
+    return (
+        marker.exists()
+        and marker.read_text().strip() == fingerprint(environment)
+        and answer([environment / "bin" / "python", "-c", "pass"]) is not None
+    )
 
 
 def check_space(environment):
@@ -167,15 +192,23 @@ def build(environment):
     python = environment / "bin" / "python"
     if answer([python, "-c", "pass"]) is None:
         wanted = find_trainer_python(uv) if environment == TRAINER else ">=3.11"
-        run([uv, "venv", "--quiet", "--clear", "--no-project", "--python", wanted, environment],
-            f"{environment.name} with Python {wanted}", env=settings)
+        run(
+            [uv, "venv", "--quiet", "--clear", "--no-project", "--python", wanted, environment],
+            f"{environment.name} with Python {wanted}",
+            env=settings,
+        )
     size = "about 0.9 GB to download" if environment == TRAINER else "about 60 MB to download"
     say(f"installing {environment.name} by hash ({size} unless cached)")
     with tempfile.TemporaryDirectory() as scratch:
-        lock = (ROOT / "docker" / "trainer.lock" if environment == TRAINER
-                else controller_requirements(uv, Path(scratch)))
-        run([uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", python, lock],
-            f"{environment.name}", env=settings, cwd=ROOT)
+        lock = (
+            ROOT / "docker" / "trainer.lock" if environment == TRAINER else controller_requirements(uv, Path(scratch))
+        )
+        run(
+            [uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", python, lock],
+            f"{environment.name}",
+            env=settings,
+            cwd=ROOT,
+        )
     (environment / "ready").write_text(fingerprint(environment) + "\n")
 
 

@@ -177,8 +177,9 @@ def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
     for name, variables in hosts.items():
         for secret in SECRETS:
             if secret in variables:
-                raise ClusterError(f"{file}: {secret} of {name}: no password belongs here; use SSH keys and sudo "
-                                   "without a password")  # fmt: skip
+                raise ClusterError(
+                    f"{file}: {secret} of {name}: no password belongs here; use SSH keys and sudo without a password"
+                )
         address, user = variables.get("ansible_host", name), variables.get("ansible_user", getpass.getuser())
         port = variables.get("ansible_port", 22)
         for variable, value in (("ansible_host", address), ("ansible_user", user)):

@@ -12,8 +12,13 @@ MAX_SKEW_S = 2.0
 def check_order(cluster: Cluster, port: int) -> dict:
     """What a keeper is told to look at."""
     names = [each for each in (cluster.image.digest, cluster.image.name) if each]
-    return {"do": "check", "work": cluster.work, "interface": cluster.interface, "port": port,
-            "images": names if cluster.containers else []}  # fmt: skip
+    return {
+        "do": "check",
+        "work": cluster.work,
+        "interface": cluster.interface,
+        "port": port,
+        "images": names if cluster.containers else [],
+    }
 
 
 def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) -> list[str]:
@@ -34,13 +39,16 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
         way = "ahead of" if skew > 0 else "behind"
         found.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
     if not facts["addresses"]:
-        found.append(f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in "
-                     f"{cluster.variables}")  # fmt: skip
+        found.append(
+            f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in {cluster.variables}"
+        )
     if not facts["port_free"]:
         found.append(f"port {port} is taken by another program; PORT=<number> takes another")
     if cluster.hca and not facts["infiniband"]:
-        found.append("it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
-                     f'cluster_hca to "" in {cluster.variables}')  # fmt: skip
+        found.append(
+            "it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
+            f'cluster_hca to "" in {cluster.variables}'
+        )
     for name in ("cuBLAS", "cuDNN"):
         if cluster.stack == "cu102-modern" and name.lower() not in facts["libraries"]:
             folder = f"{cluster.work}/{name.lower()}"
@@ -59,8 +67,10 @@ def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
     if wanted and images["found"].get(wanted):
         return []
     if wanted and named:
-        return [f"{cluster.image.name} is {named} there, and the inventory asks for {wanted}; {again} delivers that, "
-                "or correct cluster_image"]  # fmt: skip
+        return [
+            f"{cluster.image.name} is {named} there, and the inventory asks for {wanted}; {again} delivers that, "
+            "or correct cluster_image"
+        ]
     if not named:
         return [f"it has no image {wanted or cluster.image.name}; {again} delivers it"]
     return []

@@ -44,16 +44,32 @@ class ClusterSite:
         kind = SlurmSite if (launcher or cluster.launcher) == "slurm" else cls
         return kind(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), port or cluster.port)
 
-    def plan(self, cases: list[Case], scale: str | None, repeats: int | None, fit: tuple[int, ...],
-             iterations: int | None = None) -> Plan:  # fmt: skip
+    def plan(
+        self,
+        cases: list[Case],
+        scale: str | None,
+        repeats: int | None,
+        fit: tuple[int, ...],
+        iterations: int | None = None,
+    ) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.cluster
         if scale == "published" and not cluster.gpu:
-            raise PlanError(f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
-                            "runs on any cluster")  # fmt: skip
+            raise PlanError(
+                f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
+                "runs on any cluster"
+            )
         gpus = cluster.world_size if cluster.gpu else 0
-        return make_plan(cases, gpus, scale, repeats, fit, processes=min(SMOKE_PROCESSES, cluster.world_size),
-                         iterations=iterations, misfit=misfit_on(cluster))  # fmt: skip
+        return make_plan(
+            cases,
+            gpus,
+            scale,
+            repeats,
+            fit,
+            processes=min(SMOKE_PROCESSES, cluster.world_size),
+            iterations=iterations,
+            misfit=misfit_on(cluster),
+        )
 
     def dry(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""
@@ -96,12 +112,18 @@ class OpenSite:
         """What a run keeps of the nodes in its environment, in place of what is known of the controller alone."""
         cluster = self.site.cluster
         described = {
-            "name": cluster.name, "folder": str(cluster.folder), "launcher": self.launcher(),
-            "containers": cluster.containers, "image": dict(vars(cluster.image)), "stack": cluster.stack,
-            "interface": cluster.interface, "hca": cluster.hca, "code_sha256": self.site.code.digest,
+            "name": cluster.name,
+            "folder": str(cluster.folder),
+            "launcher": self.launcher(),
+            "containers": cluster.containers,
+            "image": dict(vars(cluster.image)),
+            "stack": cluster.stack,
+            "interface": cluster.interface,
+            "hca": cluster.hca,
+            "code_sha256": self.site.code.digest,
             "hosts": self.hosts(),
             "fingerprints": as_json(cluster, self.fingerprints),
-        }  # fmt: skip
+        }
         return {"gpus": [gpu for each in self.fingerprints.values() for gpu in _gpus(each)], "cluster": described}
 
     def hosts(self) -> list[str]:
@@ -127,16 +149,22 @@ class OpenSite:
 def _gpus(fingerprint: Fingerprint) -> list[dict]:
     """A node's GPUs, as `repro.environment.gpus` gives those of one machine."""
     fields = fingerprint.fields
-    gpu = {"name": fields.get("gpu.model", ""), "driver_version": fields.get("gpu.driver", ""),
-           "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB")}  # fmt: skip
+    gpu = {
+        "name": fields.get("gpu.model", ""),
+        "driver_version": fields.get("gpu.driver", ""),
+        "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB"),
+    }
     return [gpu] * int(fields.get("gpu.count", 0))
 
 
 def _lines(what: str, apart: list[Difference], cluster: Cluster) -> str:
-    shown = [f"  {each.field}: " + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in each.values.items())
-             for each in apart]  # fmt: skip
-    return "\n".join([f"{what}:", *shown, "Make them so, or name the fields in cluster_accepted_differences in "
-                      f"{cluster.variables}"])  # fmt: skip
+    shown = [
+        f"  {each.field}: " + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in each.values.items())
+        for each in apart
+    ]
+    return "\n".join(
+        [f"{what}:", *shown, f"Make them so, or name the fields in cluster_accepted_differences in {cluster.variables}"]
+    )
 
 
 def spread(plan: Plan) -> bool:

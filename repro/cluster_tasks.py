@@ -10,10 +10,34 @@ from invoke import Exit, task
 from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, check_settings, setting
 
 SETTINGS |= {"LIMIT", "FIX", "LAUNCHER", "TAGS", "LONG"}
-SETTINGS |= {"NAME", "HOSTS", "LOGIN", "KEY", "FINGERPRINTS", "GPU", "GPUS", "INTERFACE", "HCA", "GBITS", "STACK",
-             "IMAGE", "DIGEST", "DATA"}  # fmt: skip
-SHOWN = ("system.distribution", "system.kernel", "cpu.model", "memory.total", "gpu.count", "gpu.model", "gpu.driver",
-         "interface.rate", "docker.version", "image.id")  # fmt: skip
+SETTINGS |= {
+    "NAME",
+    "HOSTS",
+    "LOGIN",
+    "KEY",
+    "FINGERPRINTS",
+    "GPU",
+    "GPUS",
+    "INTERFACE",
+    "HCA",
+    "GBITS",
+    "STACK",
+    "IMAGE",
+    "DIGEST",
+    "DATA",
+}
+SHOWN = (
+    "system.distribution",
+    "system.kernel",
+    "cpu.model",
+    "memory.total",
+    "gpu.count",
+    "gpu.model",
+    "gpu.driver",
+    "interface.rate",
+    "docker.version",
+    "image.id",
+)
 
 
 class cluster_errors:
@@ -45,8 +69,10 @@ def new_cluster(c):
     check_settings()
     with cluster_errors():
         cluster = described(Answers(os.environ.get, input if sys.stdin.isatty() else None), print)
-    print(f"{cluster.folder}: {len(cluster.nodes)} nodes, {cluster.world_size} ranks, read back and right\n"
-          f"next: make provision CLUSTER={_name(cluster)}, then make preflight CLUSTER={_name(cluster)}")  # fmt: skip
+    print(
+        f"{cluster.folder}: {len(cluster.nodes)} nodes, {cluster.world_size} ranks, read back and right\n"
+        f"next: make provision CLUSTER={_name(cluster)}, then make preflight CLUSTER={_name(cluster)}"
+    )
 
 
 def _name(cluster) -> str:

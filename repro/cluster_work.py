@@ -52,17 +52,31 @@ class Work:
             output = ["logs/local_rank_0/stdout", "logs/local_rank_0/stderr"]
         labels = {OWN: self.run, "reproduction.unit": self.unit, "reproduction.attempt": self.attempt}
         return {
-            "do": "run", "folder": self.folder, "config": {**self.config, "output": self.folder}, "output": output,
-            "logs": [f"local_rank_{rank}" for rank in range(share.ranks)], "first": self.placement.ranks(index)[0],
-            "ranks": 0 if share.alone else share.ranks, "port": self.port if index == 0 and not share.alone else 0,
+            "do": "run",
+            "folder": self.folder,
+            "config": {**self.config, "output": self.folder},
+            "output": output,
+            "logs": [f"local_rank_{rank}" for rank in range(share.ranks)],
+            "first": self.placement.ranks(index)[0],
+            "ranks": 0 if share.alone else share.ranks,
+            "port": self.port if index == 0 and not share.alone else 0,
             "words": node_words(self.cluster, hosts[index], share, device, environment, name, labels),
-            "caches": caches(self.cluster), "container": name if self.cluster.containers else "",
+            "caches": caches(self.cluster),
+            "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
-        }  # fmt: skip
+        }
 
     def _share(self, index: int, hosts: list[Host]) -> Share:
-        return Share(index, len(self.placement.nodes), self.placement.per_node, hosts[0].address, self.port,
-                     self.folder, self.trainers, self.script)  # fmt: skip
+        return Share(
+            index,
+            len(self.placement.nodes),
+            self.placement.per_node,
+            hosts[0].address,
+            self.port,
+            self.folder,
+            self.trainers,
+            self.script,
+        )
 
 
 def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, run: str, attempt: str) -> Work:
@@ -81,9 +95,14 @@ def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool,
     """
     for unit in units:
         work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
-        hosts = [Host(f"<address of {cluster.interface} on {node.name}>", "<uid>:<gid>",
-                      f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py")
-                 for node in work.placement.nodes]  # fmt: skip
+        hosts = [
+            Host(
+                f"<address of {cluster.interface} on {node.name}>",
+                "<uid>:<gid>",
+                f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
+            )
+            for node in work.placement.nodes
+        ]
         yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} a node"
         for index, node in enumerate(work.placement.nodes):
             yield f"# on {node.name} ({node.user}@{node.address} port {node.port}):"

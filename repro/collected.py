@@ -64,8 +64,11 @@ class Collected:
     def events(self) -> list[dict]:
         """The new events of all ranks, each with its rank and node."""
         new, self._new = sorted(self._new), set()
-        return [{**event, "rank": rank, "node": self._placement.node_of(rank).name}
-                for rank in new for event in self.tails[rank].read()]  # fmt: skip
+        return [
+            {**event, "rank": rank, "node": self._placement.node_of(rank).name}
+            for rank in new
+            for event in self.tails[rank].read()
+        ]
 
     def finished(self, rank: int) -> bool:
         """Whether a rank said that its work is done."""

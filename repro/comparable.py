@@ -46,7 +46,8 @@ DIFFERS = N_("published {expected}, here {measured}")
 MISSING = N_("published {expected}, not known here (to be read from {source})")
 OTHER_RELEASE = N_("the release that stands for the published one is {expected}, here {measured}")
 UNKNOWN_RELEASE = N_(
-    "the release that stands for the published one is {expected}, not known here (to be read from {source})")
+    "the release that stands for the published one is {expected}, not known here (to be read from {source})"
+)
 START = N_("the start event of every rank's metrics")
 GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts where the ranks ran")
 ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
@@ -80,8 +81,13 @@ class Reason:
 
     def as_json(self) -> dict:
         """The form in which verdicts keep it, with its English text."""
-        return {"aspect": self.aspect, "kind": self.kind, "expected": self.expected, "measured": self.measured,
-                "text": self.text()}  # fmt: skip
+        return {
+            "aspect": self.aspect,
+            "kind": self.kind,
+            "expected": self.expected,
+            "measured": self.measured,
+            "text": self.text(),
+        }
 
 
 def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: Observed) -> tuple[Reason, ...]:
@@ -103,8 +109,9 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: 
     return tuple(reason for reason in found if reason)
 
 
-def remarks(case: Case, report: Report, unit: Unit, environment: dict, cluster: dict,
-            observed: Observed) -> tuple[Reason, ...]:
+def remarks(
+    case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, observed: Observed
+) -> tuple[Reason, ...]:
     """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]["kind"]
     releases = _joined(observed.version("oneflow"))
@@ -119,8 +126,11 @@ def remarks(case: Case, report: Report, unit: Unit, environment: dict, cluster: 
         (changed, "code", CHANGED, commit[:12], str(changed)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
-    return tuple(Reason(aspect, "remark", message, expected, measured)
-                 for holds, aspect, message, expected, measured in found if holds)  # fmt: skip
+    return tuple(
+        Reason(aspect, "remark", message, expected, measured)
+        for holds, aspect, message, expected, measured in found
+        if holds
+    )
 
 
 def _wheel_cuda(report: Report) -> str:

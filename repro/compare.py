@@ -54,12 +54,16 @@ class Pair:
 
     def as_json(self) -> dict:
         return {
-            "unit": self.name, "unit_in_second": self.second.unit.name, "outcome": self.outcome,
+            "unit": self.name,
+            "unit_in_second": self.second.unit.name,
+            "outcome": self.outcome,
             "different": {key: list(values) for key, values in self.different.items()},
-            "first_samples_per_s": list(self.first.throughputs), "second_samples_per_s": list(self.second.throughputs),
-            "failed_attempts": [self.first.failed, self.second.failed], "memory_ratio": self.memory_ratio,
+            "first_samples_per_s": list(self.first.throughputs),
+            "second_samples_per_s": list(self.second.throughputs),
+            "failed_attempts": [self.first.failed, self.second.failed],
+            "memory_ratio": self.memory_ratio,
             "ratio": self.ratio and self.ratio.as_json(),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,20 @@ class Comparison:
     def as_json(self) -> dict:
         """The content of `compare.json`; the same runs give the same content."""
         return {
-            "schema": SCHEMA, "first": self.first.id, "second": self.second.id, "scale": self.scale,
-            "tolerance": self.tolerance, "pairs": [pair.as_json() for pair in self.pairs],
-            "only_first": list(self.only_first), "only_second": list(self.only_second),
+            "schema": SCHEMA,
+            "first": self.first.id,
+            "second": self.second.id,
+            "scale": self.scale,
+            "tolerance": self.tolerance,
+            "pairs": [pair.as_json() for pair in self.pairs],
+            "only_first": list(self.only_first),
+            "only_second": list(self.only_second),
             "environment": {name: list(values) for name, values in self.environment.items()},
-            "attempts": [{status: count(side.attempts, status) for status in ("ok", "failed", "interrupted")}
-                         for side in (self.first, self.second)],
-        }  # fmt: skip
+            "attempts": [
+                {status: count(side.attempts, status) for status in ("ok", "failed", "interrupted")}
+                for side in (self.first, self.second)
+            ],
+        }
 
 
 def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
@@ -100,20 +111,24 @@ def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
         raise PlanError(f"{first.id} and {second.id} are the same run: name two")
     one, two = Side.of(first), Side.of(second)
     if one.plan.scale != two.plan.scale:
-        raise PlanError(f"{one.id} is at the {one.plan.scale} scale, {two.id} at the {two.plan.scale} scale: "
-                        "their models are not the same")  # fmt: skip
+        raise PlanError(
+            f"{one.id} is at the {one.plan.scale} scale, {two.id} at the {two.plan.scale} scale: "
+            "their models are not the same"
+        )
     matched = _matches(one.results, two.results)
     if not matched:
         raise PlanError(f"{one.id} and {two.id} have no unit in common, by name or by configuration")
     tolerance = given or NOISE_FACTOR * published_noise(load_catalogue().cases).largest
     second_names = {result.unit.name for _, result in matched}
     return Comparison(
-        one, two, tolerance,
+        one,
+        two,
+        tolerance,
         tuple(_pair(a, b, one.plan.scale, tolerance) for a, b in matched),
         tuple(name for name in one.results if name not in {result.unit.name for result, _ in matched}),
         tuple(name for name in two.results if name not in second_names),
         environment_differences(one, two),
-    )  # fmt: skip
+    )
 
 
 def _matches(first: dict[str, Result], second: dict[str, Result]) -> list[tuple[Result, Result]]:

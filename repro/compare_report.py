@@ -44,9 +44,21 @@ def build(comparison: Comparison, language: str) -> Document:
 
 def units_table(_, comparison: Comparison) -> Table:
     """The matched units, a row each."""
-    columns = (Column(_("Configuration")), *(Column(title, numeric=True) for title in (
-        _("First (samples/s)"), _("Second (samples/s)"), _("Repeats"), _("Second / first"), _("95% interval"),
-        _("Memory, second / first"))), Column(_("Result")))  # fmt: skip
+    columns = (
+        Column(_("Configuration")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("First (samples/s)"),
+                _("Second (samples/s)"),
+                _("Repeats"),
+                _("Second / first"),
+                _("95% interval"),
+                _("Memory, second / first"),
+            )
+        ),
+        Column(_("Result")),
+    )
     return Table("units", columns, tuple(_row(_, pair) for pair in comparison.pairs))
 
 
@@ -56,9 +68,15 @@ def _row(_, pair: Pair) -> tuple[Cell, ...]:
     said = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
     repeats = Cell(f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}")
     return (
-        Cell(name), figure(pair.first.throughput, 2), figure(pair.second.throughput, 2), repeats,
-        figure(pair.ratio and pair.ratio.value, 4), _interval(_, pair), figure(pair.memory_ratio, 3), said,
-    )  # fmt: skip
+        Cell(name),
+        figure(pair.first.throughput, 2),
+        figure(pair.second.throughput, 2),
+        repeats,
+        figure(pair.ratio and pair.ratio.value, 4),
+        _interval(_, pair),
+        figure(pair.memory_ratio, 3),
+        said,
+    )
 
 
 def _interval(_, pair: Pair) -> Cell:
@@ -66,8 +84,12 @@ def _interval(_, pair: Pair) -> Cell:
         return figure(None, 4)
     interval = pair.ratio.interval
     if not interval:
-        return Cell(_("too few repeats: {samples}, at least {needed} are needed").format(
-            samples=min(interval.samples), needed=interval.needed), float("-inf"))  # fmt: skip
+        return Cell(
+            _("too few repeats: {samples}, at least {needed} are needed").format(
+                samples=min(interval.samples), needed=interval.needed
+            ),
+            float("-inf"),
+        )
     return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
 
 
@@ -77,7 +99,8 @@ def _units(_, comparison: Comparison) -> Section:
     else:
         text = _(
             "Throughputs count as the same if the 95% interval of their ratio lies within {tolerance} around 1, as "
-            "faster or slower if it lies wholly outside, and as inconclusive otherwise.")
+            "faster or slower if it lies wholly outside, and as inconclusive otherwise."
+        )
         text = text.format(tolerance=f"±{comparison.tolerance * 100:.2f}%")
     return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))
 
@@ -88,8 +111,10 @@ def _apart(_, comparison: Comparison) -> list[Section]:
     rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
     if rows:
         columns = tuple(map(Column, (_("Configuration"), _("Setting"), _("First"), _("Second"))))
-        blocks += [Text(_("These have one name and differ in what they run, so that they are not compared:")),
-                   Table("different", columns, tuple(words(*row) for row in rows))]  # fmt: skip
+        blocks += [
+            Text(_("These have one name and differ in what they run, so that they are not compared:")),
+            Table("different", columns, tuple(words(*row) for row in rows)),
+        ]
     alone = [(_("first"), name) for name in comparison.only_first]
     alone += [(_("second"), name) for name in comparison.only_second]
     if alone:
@@ -102,17 +127,23 @@ def _environment(_, comparison: Comparison) -> Section:
     if not comparison.environment:
         return Section("environment", _("What differs in the environment"), (Text(_("Nothing that was recorded.")),))
     columns = (Column(_("Item")), Column(_("First")), Column(_("Second")))
-    rows = tuple(words(name, *("–" if value is None else value for value in values))
-                 for name, values in comparison.environment.items())  # fmt: skip
+    rows = tuple(
+        words(name, *("–" if value is None else value for value in values))
+        for name, values in comparison.environment.items()
+    )
     return Section("environment", _("What differs in the environment"), (Table("environment", columns, rows),))
 
 
 def _attempts(_, comparison: Comparison) -> Section:
     told = comparison.as_json()["attempts"]
-    columns = (Column(_("Run")), *(Column(title, numeric=True) for title in (
-        _("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))))  # fmt: skip
-    rows = tuple((Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
-                 for side, counts in zip((comparison.first, comparison.second), told, strict=True))  # fmt: skip
+    columns = (
+        Column(_("Run")),
+        *(Column(title, numeric=True) for title in (_("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))),
+    )
+    rows = tuple(
+        (Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
+        for side, counts in zip((comparison.first, comparison.second), told, strict=True)
+    )
     return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
 
 

@@ -46,8 +46,15 @@ class Share:
         return self.nodes == self.ranks == 1
 
 
-def node_words(cluster: Cluster, host: Host, share: Share, device: str, environment: dict[str, str], name: str,
-               labels: dict[str, str]) -> list[str]:  # fmt: skip
+def node_words(
+    cluster: Cluster,
+    host: Host,
+    share: Share,
+    device: str,
+    environment: dict[str, str],
+    name: str,
+    labels: dict[str, str],
+) -> list[str]:
     """What starts a node's ranks, in a container called `name` or, where the cluster has none, in its venv."""
     if cluster.containers:
         program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, INSIDE)
@@ -63,24 +70,67 @@ def _program(share: Share, python: str, launcher: str, trainers: str) -> list[st
     if share.alone:
         return trainer
     return [
-        python, launcher, "--nnodes", str(share.nodes), "--node_rank", str(share.rank),
-        "--nproc_per_node", str(share.ranks), "--master_addr", share.master, "--master_port", str(share.port),
-        "--redirect_stdout_and_stderr", "--logdir", f"{share.folder}/logs", "--no_python", *trainer,
-    ]  # fmt: skip
+        python,
+        launcher,
+        "--nnodes",
+        str(share.nodes),
+        "--node_rank",
+        str(share.rank),
+        "--nproc_per_node",
+        str(share.ranks),
+        "--master_addr",
+        share.master,
+        "--master_port",
+        str(share.port),
+        "--redirect_stdout_and_stderr",
+        "--logdir",
+        f"{share.folder}/logs",
+        "--no_python",
+        *trainer,
+    ]
 
 
-def docker_words(cluster: Cluster, host: Host, share: Share, device: str, environment: dict[str, str], name: str,
-                 labels: dict[str, str]) -> list[str]:  # fmt: skip
+def docker_words(
+    cluster: Cluster,
+    host: Host,
+    share: Share,
+    device: str,
+    environment: dict[str, str],
+    name: str,
+    labels: dict[str, str],
+) -> list[str]:
     """`docker run` up to and including the image, which is named by its ID wherever the inventory gives one.
 
     The container sees the host's network and shared memory, a read-only root, its own folder, the trainers and the
     data set. It is removed when it ends.
     """
     words = [
-        "docker", "run", "--rm", "--init", "--name", name, "--pull", "never", "--network", "host", "--ipc", "host",
-        "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-        "--user", host.user, "--ulimit", "memlock=-1", "--workdir", share.folder,
-    ]  # fmt: skip
+        "docker",
+        "run",
+        "--rm",
+        "--init",
+        "--name",
+        name,
+        "--pull",
+        "never",
+        "--network",
+        "host",
+        "--ipc",
+        "host",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--user",
+        host.user,
+        "--ulimit",
+        "memlock=-1",
+        "--workdir",
+        share.folder,
+    ]
     if cluster.hca and share.nodes > 1:
         words += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
     if device == "cuda":

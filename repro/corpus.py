@@ -133,8 +133,13 @@ def _write_text(folder: Path, limit: int | None) -> dict:
     _run_writer("gpt", folder / "text", "--text", *files)
     tokens = np.fromfile(folder / "text.bin", np.uint16)
     source = f"{PACKAGE} {distribution(PACKAGE).version}"
-    return {"kind": "text", "source": source, "files": len(files), "tokens": len(tokens),
-            "entropies_bits": text_entropies(tokens)}  # fmt: skip
+    return {
+        "kind": "text",
+        "source": source,
+        "files": len(files),
+        "tokens": len(tokens),
+        "entropies_bits": text_entropies(tokens),
+    }
 
 
 def package_sources(package: str) -> list[str]:
@@ -171,8 +176,12 @@ def _write_digits(folder: Path) -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         write_pictures(rows, Path(scratch))
         _run_writer("resnet50", folder, "--photographs", scratch, "--parts", str(PARTS))
-    return {"kind": "digits", "source": pin.file, "pictures": len(rows),
-            "label_entropy_bits": entropy(np.bincount(rows[:, -1]))}  # fmt: skip
+    return {
+        "kind": "digits",
+        "source": pin.file,
+        "pictures": len(rows),
+        "label_entropy_bits": entropy(np.bincount(rows[:, -1])),
+    }
 
 
 def write_pictures(rows: Iterable, folder: Path) -> None:

@@ -13,17 +13,32 @@ CRATE = "https://w3id.org/ro/crate/1.1"
 PROCESS_RUN = "https://w3id.org/ro/wfrun/process/0.5"
 DESCRIPTOR = {"@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": CRATE}, "about": {"@id": "./"}}
 PROFILE = {"@id": PROCESS_RUN, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
-LICENSE = {"@id": "#license", "@type": "CreativeWork", "name": "No licence stated",
-           "description": "Whoever made this run keeps the rights in it and has stated no licence."}  # fmt: skip
+LICENSE = {
+    "@id": "#license",
+    "@type": "CreativeWork",
+    "name": "No licence stated",
+    "description": "Whoever made this run keeps the rights in it and has stated no licence.",
+}
 TERMS = {"sha256": "https://schema.org/sha256"}
 FORMATS = {
-    ".csv": "text/csv", ".gz": "application/gzip", ".html": "text/html", ".json": "application/json",
-    ".jsonl": "application/jsonl", ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet",
-    ".png": "image/png", ".svg": "image/svg+xml",
-}  # fmt: skip
-URLS = {"oneflow": "https://github.com/Oneflow-Inc/oneflow", "python": "https://www.python.org/",
-        "numpy": "https://numpy.org/", "cuda": "https://developer.nvidia.com/cuda-toolkit",
-        "cudnn": "https://developer.nvidia.com/cudnn", "nccl": "https://developer.nvidia.com/nccl"}  # fmt: skip
+    ".csv": "text/csv",
+    ".gz": "application/gzip",
+    ".html": "text/html",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".md": "text/markdown",
+    ".parquet": "application/vnd.apache.parquet",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+URLS = {
+    "oneflow": "https://github.com/Oneflow-Inc/oneflow",
+    "python": "https://www.python.org/",
+    "numpy": "https://numpy.org/",
+    "cuda": "https://developer.nvidia.com/cuda-toolkit",
+    "cudnn": "https://developer.nvidia.com/cudnn",
+    "nccl": "https://developer.nvidia.com/nccl",
+}
 
 
 def metadata(description: dict, attempts: list[dict], files: dict[str, tuple[str, int]]) -> dict:
@@ -44,25 +59,42 @@ def metadata(description: dict, attempts: list[dict], files: dict[str, tuple[str
 
 def recorded_files(crate: dict) -> dict[str, str]:
     """Path to SHA-256 of every file that the metadata lists with one."""
-    return {unquote(entity["@id"]): entity["sha256"] for entity in crate["@graph"]
-            if entity["@type"] == "File" and "sha256" in entity}  # fmt: skip
+    return {
+        unquote(entity["@id"]): entity["sha256"]
+        for entity in crate["@graph"]
+        if entity["@type"] == "File" and "sha256" in entity
+    }
 
 
 def _root(description: dict, files: dict, hardware: list[dict]) -> dict:
     created = _iso(description["created"])
     return {
-        "@id": "./", "@type": "Dataset", "identifier": description["id"],
+        "@id": "./",
+        "@type": "Dataset",
+        "identifier": description["id"],
         "name": f"OneFlow benchmark reproduction: run {description['id']}",
         "description": f"Configurations, logs, metrics and results of `{description['command']}`",
-        "datePublished": created, "dateCreated": created, "conformsTo": {"@id": PROCESS_RUN},
+        "datePublished": created,
+        "dateCreated": created,
+        "conformsTo": {"@id": PROCESS_RUN},
         "license": {"@id": "#license"},
-        "hasPart": _references(map(quote, files)), "mentions": _references(["#run", *_things(hardware)]),
-    }  # fmt: skip
+        "hasPart": _references(map(quote, files)),
+        "mentions": _references(["#run", *_things(hardware)]),
+    }
 
 
 def _files(files: dict[str, tuple[str, int]]) -> list[dict]:
-    return [{"@id": quote(path), "@type": "File", "name": PurePosixPath(path).name, "contentSize": str(size),
-             "encodingFormat": _format(path), "sha256": digest} for path, (digest, size) in files.items()]  # fmt: skip
+    return [
+        {
+            "@id": quote(path),
+            "@type": "File",
+            "name": PurePosixPath(path).name,
+            "contentSize": str(size),
+            "encodingFormat": _format(path),
+            "sha256": digest,
+        }
+        for path, (digest, size) in files.items()
+    ]
 
 
 def _format(path: str) -> str:
@@ -75,21 +107,32 @@ def _action(description: dict, attempts: list[dict], files: dict) -> dict:
     units = {unit["name"] for unit in description["plan"]["units"]}
     every = units <= {attempt["unit"] for attempt in attempts if attempt["status"] == "ok"}
     return {
-        "@id": "#run", "@type": "CreateAction", "name": description["command"],
+        "@id": "#run",
+        "@type": "CreateAction",
+        "name": description["command"],
         "description": f"{len(attempts)} attempts, of which {failed} did not succeed",
-        "startTime": _iso(description["created"]), **({"endTime": _iso(max(ends))} if ends else {}),
+        "startTime": _iso(description["created"]),
+        **({"endTime": _iso(max(ends))} if ends else {}),
         "actionStatus": f"http://schema.org/{'Completed' if every else 'Failed'}ActionStatus",
-        "instrument": {"@id": "#repro"}, "object": {"@id": "run.json"},
+        "instrument": {"@id": "#repro"},
+        "object": {"@id": "run.json"},
         "result": _references(quote(path) for path in files if path != "run.json"),
-    }  # fmt: skip
+    }
 
 
 def _software(environment: dict, attempts: list[dict]) -> list[dict]:
     """The bundle itself with its properties, then every version that a trainer's process reported."""
-    values = [("changed files", environment["git_changed_files"]), ("Python", environment["controller_python"]),
-              *((f"SHA-256 of {name}", digest) for name, digest in environment["locks_sha256"].items())]  # fmt: skip
-    bundle = {"@id": "#repro", "@type": "SoftwareApplication", "name": "OneFlow benchmark reproduction bundle",
-              "softwareVersion": environment["git_commit"] or "unknown"}  # fmt: skip
+    values = [
+        ("changed files", environment["git_changed_files"]),
+        ("Python", environment["controller_python"]),
+        *((f"SHA-256 of {name}", digest) for name, digest in environment["locks_sha256"].items()),
+    ]
+    bundle = {
+        "@id": "#repro",
+        "@type": "SoftwareApplication",
+        "name": "OneFlow benchmark reproduction bundle",
+        "softwareVersion": environment["git_commit"] or "unknown",
+    }
     told = [attempt.get("versions") or {} for attempt in attempts]
     versions = {(name, str(value)) for each in told for name, value in each.items() if value is not None}
     releases = [_release(name, value) for name, value in sorted(versions)]
@@ -99,14 +142,23 @@ def _software(environment: dict, attempts: list[dict]) -> list[dict]:
 
 def _release(name: str, version: str) -> dict:
     url = {"url": URLS[name]} if name in URLS else {}
-    return {"@id": f"#{quote(f'{name}-{version}')}", "@type": "SoftwareApplication", "name": name,
-            "softwareVersion": version, **url}  # fmt: skip
+    return {
+        "@id": f"#{quote(f'{name}-{version}')}",
+        "@type": "SoftwareApplication",
+        "name": name,
+        "softwareVersion": version,
+        **url,
+    }
 
 
 def _hardware(environment: dict) -> list[dict]:
-    values = [("processor", environment["cpu"]), ("logical processors", environment["cpu_count"]),
-              ("memory in MiB", environment["memory_mib"]), ("system", environment["system"]),
-              ("kernel", environment["kernel"])]  # fmt: skip
+    values = [
+        ("processor", environment["cpu"]),
+        ("logical processors", environment["cpu_count"]),
+        ("memory in MiB", environment["memory_mib"]),
+        ("system", environment["system"]),
+        ("kernel", environment["kernel"]),
+    ]
     entities = _with_properties({"@id": "#machine", "@type": "Product", "name": environment["host"]}, values)
     for number, gpu in enumerate(environment["gpus"]):
         product = {"@id": f"#gpu{number}", "@type": "Product", "name": gpu["name"]}
@@ -116,8 +168,11 @@ def _hardware(environment: dict) -> list[dict]:
 
 def _with_properties(entity: dict, values: list[tuple]) -> list[dict]:
     """An entity and its properties, which are entities of their own: a crate's graph is flat."""
-    properties = [{"@id": f"{entity['@id']}-{quote(name)}", "@type": "PropertyValue", "name": name, "value": value}
-                  for name, value in values if value is not None]  # fmt: skip
+    properties = [
+        {"@id": f"{entity['@id']}-{quote(name)}", "@type": "PropertyValue", "name": name, "value": value}
+        for name, value in values
+        if value is not None
+    ]
     return [{**entity, "additionalProperty": _references(_ids(properties))}, *properties]
 
 

@@ -17,17 +17,29 @@ ITERATIONS = {"cuda": 200, "cpu": 40}
 SHAPES = {
     "cuda": {
         "gpt": {"seq_length": 512, "vocab_size": 257, "layers": 8, "hidden_size": 1024, "attention_heads": 16},
-        "bert": {"seq_length": 128, "max_predictions": 20, "vocab_size": 8192, "layers": 4, "hidden_size": 512,
-                 "attention_heads": 8},
+        "bert": {
+            "seq_length": 128,
+            "max_predictions": 20,
+            "vocab_size": 8192,
+            "layers": 4,
+            "hidden_size": 512,
+            "attention_heads": 8,
+        },
         "resnet50": {"image_size": 64, "classes": 100},
     },
     "cpu": {
         "gpt": {"seq_length": 32, "vocab_size": 257, "layers": 4, "hidden_size": 64, "attention_heads": 4},
-        "bert": {"seq_length": 32, "max_predictions": 4, "vocab_size": 512, "layers": 2, "hidden_size": 64,
-                 "attention_heads": 4},
+        "bert": {
+            "seq_length": 32,
+            "max_predictions": 4,
+            "vocab_size": 512,
+            "layers": 2,
+            "hidden_size": 64,
+            "attention_heads": 4,
+        },
         "resnet50": {"image_size": 32, "classes": 100, "width": 8},
     },
-}  # fmt: skip
+}
 ADAMW = {"name": "adamw", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "clip_norm": 1.0}
 STEADY = {**ADAMW, "eps": 1e-6}
 """With an epsilon that counts where a gradient is next to nothing: there AdamW makes a whole step of a rounding."""
@@ -98,10 +110,15 @@ def make_curve_plan(
     if not chosen:
         raise PlanError(f"CASES={names}: no layout of that name; there are {', '.join(unit.name for unit in fitting)}")
     skipped = tuple(
-        {"case": unit.name, "model": unit.model, "message": N_("needs {needed} GPUs, {present} are here"),
-         "values": {"needed": unit.world_size, "present": gpus}}
-        for unit in every if unit.world_size > (gpus or CPU_PROCESSES)
-    )  # fmt: skip
+        {
+            "case": unit.name,
+            "model": unit.model,
+            "message": N_("needs {needed} GPUs, {present} are here"),
+            "values": {"needed": unit.world_size, "present": gpus},
+        }
+        for unit in every
+        if unit.world_size > (gpus or CPU_PROCESSES)
+    )
     return Plan(SCALE, device, repeats, tuple(chosen), skipped)
 
 
@@ -124,8 +141,11 @@ def _units(model: str, device: str, text: dict) -> list[Unit]:
     """A model's units: references first, then what says how far curves may differ, then the layouts."""
     precisions = ("fp32", "amp") if device == "cuda" else ("fp32",)
     make = _Maker(model, device, text)
-    return [unit for precision in precisions
-            for unit in (make.per_shard(precision) if model == "resnet50" else make.per_batch(precision))]  # fmt: skip
+    return [
+        unit
+        for precision in precisions
+        for unit in (make.per_shard(precision) if model == "resnet50" else make.per_batch(precision))
+    ]
 
 
 class _Maker:
@@ -142,9 +162,15 @@ class _Maker:
         harmless = [self._unit(precision, f"1x1x1_acc{count}", HARMLESS, count, first) for count in (2, 4)]
         layouts = GPT_LAYOUTS if self._model == "gpt" else DATA_PARALLEL
         judged = replace(first, name=self._name("fp32", "1x1x1"))
-        return [first, *harmless, *self._changed(precision, "1x1x1", first),
-                *(self._unit(precision, name, LAYOUT, accumulation, judged, layout, **changes)
-                  for name, layout, accumulation, changes in layouts)]  # fmt: skip
+        return [
+            first,
+            *harmless,
+            *self._changed(precision, "1x1x1", first),
+            *(
+                self._unit(precision, name, LAYOUT, accumulation, judged, layout, **changes)
+                for name, layout, accumulation, changes in layouts
+            ),
+        ]
 
     def per_shard(self, precision: str) -> list[Unit]:
         """ResNet50: BatchNorm normalises a shard, so n ranks are compared with one process that keeps n apart.
@@ -169,8 +195,10 @@ class _Maker:
         optimizer, stem = first.config["optimizer"], f"{precision}_{name}"
         units = [self._with(first, f"{stem}_rounding", HARMLESS, lr=optimizer["lr"] * (1 + ROUNDING))]
         if precision == "fp32" and errors:
-            units += [self._with(first, f"{stem}_rate", ERROR, lr=optimizer["lr"] * RATE_ERROR),
-                      self._with(first, f"{stem}_seed", ERROR, SEED + 1)]  # fmt: skip
+            units += [
+                self._with(first, f"{stem}_rate", ERROR, lr=optimizer["lr"] * RATE_ERROR),
+                self._with(first, f"{stem}_seed", ERROR, SEED + 1),
+            ]
         return units
 
     def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer) -> Unit:
@@ -181,8 +209,16 @@ class _Maker:
     def _name(self, precision: str, name: str) -> str:
         return f"{self._model}_{precision}_{name}"
 
-    def _unit(self, precision: str, name: str, role: str, accumulation: int = 1, reference: Unit | None = None,
-              layout: Layout = SINGLE, **changes) -> Unit:
+    def _unit(
+        self,
+        precision: str,
+        name: str,
+        role: str,
+        accumulation: int = 1,
+        reference: Unit | None = None,
+        layout: Layout = SINGLE,
+        **changes,
+    ) -> Unit:
         full = self._name(precision, name)
         config = self._config(full, precision, layout, accumulation) | changes
         batch = GLOBAL_BATCH[self._device][self._model]
@@ -192,15 +228,29 @@ class _Maker:
         model, device = self._model, self._device
         iterations, rate = ITERATIONS[device], RATES[device][model]
         return {
-            "case": name, "model": model, "device": device, "seed": SEED, "layout": asdict(layout),
+            "case": name,
+            "model": model,
+            "device": device,
+            "seed": SEED,
+            "layout": asdict(layout),
             "micro_batch": GLOBAL_BATCH[device][model] // (layout.data * accumulation),
-            "accumulation_steps": accumulation, "precision": precision, "activation_checkpointing": False,
-            "optimizer_sharding": 0, "dropout": 0.0, "iterations": iterations, "log_interval": 1,
-            "log_generation": GENERATIONS[model], "shape": SHAPES[device][model],
+            "accumulation_steps": accumulation,
+            "precision": precision,
+            "activation_checkpointing": False,
+            "optimizer_sharding": 0,
+            "dropout": 0.0,
+            "iterations": iterations,
+            "log_interval": 1,
+            "log_generation": GENERATIONS[model],
+            "shape": SHAPES[device][model],
             "optimizer": {**OPTIMIZERS[model], "lr": rate},
-            "schedule": {"kind": "cosine", "warmup_iterations": iterations // 5, "decay_iterations": iterations,
-                         "min_lr": rate / 10},
-            "label_smoothing": 0.1 if model == "resnet50" else 0.0, "loss_scale": LOSS_SCALE,
+            "schedule": {
+                "kind": "cosine",
+                "warmup_iterations": iterations // 5,
+                "decay_iterations": iterations,
+                "min_lr": rate / 10,
+            },
+            "label_smoothing": 0.1 if model == "resnet50" else 0.0,
+            "loss_scale": LOSS_SCALE,
             "data": self._text if model == "gpt" else {"kind": "synthetic"},
-        }  # fmt: skip
-
+        }

@@ -18,11 +18,19 @@ def curve_section(_, curves: Curves, description: dict) -> Section:
 
 def _verdict(_, curves: Curves) -> list[Block]:
     layouts, errors = curves.of(LAYOUT), curves.of(ERROR)
-    return [Text(_(
-        "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; the tolerance tells "
-        "{seen} of {errors} errors that were made on purpose.").format(
-            good=sum(each.holds for each in layouts), all=len(layouts),
-            seen=sum(each.holds for each in errors), errors=len(errors)))]  # fmt: skip
+    return [
+        Text(
+            _(
+                "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; the tolerance tells "
+                "{seen} of {errors} errors that were made on purpose."
+            ).format(
+                good=sum(each.holds for each in layouts),
+                all=len(layouts),
+                seen=sum(each.holds for each in errors),
+                errors=len(errors),
+            )
+        )
+    ]
 
 
 def _method(_, description: dict) -> list[Block]:
@@ -31,7 +39,8 @@ def _method(_, description: dict) -> list[Block]:
         "loss of each iteration is compared with the reference's: |loss − reference| / reference. What decides is the "
         "largest mean of these deviations over {window} iterations in a row: one odd iteration does not decide, and "
         "deviations of both signs do not cancel out. ResNet50's batch statistics belong to a shard, so its reference "
-        "is one device that keeps as many shards apart as there are ranks.").format(window=WINDOW)
+        "is one device that keeps as many shards apart as there are ranks."
+    ).format(window=WINDOW)
     derived = _(
         "The tolerance is derived in the run itself. Harmless changes give the noise floor: the batch split into "
         "micro-batches whose gradients are averaged, which only reorders sums, and a learning rate that is off by "
@@ -40,18 +49,25 @@ def _method(_, description: dict) -> list[Block]:
         "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
         "independent ones lie between a batch and its loss, so that {n} times that is added. Its loss scale begins at "
         "{scale:.0f}, where no gradient overflows: iterations that are skipped, not as many in each layout, would make "
-        "other curves.").format(
-            scale=LOSS_SCALE,
-            ulp=f"{ROUNDING:.0e}", factor=FACTOR, floor=f"{FLOOR:.0e}", half=f"{HALF_ROUNDING:.1e}", n=HALF_ROUNDINGS)
+        "other curves."
+    ).format(
+        scale=LOSS_SCALE,
+        ulp=f"{ROUNDING:.0e}",
+        factor=FACTOR,
+        floor=f"{FLOOR:.0e}",
+        half=f"{HALF_ROUNDING:.1e}",
+        n=HALF_ROUNDINGS,
+    )
     power = _(
         "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "
         "learning rate that is {rate:.0%} too high, and another seed, which means other weights and another order of "
-        "the data. Each must deviate by more than the widest tolerance of its model.").format(rate=RATE_ERROR - 1)
+        "the data. Each must deviate by more than the widest tolerance of its model."
+    ).format(rate=RATE_ERROR - 1)
     data = _(
         "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
         "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
-        "would see the same order of real data.").format(
-            sources=", ".join(each["source"] for each in description["corpora"]))
+        "would see the same order of real data."
+    ).format(sources=", ".join(each["source"] for each in description["corpora"]))
     return [Text(said), Text(derived), Text(power), Text(data)]
 
 
@@ -60,18 +76,39 @@ def _tolerances(_, curves: Curves) -> Table:
     for each in curves.comparisons:
         if each.tolerance and each.unit.role != ERROR:
             found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
-    rows = tuple((Cell(model), Cell(precision), scientific(each.noise), scientific(each.rounding),
-                  scientific(each.value)) for (model, precision), each in found.items())  # fmt: skip
-    columns = (Column(_("Model")), Column(_("Precision")), *(Column(title, numeric=True) for title in (
-        _("Largest harmless deviation"), _("Added for fp16"), _("Tolerance"))))  # fmt: skip
+    rows = tuple(
+        (Cell(model), Cell(precision), scientific(each.noise), scientific(each.rounding), scientific(each.value))
+        for (model, precision), each in found.items()
+    )
+    columns = (
+        Column(_("Model")),
+        Column(_("Precision")),
+        *(
+            Column(title, numeric=True)
+            for title in (_("Largest harmless deviation"), _("Added for fp16"), _("Tolerance"))
+        ),
+    )
     return Table("tolerances", columns, rows)
 
 
 def _comparisons(_, curves: Curves) -> Table:
-    columns = (Column(_("Loss curve")), Column(_("Reference")), Column(_("What it is")), *(
-        Column(title, numeric=True) for title in (
-            _("Last loss"), _("Reference's last loss"), _("Largest deviation"), _("Mean deviation"),
-            _("Over {n} iterations").format(n=WINDOW), _("Tolerance"))), Column(_("Holds")))  # fmt: skip
+    columns = (
+        Column(_("Loss curve")),
+        Column(_("Reference")),
+        Column(_("What it is")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Last loss"),
+                _("Reference's last loss"),
+                _("Largest deviation"),
+                _("Mean deviation"),
+                _("Over {n} iterations").format(n=WINDOW),
+                _("Tolerance"),
+            )
+        ),
+        Column(_("Holds")),
+    )
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
 
@@ -79,11 +116,17 @@ def _row(_, each: Comparison) -> tuple[Cell, ...]:
     found = each.deviation
     last = each.losses[0][-1] if each.losses and each.losses[0] else None
     return (
-        Cell(each.unit.name), Cell(each.unit.reference), Cell(_(ROLES[each.unit.role])), figure(last, 5),
-        figure(each.reference_losses[-1] if each.reference_losses else None, 5), scientific(found and found.largest),
-        scientific(found and found.mean), scientific(found and found.windowed),
-        scientific(each.tolerance and each.tolerance.value), _holds(_, each),
-    )  # fmt: skip
+        Cell(each.unit.name),
+        Cell(each.unit.reference),
+        Cell(_(ROLES[each.unit.role])),
+        figure(last, 5),
+        figure(each.reference_losses[-1] if each.reference_losses else None, 5),
+        scientific(found and found.largest),
+        scientific(found and found.mean),
+        scientific(found and found.windowed),
+        scientific(each.tolerance and each.tolerance.value),
+        _holds(_, each),
+    )
 
 
 def _holds(_, each: Comparison) -> Cell:
@@ -121,7 +164,13 @@ def _plate(model: str, comparisons: list[Comparison]) -> Plate:
         return CurveChart(
             _("Loss curves of {model}").format(model=model),
             _("loss above; below, its relative deviation as a mean over {n} iterations").format(n=WINDOW),
-            _("iteration"), _("reference"), groups, tuple(references), limits, WINDOW)  # fmt: skip
+            _("iteration"),
+            _("reference"),
+            groups,
+            tuple(references),
+            limits,
+            WINDOW,
+        )
 
     return Plate(
         f"curves-{model}",

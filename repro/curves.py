@@ -87,8 +87,10 @@ class Curves:
     def summary(self) -> str:
         """One line: what was compared and how it ended."""
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
-        said = (f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
-                f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen")  # fmt: skip
+        said = (
+            f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
+            f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen"
+        )
         return "\n".join((said, *self.problems))
 
 
@@ -143,8 +145,10 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
         return Failure(N_("no repeat of {unit} succeeded"), {"unit": unit.name})
     short = min(map(len, curves))
     if short < max(planned, WINDOW):
-        return Failure(N_("{unit} has the losses of {found} iterations, {needed} are needed"),
-                       {"unit": unit.name, "found": short, "needed": max(planned, WINDOW)})  # fmt: skip
+        return Failure(
+            N_("{unit} has the losses of {found} iterations, {needed} are needed"),
+            {"unit": unit.name, "found": short, "needed": max(planned, WINDOW)},
+        )
     return None
 
 
@@ -153,8 +157,9 @@ def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
     model, precision = comparison.unit.model, comparison.unit.config["precision"]
     tolerances = _tolerances(model, every)
     if precision not in tolerances:
-        missing = Failure(N_("no harmless change of {model} in {precision} was measured"),
-                          {"model": model, "precision": precision})  # fmt: skip
+        missing = Failure(
+            N_("no harmless change of {model} in {precision} was measured"), {"model": model, "precision": precision}
+        )
         return replace(comparison, problem=comparison.problem or missing)
     widest = max(tolerances.values(), key=lambda each: each.value)
     return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
@@ -167,8 +172,10 @@ def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
         if each.unit.role == HARMLESS and each.unit.model == model and each.deviation:
             precision = each.unit.config["precision"]
             noises[precision] = max(noises.get(precision, 0.0), each.deviation.windowed)
-    return {precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
-            for precision, noise in noises.items()}  # fmt: skip
+    return {
+        precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
+        for precision, noise in noises.items()
+    }
 
 
 def _problem(comparison: Comparison) -> str:

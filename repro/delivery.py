@@ -72,8 +72,11 @@ def deliver(remote: Remote, code: Code) -> None:
     done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
         said = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
-        raise RemoteError(remote.node.name, f"the trainers cannot be copied to {cluster.work}: {said}. "
-                          f"`make provision CLUSTER={cluster.setting}` sets that folder up")  # fmt: skip
+        raise RemoteError(
+            remote.node.name,
+            f"the trainers cannot be copied to {cluster.work}: {said}. "
+            f"`make provision CLUSTER={cluster.setting}` sets that folder up",
+        )
 
 
 def _digest(files: Iterable[tuple[str, str]]) -> str:

@@ -136,6 +136,7 @@ def words(*texts: str) -> tuple[Cell, ...]:
 
 def markdown(document: Document, folder: Path) -> str:
     """The document as Markdown; files are linked relative to `folder`, where it will stand."""
+
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
 

@@ -24,8 +24,9 @@ class Efficiency:
         return self.tflops_per_gpu * self.gpus / 1000
 
 
-def gpt_flop(batch: int, seq_length: int, layers: int, hidden_size: int, vocab_size: int = VOCABULARY,
-             recompute: bool = True) -> float:
+def gpt_flop(
+    batch: int, seq_length: int, layers: int, hidden_size: int, vocab_size: int = VOCABULARY, recompute: bool = True
+) -> float:
     """Floating-point operations of one iteration.
 
     F = 96 B s l h^2 (1 + s/(6h) + V/(16 l h)), with 72 in place of 96 where activations are kept: Narayanan et al.,
@@ -39,8 +40,14 @@ def gpt_flop(batch: int, seq_length: int, layers: int, hidden_size: int, vocab_s
 def efficiency(case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
     """The efficiency of a GPT case with a published latency; `peak_tflops` is that of one GPU."""
     shape = case.shape
-    flop = gpt_flop(case.global_batch, shape["seq_length"], shape["layers"], shape["hidden_size"], vocab_size,
-                    case.activation_checkpointing)
+    flop = gpt_flop(
+        case.global_batch,
+        shape["seq_length"],
+        shape["layers"],
+        shape["hidden_size"],
+        vocab_size,
+        case.activation_checkpointing,
+    )
     gpus = case.layout.world_size
     rate = flop / (case.published.latency_ms / 1000) / gpus / 1e12
     return Efficiency(case.name, gpus, flop / 1e12, rate, rate / peak_tflops)

@@ -25,7 +25,8 @@ def environment_section(_, environment: dict, starts: dict[str, dict]) -> Sectio
     """The machine as it was read when the run was planned, and each program's versions as its processes told them."""
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
-        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"])
+        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
+    )
     rows = [
         *_cluster(_, environment.get("cluster")),
         (_("Controller") if "cluster" in environment else _("Host"), environment["host"]),
@@ -55,9 +56,14 @@ def _cluster(_, cluster: dict | None) -> list[tuple[str, str]]:
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
     ran = f"`{image['name']}` {image['digest']}" if cluster["containers"] else _("none: the ranks ran from a venv")
-    return [(_("Cluster"), cluster["name"]), (_("Nodes"), ", ".join(nodes)), (_("System of the nodes"), system),
-            (_("Processor of the nodes"), fields.get("cpu.model", "?")), (_("Network"), network),
-            (_("Image"), ran)]  # fmt: skip
+    return [
+        (_("Cluster"), cluster["name"]),
+        (_("Nodes"), ", ".join(nodes)),
+        (_("System of the nodes"), system),
+        (_("Processor of the nodes"), fields.get("cpu.model", "?")),
+        (_("Network"), network),
+        (_("Image"), ran),
+    ]
 
 
 def _stack(_, stack: dict | None) -> list[tuple[str, str]]:
@@ -66,8 +72,10 @@ def _stack(_, stack: dict | None) -> list[tuple[str, str]]:
         return []
     given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
     notes = "; ".join(stack.get("notes", ()))
-    return [(_("Stack of OneFlow"), f"{stack['name']} ({notes})" if notes else stack["name"]),
-            *([(_("Its environment"), ", ".join(given))] if given else [])]  # fmt: skip
+    return [
+        (_("Stack of OneFlow"), f"{stack['name']} ({notes})" if notes else stack["name"]),
+        *([(_("Its environment"), ", ".join(given))] if given else []),
+    ]
 
 
 def _cache(_, cache: dict | None) -> list[tuple[str, str]]:
@@ -83,8 +91,11 @@ def _kernels(_, kernels: dict | None) -> list[tuple[str, str]]:
     if not kernels:
         return []
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    said = [_("{count}, results and gradients; largest relative error: {largest}").format(
-        count=kernels["operators"], largest=largest)]  # fmt: skip
+    said = [
+        _("{count}, results and gradients; largest relative error: {largest}").format(
+            count=kernels["operators"], largest=largest
+        )
+    ]
     if kernels["wrong"]:
         said.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
     return [(_("Operators compared with the CPU"), "; ".join(said))]

@@ -16,9 +16,36 @@ from pathlib import Path
 
 from invoke import Exit, task
 
-SETTINGS = {"MODEL", "CASES", "SCALE", "REPEATS", "RUN", "RUNS", "CLUSTER", "PORT", "SILENCE", "LOG", "TRAINER_PYTHON",
-            "CHECK", "LOGS", "DATA", "TOLERANCE", "SHAPE", "BATCH", "PYTHON", "FIT", "PRECISION", "ITERATIONS",
-            "PEER_PYTHON", "PEERS", "DRY", "RETRIES", "AT_ONCE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}  # fmt: skip
+SETTINGS = {
+    "MODEL",
+    "CASES",
+    "SCALE",
+    "REPEATS",
+    "RUN",
+    "RUNS",
+    "CLUSTER",
+    "PORT",
+    "SILENCE",
+    "LOG",
+    "TRAINER_PYTHON",
+    "CHECK",
+    "LOGS",
+    "DATA",
+    "TOLERANCE",
+    "SHAPE",
+    "BATCH",
+    "PYTHON",
+    "FIT",
+    "PRECISION",
+    "ITERATIONS",
+    "PEER_PYTHON",
+    "PEERS",
+    "DRY",
+    "RETRIES",
+    "AT_ONCE",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+}
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
@@ -133,8 +160,11 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
         site = ClusterSite.of(name, port, _trainer(), setting("LAUNCHER"))
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
-        plan = _planned(before) if before else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), fitted(),
-                                                         whole_number("ITERATIONS"))  # fmt: skip
+        plan = (
+            _planned(before)
+            if before
+            else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), fitted(), whole_number("ITERATIONS"))
+        )
     if _flag("DRY"):
         print("\n".join(site.dry(plan)))
         return
@@ -213,8 +243,12 @@ def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more)
     """Make the folder of a new run of this task; `more` is kept in its description beside the plan."""
     from repro.record import Run
 
-    description = {"created": time.time(), "command": _command(name), "environment": environment,
-                   "plan": plan.as_json()}  # fmt: skip
+    description = {
+        "created": time.time(),
+        "command": _command(name),
+        "environment": environment,
+        "plan": plan.as_json(),
+    }
     return Run.create(f"{chosen_model() or 'all'}-{plan.scale}", description | more, runs)
 
 
@@ -226,8 +260,16 @@ def _new_run(runs: Path, repeats: int | None):
     chosen, scale = load_catalogue().select(chosen_model(), setting("CASES")), setting("SCALE")
     gpus = gpu_count()
     peer = peer_program_of(0 if scale == "smoke" else gpus)
-    plan = make_plan(chosen, gpus, scale, repeats, fitted(), peer.variants if peer else (),
-                     precision=setting("PRECISION"), iterations=whole_number("ITERATIONS"))  # fmt: skip
+    plan = make_plan(
+        chosen,
+        gpus,
+        scale,
+        repeats,
+        fitted(),
+        peer.variants if peer else (),
+        precision=setting("PRECISION"),
+        iterations=whole_number("ITERATIONS"),
+    )
     more = {"peer": peer.as_json()} if peer else {}
     plan, environment = on_this_machine(plan, leave_out=True)
     return create_run(runs, plan, environment, **more)
@@ -588,8 +630,11 @@ def test(c):
     workers = min(len(os.sched_getaffinity(0)), 8) + 1
     several = f"pytest --numprocesses={workers} --dist=loadfile --ignore=tests/trainers"
     commands = ("ruff check .", several, "pytest tests/trainers")
-    failed = [command for command in commands
-              if not c.run(f"{sys.executable} -m {command}", pty=sys.stdout.isatty(), warn=True)]  # fmt: skip
+    failed = [
+        command
+        for command in commands
+        if not c.run(f"{sys.executable} -m {command}", pty=sys.stdout.isatty(), warn=True)
+    ]
     if failed:
         raise Exit(f"failed: {', '.join(failed)}", FAILED)
 
@@ -602,5 +647,7 @@ def lock(c):
     uv = shlex.quote(find_uv())
     c.run(f"{uv} lock --upgrade")
     for name in ("trainer", "tools"):
-        c.run(f"{uv} pip compile --upgrade --no-header --universal --python-version 3.9 --generate-hashes "
-              f"docker/{name}.in -o docker/{name}.lock")  # fmt: skip
+        c.run(
+            f"{uv} pip compile --upgrade --no-header --universal --python-version 3.9 --generate-hashes "
+            f"docker/{name}.in -o docker/{name}.lock"
+        )

@@ -7,19 +7,23 @@ from pathlib import Path
 from repro.locales import N_
 
 KNOWN = [
-    (r"No space left on device|ENOSPC",
-     N_("the disk is full: free some space, then resume the run")),
-    (r"out of memory|OUT_OF_MEMORY|MemoryError|std::bad_alloc",
-     N_("out of memory: choose a smaller case or a larger device")),
-    (r"[Aa]ddress already in use|Failed to listen|bind.*failed",
-     N_("a port was taken by another program: resume the run, or give a free PORT")),
-]  # fmt: skip
+    (r"No space left on device|ENOSPC", N_("the disk is full: free some space, then resume the run")),
+    (
+        r"out of memory|OUT_OF_MEMORY|MemoryError|std::bad_alloc",
+        N_("out of memory: choose a smaller case or a larger device"),
+    ),
+    (
+        r"[Aa]ddress already in use|Failed to listen|bind.*failed",
+        N_("a port was taken by another program: resume the run, or give a free PORT"),
+    ),
+]
 KNOWN_ON_GPUS = [
-    (r"no kernel image is available|PTX.*unsupported",
-     N_("this GPU needs another stack: the wheel holds no code for it")),
-    (r"CUDA driver version is insufficient",
-     N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
-]  # fmt: skip
+    (
+        r"no kernel image is available|PTX.*unsupported",
+        N_("this GPU needs another stack: the wheel holds no code for it"),
+    ),
+    (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
+]
 STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
 """A line of the native stack that OneFlow prints after it has said what is wrong."""
 

@@ -29,6 +29,7 @@ class Said:
 
     def text(self, translate=lambda message: message) -> str:
         """The sentence in the language of `translate`, a catalogue's gettext."""
+
         def shown(value: object) -> object:
             if isinstance(value, Said):
                 return value.text(translate)
@@ -95,8 +96,18 @@ class Finding:
         }
 
 
-def finding(check: str, report: str, place: Place, kind: str, printed, recomputed, rule: Said,
-            evidence: Said | None = None, severity: str = "error", note: Said | None = None) -> Finding:
+def finding(
+    check: str,
+    report: str,
+    place: Place,
+    kind: str,
+    printed,
+    recomputed,
+    rule: Said,
+    evidence: Said | None = None,
+    severity: str = "error",
+    note: Said | None = None,
+) -> Finding:
     """A finding with its stable id: report, check, row and column."""
     parts = (report, check, *(part for part in (place.row, place.column) if part))
     identity = "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts)
@@ -108,8 +119,18 @@ def unless(right: bool, *arguments, **options) -> Finding | None:
     return HOLDS if right else finding(*arguments, **options)
 
 
-def compare(check: str, case, column: str, printed: Figure, value: float, rule: Said, evidence: Said | None = None,
-            table: str = "results", report: str = "", reach: tuple[float, float] | None = None) -> Finding | None:
+def compare(
+    check: str,
+    case,
+    column: str,
+    printed: Figure,
+    value: float,
+    rule: Said,
+    evidence: Said | None = None,
+    table: str = "results",
+    report: str = "",
+    reach: tuple[float, float] | None = None,
+) -> Finding | None:
     """HOLDS if a printed figure of a case is `value` to its last digit, else an arithmetic finding.
 
     `reach` is how far the rounding of the figures that `value` was computed from may have moved it: where that
@@ -121,10 +142,23 @@ def compare(check: str, case, column: str, printed: Figure, value: float, rule: 
     if reach and reach[0] <= printed + printed.half_unit and printed - printed.half_unit <= reach[1]:
         low, high = (at_precision(end, printed.decimals) for end in reach)
         severity = "warning"
-        evidence = Said("unrounded inputs may have given {low} to {high}; the printed inputs give {value}", low=low,
-                        high=high, value=at_precision(value, printed.decimals))
-    return finding(check, report or case.report, Place(table, case.name, column), "arithmetic", printed,
-                   at_precision(value, printed.decimals), rule, evidence, severity)
+        evidence = Said(
+            "unrounded inputs may have given {low} to {high}; the printed inputs give {value}",
+            low=low,
+            high=high,
+            value=at_precision(value, printed.decimals),
+        )
+    return finding(
+        check,
+        report or case.report,
+        Place(table, case.name, column),
+        "arithmetic",
+        printed,
+        at_precision(value, printed.decimals),
+        rule,
+        evidence,
+        severity,
+    )
 
 
 def ratio_reach(above: Figure, below: Figure, scale: float = 1.0) -> tuple[float, float]:

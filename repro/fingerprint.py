@@ -85,8 +85,10 @@ def _why(node: str, error: Exception) -> str:
 def fingerprint_of(node: str, told: NodeFields, sent: float, received: float) -> Fingerprint:
     """A node's fingerprint from its fields; what they are made of was sent for and received at these times of ours."""
     began, ended = told.times
-    clock = {"time.offset_s": round((began - sent + ended - received) / 2, 4),
-             "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4)}  # fmt: skip
+    clock = {
+        "time.offset_s": round((began - sent + ended - received) / 2, 4),
+        "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4),
+    }
     return Fingerprint(node, told.fields, told.readings | clock, told.topology, tuple(told.notes))
 
 
@@ -150,8 +152,13 @@ def differences_table(found: list[Difference], width: int = 60) -> tuple[list[st
     for each in found:
         (most, nodes), *others = each.values.items()
         field = f"{each.field} (accepted)" if each.accepted else each.field
-        rows.append([field, f"{_cut(most, width)} [{len(nodes)}]",
-                     "\n".join(f"{', '.join(nodes)}: {_cut(value, width)}" for value, nodes in others)])  # fmt: skip
+        rows.append(
+            [
+                field,
+                f"{_cut(most, width)} [{len(nodes)}]",
+                "\n".join(f"{', '.join(nodes)}: {_cut(value, width)}" for value, nodes in others),
+            ]
+        )
     return ["field", "most nodes", "other nodes"], rows
 
 

@@ -14,7 +14,8 @@ from repro.placement import place
 PLACES = N_("{ranks} ranks cannot be shared out equally among {nodes} nodes with {per_node} GPUs each")
 MEMORY = N_(
     "needs about {needed:.0f} MiB on a GPU that has {present}; the performance model estimates it from parameters, "
-    "optimizer state and activations, within {uncertainty:.0%} for nine in ten published cases")
+    "optimizer state and activations, within {uncertainty:.0%} for nine in ten published cases"
+)
 
 
 def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
@@ -30,12 +31,24 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
 
     def misfit(case: Case) -> dict | None:
         if place(cluster, case.layout.world_size) is None:
-            return {"message": PLACES, "values": {"ranks": case.layout.world_size, "nodes": len(cluster.nodes),
-                                                  "per_node": cluster.gpus_per_node}}  # fmt: skip
+            return {
+                "message": PLACES,
+                "values": {
+                    "ranks": case.layout.world_size,
+                    "nodes": len(cluster.nodes),
+                    "per_node": cluster.gpus_per_node,
+                },
+            }
         expected = expect(case, hardware) if hardware else None
         if expected and expected.memory_mib * (1 - expected.memory_uncertainty) > hardware.gpu.memory_mib:
-            return {"message": MEMORY, "values": {"needed": expected.memory_mib, "present": hardware.gpu.memory_mib,
-                                                  "uncertainty": expected.memory_uncertainty}}  # fmt: skip
+            return {
+                "message": MEMORY,
+                "values": {
+                    "needed": expected.memory_mib,
+                    "present": hardware.gpu.memory_mib,
+                    "uncertainty": expected.memory_uncertainty,
+                },
+            }
         return None
 
     return misfit

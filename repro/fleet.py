@@ -64,8 +64,13 @@ class Member:
     def _lock(self, owner: dict) -> list[str]:
         """Hold the node's lock and lease; the names of leftover containers that were removed."""
         answers: queue.Queue[dict] = queue.Queue()
-        order = {"do": "hold", "work": self.cluster.work, "owner": owner, "label": OWN,
-                 "containers": self.cluster.containers}  # fmt: skip
+        order = {
+            "do": "hold",
+            "work": self.cluster.work,
+            "owner": owner,
+            "label": OWN,
+            "containers": self.cluster.containers,
+        }
         self._lease = self.start(order, answers.put)
         try:
             answer = answers.get(timeout=ANSWER_S)
@@ -117,8 +122,12 @@ class Fleet:
 
     def __init__(self, cluster: Cluster, code: Code, what: str, port: int | None = None):
         self.cluster, self.code, self.port = cluster, code, port or cluster.port
-        self._owner = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "what": what,
-                       "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "mark": secrets.token_hex(8)}  # fmt: skip
+        self._owner = {
+            "who": f"{getpass.getuser()}@{socket.gethostname()}",
+            "what": what,
+            "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "mark": secrets.token_hex(8),
+        }
         self.members: dict[str, Member] = {}
 
     def __enter__(self) -> Fleet:

@@ -49,8 +49,13 @@ class Sampler:
     def __enter__(self) -> "Sampler":
         if self._wanted:
             with open(self._path, "wb") as file:
-                self._process = subprocess.Popen(sample_command(), stdin=subprocess.DEVNULL, stdout=file,
-                                                 stderr=subprocess.DEVNULL, preexec_fn=self._preexec)  # fmt: skip
+                self._process = subprocess.Popen(
+                    sample_command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.DEVNULL,
+                    preexec_fn=self._preexec,
+                )
         return self
 
     def __exit__(self, *error) -> None:

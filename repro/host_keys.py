@@ -62,6 +62,8 @@ def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]
     for node in dict.fromkeys(key.node for key in keys):
         if node not in {key.node for key in kept}:
             shown = ", ".join(key.fingerprint for key in keys if key.node == node)
-            raise ClusterError(f"FINGERPRINTS: {node} shows {shown}, none of which was given; read the right ones at "
-                               f"the machine itself: {AT_THE_MACHINE}")  # fmt: skip
+            raise ClusterError(
+                f"FINGERPRINTS: {node} shows {shown}, none of which was given; read the right ones at "
+                f"the machine itself: {AT_THE_MACHINE}"
+            )
     return kept

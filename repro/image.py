@@ -40,8 +40,13 @@ class Sources:
         """The options that hand them, and the lock's SHA-256, to the build."""
         from repro.environment import sha256
 
-        values = {"BASE": self.base, "DEBIAN": self.debian, "DEBIAN_SECURITY": self.debian_security, "NCCL": self.nccl,
-                  "LOCK_SHA256": sha256(ROOT / "docker/trainer.lock")}  # fmt: skip
+        values = {
+            "BASE": self.base,
+            "DEBIAN": self.debian,
+            "DEBIAN_SECURITY": self.debian_security,
+            "NCCL": self.nccl,
+            "LOCK_SHA256": sha256(ROOT / "docker/trainer.lock"),
+        }
         options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
         return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
 
@@ -89,8 +94,9 @@ def build(stacks: list[str], pins: Pins, sources: Sources, docker: str | None = 
     return images
 
 
-def build_layout(stacks: list[str], pins: Pins, sources: Sources, layout: Path, docker: str,
-                 options: tuple[str, ...] = ()) -> list[Image]:  # fmt: skip
+def build_layout(
+    stacks: list[str], pins: Pins, sources: Sources, layout: Path, docker: str, options: tuple[str, ...] = ()
+) -> list[Image]:
     """Build stacks and write them, normalised, into a layout; the engine keeps only its build cache."""
     problems = check()
     if problems:
@@ -118,13 +124,35 @@ def _check_space(layout: Path) -> None:
 
 
 def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
-    command = [docker, "build", "--file", "docker/Dockerfile", "--target", stack, "--tag", tag, "--network", "host",
-               "--progress", "plain", *options, *sources.arguments(pins), "."]  # fmt: skip
+    command = [
+        docker,
+        "build",
+        "--file",
+        "docker/Dockerfile",
+        "--target",
+        stack,
+        "--tag",
+        tag,
+        "--network",
+        "host",
+        "--progress",
+        "plain",
+        *options,
+        *sources.arguments(pins),
+        ".",
+    ]
     environment = dict(os.environ, DOCKER_BUILDKIT="1", BUILDX_NO_DEFAULT_ATTESTATIONS="1")
     say(f"building {stack}")
     started, lines = time.monotonic(), []
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace") as process:  # fmt: skip
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
         for line in process.stdout:
             lines.append(line.rstrip())
             if sys.stderr.isatty():
@@ -136,10 +164,10 @@ def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, 
 
 def _why(stack: str, lines: list[str], sources: Sources) -> str:
     """What stopped a build: the pin that a step named, or else the end of what the build printed."""
-    named = [line[line.index("pin '"):] for line in lines if "pin '" in line and "docker/build" not in line]
+    named = [line[line.index("pin '") :] for line in lines if "pin '" in line and "docker/build" not in line]
     if named:
         start = next(i for i, line in enumerate(lines) if "pin '" in line)
-        details = [line.partition(" ")[2] for line in lines[start + 1:start + 6] if " DONE " not in line]
+        details = [line.partition(" ")[2] for line in lines[start + 1 : start + 6] if " DONE " not in line]
         return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else [])])
     said = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
     if any("failed to solve" in line and "@sha256:" in line for line in lines):
@@ -168,8 +196,9 @@ def _normalise_saved(docker: str, tags: list[str], layout: Path, epoch: int) -> 
 
 def load(layout: Path, docker: str) -> None:
     """Hand the images of a layout to the engine."""
-    with subprocess.Popen([docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT) as process:  # fmt: skip
+    with subprocess.Popen(
+        [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         try:
             pack(layout, process.stdin)
             process.stdin.close()
@@ -210,15 +239,38 @@ def _layer_differences(before: Image, after: Image, again: Path) -> list[str]:
     return found
 
 
-def run_command(image: str, command: list[str], docker: str = "docker", mounts: tuple[str, ...] = (),
-                gpus: bool = False, options: tuple[str, ...] = ()) -> list[str]:  # fmt: skip
+def run_command(
+    image: str,
+    command: list[str],
+    docker: str = "docker",
+    mounts: tuple[str, ...] = (),
+    gpus: bool = False,
+    options: tuple[str, ...] = (),
+) -> list[str]:
     """The line that runs something in an image, without privileges, on a read-only root.
 
     `mounts` are given as to `--volume`; what the trainers write goes to one of them, under this user's name.
     """
-    line = [docker, "run", "--rm", "--network", "host", "--ipc", "host", "--read-only", "--tmpfs", "/tmp",
-            "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", f"{os.getuid()}:{os.getgid()}",
-            "--pull", "never"]  # fmt: skip
+    line = [
+        docker,
+        "run",
+        "--rm",
+        "--network",
+        "host",
+        "--ipc",
+        "host",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--user",
+        f"{os.getuid()}:{os.getgid()}",
+        "--pull",
+        "never",
+    ]
     if gpus:
         line += ["--gpus", "all", "--ulimit", "memlock=-1"]
     for mount in mounts:

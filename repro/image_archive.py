@@ -134,12 +134,15 @@ def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: 
         "created": stamp,
         "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
-        "history": [{**{key: step[key] for key in ("created_by", "empty_layer") if key in step}, "created": stamp}
-                    for step in config.get("history", [])],
-    }  # fmt: skip
+        "history": [
+            {**{key: step[key] for key in ("created_by", "empty_layer") if key in step}, "created": stamp}
+            for step in config.get("history", [])
+        ],
+    }
     config_entry = _write_json(blobs, kept, CONFIG)
-    entries = [{"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size}
-               for digest in layers]  # fmt: skip
+    entries = [
+        {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size} for digest in layers
+    ]
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config_entry, "layers": entries}
     size = sum(entry["size"] for entry in entries)
     return Image(tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size)
@@ -157,14 +160,27 @@ def _write_index(folder: Path, images: list[Image]) -> None:
     def path(digest: str) -> str:
         return f"blobs/sha256/{digest.removeprefix('sha256:')}"
 
-    index = [{"mediaType": MANIFEST, "digest": image.digest, "size": (folder / path(image.digest)).stat().st_size,
-              "annotations": {"io.containerd.image.name": f"docker.io/library/{image.tag}",
-                              "org.opencontainers.image.ref.name": image.tag.rpartition(":")[2]}}
-             for image in images]  # fmt: skip
-    saved = [{"Config": path(image.id), "RepoTags": [image.tag], "Layers": [path(layer) for layer in image.layers]}
-             for image in images]  # fmt: skip
-    files = {"oci-layout": {"imageLayoutVersion": "1.0.0"}, "index.json": {"schemaVersion": 2, "manifests": index},
-             "manifest.json": saved}  # fmt: skip
+    index = [
+        {
+            "mediaType": MANIFEST,
+            "digest": image.digest,
+            "size": (folder / path(image.digest)).stat().st_size,
+            "annotations": {
+                "io.containerd.image.name": f"docker.io/library/{image.tag}",
+                "org.opencontainers.image.ref.name": image.tag.rpartition(":")[2],
+            },
+        }
+        for image in images
+    ]
+    saved = [
+        {"Config": path(image.id), "RepoTags": [image.tag], "Layers": [path(layer) for layer in image.layers]}
+        for image in images
+    ]
+    files = {
+        "oci-layout": {"imageLayoutVersion": "1.0.0"},
+        "index.json": {"schemaVersion": 2, "manifests": index},
+        "manifest.json": saved,
+    }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1) + "\n")
 
@@ -212,5 +228,14 @@ def _members(layer: Path) -> Iterator[tuple[str, dict]]:
         for member in archive:
             content = archive.extractfile(member) if member.isreg() else io.BytesIO()
             digest = hashlib.file_digest(content, "sha256").hexdigest()
-            yield member.name, {"kind": member.type, "mode": member.mode, "owner": (member.uid, member.gid),
-                                "time": member.mtime, "link": member.linkname, "content": digest}  # fmt: skip
+            yield (
+                member.name,
+                {
+                    "kind": member.type,
+                    "mode": member.mode,
+                    "owner": (member.uid, member.gid),
+                    "time": member.mtime,
+                    "link": member.linkname,
+                    "content": digest,
+                },
+            )

@@ -104,16 +104,23 @@ def compare(told: dict, stack: str, wanted: dict[str, str], given: Collection[st
     findings += _container(told)
     for name in told["unknown"]:
         findings.append(Finding(name, "", "cannot be read without a GPU", None))
-    findings += [Finding(name, "any", entry["version"], True, entry["source"])
-                 for name, entry in told["libraries"].items() if name not in wanted]  # fmt: skip
+    findings += [
+        Finding(name, "any", entry["version"], True, entry["source"])
+        for name, entry in told["libraries"].items()
+        if name not in wanted
+    ]
     return findings
 
 
 def _reached(told: dict, prefix: str, library: str) -> Finding:
     """Every function of NCCL, cuBLAS or cuDNN that OneFlow calls must be in the preloaded library, not some of them."""
-    elsewhere = [name for file, names in told["called"].items() if Path(file).name.split("-")[0] != library
-                 for name in names if name.startswith(prefix) and not _internal(name)
-                 and not Path(file).name.startswith(library)]  # fmt: skip
+    elsewhere = [
+        name
+        for file, names in told["called"].items()
+        if Path(file).name.split("-")[0] != library
+        for name in names
+        if name.startswith(prefix) and not _internal(name) and not Path(file).name.startswith(library)
+    ]
     count = sum(name.startswith(prefix) for names in told["called"].values() for name in names) - len(elsewhere)
     found = f"{count} reach it" + (f", {', '.join(elsewhere)} do not" if elsewhere else "")
     return Finding(f"{prefix} calls", f"all to {library}", found, not elsewhere)
@@ -128,10 +135,14 @@ def _container(told: dict) -> list[Finding]:
     privileged = told["privileged_files"]
     return [
         Finding("libibverbs", "loads", "loads" if told["libibverbs"] else "is missing", told["libibverbs"]),
-        Finding("root file system", "read-only", "writable" if told["root_writable"] else "read-only",
-                not told["root_writable"]),
+        Finding(
+            "root file system",
+            "read-only",
+            "writable" if told["root_writable"] else "read-only",
+            not told["root_writable"],
+        ),
         Finding("setuid and setgid files", "none", ", ".join(privileged) or "none", not privileged),
-    ]  # fmt: skip
+    ]
 
 
 def findings_table(report: Report) -> tuple[list[str], list[list[str]]]:

@@ -8,8 +8,21 @@ from invoke import Exit, task
 
 from repro.fabfile import BAD_INPUT, FAILED, SETTINGS, check_settings, setting, whole_number
 
-SETTINGS |= {"STACK", "BASE", "DEBIAN", "DEBIAN_SECURITY", "NCCL", "CA", "CUBLAS", "CUDNN", "PART_MIB", "BUNDLE",
-             "DOCKER", "DOCKER_HOST", "ONLY"}  # fmt: skip
+SETTINGS |= {
+    "STACK",
+    "BASE",
+    "DEBIAN",
+    "DEBIAN_SECURITY",
+    "NCCL",
+    "CA",
+    "CUBLAS",
+    "CUDNN",
+    "PART_MIB",
+    "BUNDLE",
+    "DOCKER",
+    "DOCKER_HOST",
+    "ONLY",
+}
 CACHE = "/cache"
 
 
@@ -195,7 +208,7 @@ def warm(c):
         needed = stack_of(gpus()).environment
         cache = Path(needed.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
         if setting("STACK"):
-            stack, = _stacks()
+            (stack,) = _stacks()
             cache.mkdir(parents=True, exist_ok=True)
             mounts = (f"{cache}:{CACHE}", *mounts_of(stack, _newer(load_pins(), [stack])))
             docker = find_docker()

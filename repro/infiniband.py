@@ -53,9 +53,18 @@ def parse_ibstat(text: str) -> list[Port]:
             number, _, rest = part.partition(":")
             port = _pairs(rest)
             layer = port.get("Link layer", "")
-            ports.append(Port(device, int(number), adapter.get("CA type", ""), adapter.get("Firmware version", ""),
-                              port.get("State", ""), port.get("Physical state", ""), _number(port.get("Rate", "")),
-                              "InfiniBand" if layer == "IB" else layer))  # fmt: skip
+            ports.append(
+                Port(
+                    device,
+                    int(number),
+                    adapter.get("CA type", ""),
+                    adapter.get("Firmware version", ""),
+                    port.get("State", ""),
+                    port.get("Physical state", ""),
+                    _number(port.get("Rate", "")),
+                    "InfiniBand" if layer == "IB" else layer,
+                )
+            )
     if not ports:
         raise FormatError("ibstat", text)
     return ports
@@ -68,9 +77,18 @@ def ports_from_files(files: dict[str, str]) -> list[Port]:
     for device, number in (match.groups() for match in found if match):
         adapter, port = f"{CLASS}/{device}", f"{CLASS}/{device}/ports/{number}"
         state, physical = (files.get(f"{port}/{name}", "").partition(": ")[2] for name in ("state", "phys_state"))
-        ports.append(Port(device, int(number), files.get(f"{adapter}/hca_type", ""), files.get(f"{adapter}/fw_ver", ""),
-                          state.capitalize(), physical, _number(files.get(f"{port}/rate", "")),
-                          files.get(f"{port}/link_layer", "")))  # fmt: skip
+        ports.append(
+            Port(
+                device,
+                int(number),
+                files.get(f"{adapter}/hca_type", ""),
+                files.get(f"{adapter}/fw_ver", ""),
+                state.capitalize(),
+                physical,
+                _number(files.get(f"{port}/rate", "")),
+                files.get(f"{port}/link_layer", ""),
+            )
+        )
     return ports
 
 
@@ -82,9 +100,19 @@ def parse_iblinkinfo(text: str) -> list[Link]:
         one_line = re.match(r"0x[0-9a-f]+ \"\s*([^\"]*)\"", line)
         owner = header[1] if header else one_line[1] if one_line else owner
         if found := LINK.search(line):
-            links.append(Link(owner, int(found["lid"]), int(found["port"]), int(found["width"] or 0),
-                              float(found["lane"] or 0), found["state"], found["physical"], found["peer"],
-                              found["remark"].strip()))  # fmt: skip
+            links.append(
+                Link(
+                    owner,
+                    int(found["lid"]),
+                    int(found["port"]),
+                    int(found["width"] or 0),
+                    float(found["lane"] or 0),
+                    found["state"],
+                    found["physical"],
+                    found["peer"],
+                    found["remark"].strip(),
+                )
+            )
     if not links:
         raise FormatError("iblinkinfo", text)
     return links

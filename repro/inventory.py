@@ -26,8 +26,10 @@ def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
     folder = _folder(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
-        raise ClusterError(f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
-                           f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster")  # fmt: skip
+        raise ClusterError(
+            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
+            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster"
+        )
     return folder
 
 
@@ -45,8 +47,13 @@ def ask_ansible(hosts: Path) -> dict:
     tool = Path(sys.executable).parent / "ansible-inventory"
     if not tool.exists():
         raise ClusterError(f"{tool} is missing: `make setup` installs it")
-    surroundings = {**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
-                    "ANSIBLE_INVENTORY_ENABLED": "yaml", "ANSIBLE_NOCOLOR": "1"}  # fmt: skip
+    surroundings = {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
+        "ANSIBLE_INVENTORY_ENABLED": "yaml",
+        "ANSIBLE_NOCOLOR": "1",
+    }
     done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=surroundings)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]

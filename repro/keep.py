@@ -87,8 +87,12 @@ def keep(source: Path, target: Path) -> Kept:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     paths = files(target)
-    named = {found.decode() for path in paths if not DERIVED.fullmatch(path) and path != MANIFEST
-             for found in ABSOLUTE.findall(_content(target / path))}  # fmt: skip
+    named = {
+        found.decode()
+        for path in paths
+        if not DERIVED.fullmatch(path) and path != MANIFEST
+        for found in ABSOLUTE.findall(_content(target / path))
+    }
     return Kept(target, len(paths), sum((target / path).stat().st_size for path in paths), tuple(sorted(named)))
 
 

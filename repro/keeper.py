@@ -4,6 +4,7 @@ It is started over SSH, with Python 3.8 and nothing else. The first line of its 
 after it renews the lease, "stop" ends the work, and the end of the input, or `lease_s` seconds without a byte, mean
 that the controller is gone: then everything that was started is removed. What it says are JSON objects, one a line.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -138,9 +139,14 @@ def start(order: dict) -> subprocess.Popen:
     libc = ctypes.CDLL(None)
     with open(out, "ab") as stdout, open(err, "ab") as stderr:
         return subprocess.Popen(
-            order["words"], cwd=order["folder"], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-            start_new_session=True, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
-        )  # fmt: skip
+            order["words"],
+            cwd=order["folder"],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+        )
 
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
@@ -206,8 +212,9 @@ def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bo
 def sample(lease: Lease, words: list[str]) -> None:
     """Send each line that a program prints, such as nvidia-smi with an interval, while the ranks run."""
     try:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   text=True)  # fmt: skip
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
     except OSError:
         return
     for line in process.stdout:

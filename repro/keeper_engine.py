@@ -1,4 +1,5 @@
 """The Docker engine of the node that this runs on; needs Python 3.8 and nothing else."""
+
 from __future__ import annotations
 
 import subprocess
@@ -10,8 +11,9 @@ ROUNDS = 5
 
 def docker(*words: str) -> subprocess.CompletedProcess:
     """Run the Docker client; OSError without one, TimeoutExpired if the engine hangs."""
-    return subprocess.run(("docker", *words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=DOCKER_S, check=False)  # fmt: skip
+    return subprocess.run(
+        ("docker", *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S, check=False
+    )
 
 
 def remove_containers(match: str) -> list[str]:

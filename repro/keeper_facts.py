@@ -1,4 +1,5 @@
 """What a run must know of the node that this runs on before it starts; needs Python 3.8 and nothing else."""
+
 from __future__ import annotations
 
 import glob
@@ -23,8 +24,9 @@ def facts(order: dict) -> dict:
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),
         "launcher": launcher(order["work"]),
-        "libraries": [name for name in ("cublas", "cudnn")
-                      if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))],
+        "libraries": [
+            name for name in ("cublas", "cudnn") if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))
+        ],
         "infiniband": sorted(glob.glob("/dev/infiniband/*")),
         **affinity(),
     }
@@ -58,8 +60,10 @@ def affinity() -> dict:
     buses = _printed(["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"])
     folders = ["/sys/bus/pci/devices/" + bus.strip().lower()[-12:] for bus in buses]
     nodes = [_first_line(folder + "/numa_node") for folder in folders]
-    return {"cpus": [_first_line(folder + "/local_cpulist") for folder in folders],
-            "numa": [node if node.isdigit() else "" for node in nodes]}  # fmt: skip
+    return {
+        "cpus": [_first_line(folder + "/local_cpulist") for folder in folders],
+        "numa": [node if node.isdigit() else "" for node in nodes],
+    }
 
 
 def _printed(command: list[str]) -> list[str]:

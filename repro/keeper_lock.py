@@ -1,4 +1,5 @@
 """The lock of the node that this runs on: one run at a time, and who has it; needs Python 3.8 and nothing else."""
+
 from __future__ import annotations
 
 import fcntl

@@ -1,4 +1,5 @@
 """What the ranks on the node that this runs on write, and which of them have ended; needs Python 3.8 alone."""
+
 from __future__ import annotations
 
 import contextlib

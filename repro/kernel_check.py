@@ -22,8 +22,10 @@ SOURCES = ("accuracy.py", "kernels.py", "operators.py", "ops.py")
 LIMITS = Limits(silence_s=900.0, total_s=1800.0)
 SHOWN = 3
 SCALES = {"cuda": "published", "cpu": "small"}
-FIX = ("CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
-       "(STACK=cu102-modern on GPUs after Turing)")  # fmt: skip
+FIX = (
+    "CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
+    "(STACK=cu102-modern on GPUs after Turing)"
+)
 
 
 class KernelError(StackError):
@@ -100,31 +102,47 @@ class Kernels:
         lines = []
         for model in wrong:
             found = self.of(model)
-            lines += [f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
-                      *(f"  {result.text()}" for result in found[:SHOWN])]  # fmt: skip
+            lines += [
+                f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                *(f"  {result.text()}" for result in found[:SHOWN]),
+            ]
         raise KernelError("\n".join([*lines, FIX]))
 
     def without_wrong(self, plan: Plan) -> Plan:
         """The plan less the units of models that would compute wrongly, which stand among what was left out."""
         wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
-        left_out = [{"case": unit.name, "model": unit.model,
-                     "message": N_("its operators compute wrongly on this GPU: {example}"),
-                     "values": {"example": self.of(unit.model)[0].text()}} for unit in wrong]  # fmt: skip
+        left_out = [
+            {
+                "case": unit.name,
+                "model": unit.model,
+                "message": N_("its operators compute wrongly on this GPU: {example}"),
+                "values": {"example": self.of(unit.model)[0].text()},
+            }
+            for unit in wrong
+        ]
         kept = tuple(unit for unit in plan.units if unit not in wrong)
         return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
 
     def record(self) -> dict:
         """What a run keeps of it."""
         errors = {f"{result.operator}, {result.part}": result.error for result in self.results if not result.reason}
-        return {"operators": self.operators, "largest": self.largest, "wrong": [each.text() for each in self.wrong],
-                "errors": errors, "versions": self.versions, "libraries": list(self.libraries)}  # fmt: skip
+        return {
+            "operators": self.operators,
+            "largest": self.largest,
+            "wrong": [each.text() for each in self.wrong],
+            "errors": errors,
+            "versions": self.versions,
+            "libraries": list(self.libraries),
+        }
 
     def lines(self) -> list[str]:
         """The comparison as lines of text."""
         marks = {True: "ok   ", False: "WRONG"}
         wrong = f"{len(self.wrong)} wrong" if self.wrong else "all right"
-        return [*(f"{marks[result.holds]} {result.text()}" for result in self.results),
-                f"{self.operators} operators, {len(self.results)} comparisons in {self.seconds:.0f} s: {wrong}"]
+        return [
+            *(f"{marks[result.holds]} {result.text()}" for result in self.results),
+            f"{self.operators} operators, {len(self.results)} comparisons in {self.seconds:.0f} s: {wrong}",
+        ]
 
     def as_json(self) -> dict:
         return asdict(self)
@@ -150,8 +168,12 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
     told: dict = {}
     names: list[str] = []
     for number in count(1):
-        config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "scale": SCALES[device],
-                  "operators": names}  # fmt: skip
+        config = {
+            "device": device,
+            "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+            "scale": SCALES[device],
+            "operators": names,
+        }
         part = folder / f"part-{number}"
         part.mkdir(parents=True)
         events: list[dict] = []
@@ -169,8 +191,9 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
         names = names[names.index(begun["operator"]) + 1 :]
         if not names:
             break
-    return Kernels(device, tuple(results), readable(told["versions"]), tuple(told["libraries"]),
-                   time.monotonic() - started)  # fmt: skip
+    return Kernels(
+        device, tuple(results), readable(told["versions"]), tuple(told["libraries"]), time.monotonic() - started
+    )
 
 
 def _result(event: dict) -> Result:
@@ -184,12 +207,14 @@ def _reason(outcome: Outcome) -> str:
 
 def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
     """Starts the program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: Attempt(config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)),
-                                          environment=environment)  # fmt: skip
+    return lambda config, folder: Attempt(
+        config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
+    )
 
 
-def kernels_here(gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels",
-                 say: Callable[[str], None] = print) -> Kernels:  # fmt: skip
+def kernels_here(
+    gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels", say: Callable[[str], None] = print
+) -> Kernels:
     """The comparison for this machine's GPUs and libraries, made anew only if none is kept in `cache`.
 
     Of several processes that want it at the same time one makes it, and the others wait. KernelError where nothing can
@@ -227,7 +252,8 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
         "gpus": sorted({gpu["name"] for gpu in gpus}),
         "driver": gpus[0]["driver_version"],
         "environment": named,
-        "files": {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel)
-                  if path.is_file()},
+        "files": {
+            str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
+        },
         "programs": {name: hashlib.sha256((PROGRAM.parent / name).read_bytes()).hexdigest() for name in SOURCES},
-    }  # fmt: skip
+    }

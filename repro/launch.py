@@ -45,8 +45,13 @@ class Limits:
     total_s: float = 3600.0
 
 
-def local_attempts(limits: Limits, port: int | None, trainer: tuple[str, ...] | None,
-                   peer: tuple[str, ...] = (), environment: dict | None = None) -> Callable:
+def local_attempts(
+    limits: Limits,
+    port: int | None,
+    trainer: tuple[str, ...] | None,
+    peer: tuple[str, ...] = (),
+    environment: dict | None = None,
+) -> Callable:
     """What `Bench` needs to start its attempts on this machine.
 
     `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow. `environment` is
@@ -147,12 +152,18 @@ class Attempt:
             return rank
         python = self.launcher or self.trainer[0]
         return [
-            python, str(_launcher(Path(python))),
-            "--nproc_per_node", str(self.world_size),
-            "--master_port", str(self.port or free_port()),
-            "--redirect_stdout_and_stderr", "--logdir", str(self.folder / "logs"),
-            "--no_python", *rank,
-        ]  # fmt: skip
+            python,
+            str(_launcher(Path(python))),
+            "--nproc_per_node",
+            str(self.world_size),
+            "--master_port",
+            str(self.port or free_port()),
+            "--redirect_stdout_and_stderr",
+            "--logdir",
+            str(self.folder / "logs"),
+            "--no_python",
+            *rank,
+        ]
 
     def _start(self, command: list[str]) -> subprocess.Popen:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
@@ -170,9 +181,15 @@ class Attempt:
             environment["GLOG_log_dir"] = str(self._rank_folder(0))
         with open(out, "ab") as stdout, open(err, "ab") as stderr:
             return subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                start_new_session=True, preexec_fn=_end_with_parent,
-            )  # fmt: skip
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
 
     def _watch(
         self, process: subprocess.Popen, on_event, started: float, sampler: Sampler
@@ -191,8 +208,9 @@ class Attempt:
                 failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
                 failure = failure or silence.check(self._bytes_written(), self.limits)
                 if failure is None and time.monotonic() - started > self.limits.total_s:
-                    failure = Failure("no end after {seconds:.0f} s, the limit for one run",
-                                      {"seconds": self.limits.total_s})  # fmt: skip
+                    failure = Failure(
+                        "no end after {seconds:.0f} s, the limit for one run", {"seconds": self.limits.total_s}
+                    )
                 if failure:
                     return failure
                 yield
@@ -220,8 +238,11 @@ class Attempt:
         return [(rank, status) for rank, status in found if status is not None]
 
     def _bytes_written(self) -> int:
-        return sum(path.stat().st_size for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
-                   if path.exists())
+        return sum(
+            path.stat().st_size
+            for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
+            if path.exists()
+        )
 
     def _unfinished(self, returncode: int) -> Failure | None:
         missing = [rank for rank in self.metrics if not self._finished(rank)]
@@ -283,8 +304,9 @@ class Silence:
         if written != self._written:
             self._written, self._since = written, now
         if now - self._since > limits.silence_s:
-            return Failure("no rank has printed anything for {seconds:.0f} s: at least one hangs",
-                           {"seconds": limits.silence_s})  # fmt: skip
+            return Failure(
+                "no rank has printed anything for {seconds:.0f} s: at least one hangs", {"seconds": limits.silence_s}
+            )
         return None
 
 

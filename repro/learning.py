@@ -21,25 +21,37 @@ DIGITS_GOAL = N_("1/{divisor} of the entropy of the labels")
 SETTINGS = {
     "cpu": {
         "gpt": {
-            "iterations": 400, "global_batch": 32, "lr": 5e-3, "order": 1,
+            "iterations": 400,
+            "global_batch": 32,
+            "lr": 5e-3,
+            "order": 1,
             "shape": {"seq_length": 64, "vocab_size": 257, "layers": 2, "hidden_size": 64, "attention_heads": 4},
         },
         "resnet50": {
-            "iterations": 400, "global_batch": 64, "lr": 0.1, "divisor": 2,
+            "iterations": 400,
+            "global_batch": 64,
+            "lr": 0.1,
+            "divisor": 2,
             "shape": {"image_size": 32, "classes": 10, "width": 8},
         },
     },
     "cuda": {
         "gpt": {
-            "iterations": 800, "global_batch": 16, "lr": 1e-3, "order": 2,
+            "iterations": 800,
+            "global_batch": 16,
+            "lr": 1e-3,
+            "order": 2,
             "shape": {"seq_length": 512, "vocab_size": 257, "layers": 8, "hidden_size": 512, "attention_heads": 8},
         },
         "resnet50": {
-            "iterations": 1200, "global_batch": 128, "lr": 0.1, "divisor": 3,
+            "iterations": 1200,
+            "global_batch": 128,
+            "lr": 0.1,
+            "divisor": 3,
             "shape": {"image_size": 64, "classes": 10},
         },
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -85,20 +97,30 @@ class Learning:
     @property
     def problems(self) -> list[str]:
         """A line for each unit that did not learn what it must."""
-        return [f"{each.unit.name}: " + (
-            "no repeat ran to its end" if each.reached is None else
-            f"its last losses are {each.reached:.3f} on average, they must be below {each.goal.limit:.3f}")
-            for each in self.lessons if not each.holds]  # fmt: skip
+        return [
+            f"{each.unit.name}: "
+            + (
+                "no repeat ran to its end"
+                if each.reached is None
+                else f"its last losses are {each.reached:.3f} on average, they must be below {each.goal.limit:.3f}"
+            )
+            for each in self.lessons
+            if not each.holds
+        ]
 
     def summary(self) -> str:
         """A line for each unit."""
-        held = [f"{each.unit.name}: last losses {each.reached:.3f} on average, must be below {each.goal.limit:.3f}"
-                for each in self.lessons if each.holds]  # fmt: skip
+        held = [
+            f"{each.unit.name}: last losses {each.reached:.3f} on average, must be below {each.goal.limit:.3f}"
+            for each in self.lessons
+            if each.holds
+        ]
         return "\n".join((*held, *self.problems))
 
 
-def make_learning_plan(gpus: int, corpora: dict[str, Corpus], repeats: int = 1,
-                       iterations: int | None = None) -> tuple[Plan, dict]:  # fmt: skip
+def make_learning_plan(
+    gpus: int, corpora: dict[str, Corpus], repeats: int = 1, iterations: int | None = None
+) -> tuple[Plan, dict]:
     """Plan what is learned on one device, and the goal of each unit, for run.json.
 
     Parameters
@@ -129,19 +151,37 @@ def _unit(model: str, device: str, precision: str, corpus: Corpus, wanted: int |
     if model == "gpt":
         fresh = (corpus.facts["tokens"] - 1) // setting["shape"]["seq_length"]
         if count * setting["global_batch"] > fresh:
-            raise PlanError(f"{name}: {count} iterations need more than the {fresh} samples that the text has; a loss "
-                            "on text that was seen before says nothing about what was learned")  # fmt: skip
+            raise PlanError(
+                f"{name}: {count} iterations need more than the {fresh} samples that the text has; a loss "
+                "on text that was seen before says nothing about what was learned"
+            )
     optimizer = {"name": "sgd", "momentum": 0.875, "weight_decay": 1 / 32768} if model == "resnet50" else ADAMW
     config = {
-        "case": name, "model": model, "device": device, "seed": SEED, "layout": asdict(SINGLE),
-        "micro_batch": setting["global_batch"], "accumulation_steps": 1, "precision": precision,
-        "activation_checkpointing": False, "optimizer_sharding": 0, "dropout": 0.0, "iterations": count,
-        "log_interval": 1, "log_generation": GENERATIONS[model], "shape": setting["shape"],
+        "case": name,
+        "model": model,
+        "device": device,
+        "seed": SEED,
+        "layout": asdict(SINGLE),
+        "micro_batch": setting["global_batch"],
+        "accumulation_steps": 1,
+        "precision": precision,
+        "activation_checkpointing": False,
+        "optimizer_sharding": 0,
+        "dropout": 0.0,
+        "iterations": count,
+        "log_interval": 1,
+        "log_generation": GENERATIONS[model],
+        "shape": setting["shape"],
         "optimizer": {**optimizer, "lr": setting["lr"]},
-        "schedule": {"kind": "cosine", "warmup_iterations": count // 20, "decay_iterations": count,
-                     "min_lr": setting["lr"] / 100},
-        "label_smoothing": 0.0, "data": corpus.data,
-    }  # fmt: skip
+        "schedule": {
+            "kind": "cosine",
+            "warmup_iterations": count // 20,
+            "decay_iterations": count,
+            "min_lr": setting["lr"] / 100,
+        },
+        "label_smoothing": 0.0,
+        "data": corpus.data,
+    }
     return Unit(name, model, config, RULE, setting["global_batch"])
 
 

@@ -10,14 +10,29 @@ from repro.plates import Plate
 
 def learning_section(_, learning: Learning, description: dict) -> Section:
     """The rule, what the data are, and what was reached."""
-    rule = Text(_(
-        "Every unit is trained on one device from random weights. What counts is the mean loss of the last "
-        "{share:.0%} of the iterations, in bits, of the worst repeat. It must be below a value that follows from the "
-        "data themselves, before anything is trained.").format(share=1 / TAIL))  # fmt: skip
+    rule = Text(
+        _(
+            "Every unit is trained on one device from random weights. What counts is the mean loss of the last "
+            "{share:.0%} of the iterations, in bits, of the worst repeat. It must be below a value that follows from the "
+            "data themselves, before anything is trained."
+        ).format(share=1 / TAIL)
+    )
     data = tuple(Text(_data(_, facts)) for facts in description["corpora"])
-    columns = (Column(_("Configuration")), Column(_("Must be below")), *(Column(title, numeric=True) for title in (
-        _("Iterations"), _("First loss (bits)"), _("Must be below (bits)"), _("Reached (bits)"),
-        _("Right labels"))), Column(_("Learned")))  # fmt: skip
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Must be below")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Iterations"),
+                _("First loss (bits)"),
+                _("Must be below (bits)"),
+                _("Reached (bits)"),
+                _("Right labels"),
+            )
+        ),
+        Column(_("Learned")),
+    )
     table = Table("learning", columns, tuple(_row(_, each) for each in learning.lessons))
     return Section("learning", _("Real data are learned"), (rule, *data, table))
 
@@ -28,24 +43,29 @@ def _data(_, facts: dict) -> str:
         said = _(
             "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
             "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
-            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text.")
+            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text."
+        )
         return said.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
     return _(
         "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
         "published training cropped to between 8% and 100% of their area and mirrored, both at random: some crops "
         "cannot be read by anyone. The trainers have no evaluation, so that losses are of pictures that were seen "
-        "before in other crops. Entropy of the labels: {bits:.3f} bits.").format(
-            pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])  # fmt: skip
+        "before in other crops. Entropy of the labels: {bits:.3f} bits."
+    ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
 
 
 def _row(_, lesson: Lesson) -> tuple[Cell, ...]:
     first = lesson.losses[0][0] if lesson.losses and lesson.losses[0] else None
     return (
-        Cell(lesson.unit.name), Cell(lesson.goal.meaning.text(_)), figure(lesson.unit.config["iterations"], 0),
-        figure(_bits(first), 3), figure(_bits(lesson.goal.limit), 3), figure(_bits(lesson.reached), 3),
+        Cell(lesson.unit.name),
+        Cell(lesson.goal.meaning.text(_)),
+        figure(lesson.unit.config["iterations"], 0),
+        figure(_bits(first), 3),
+        figure(_bits(lesson.goal.limit), 3),
+        figure(_bits(lesson.reached), 3),
         percent(lesson.top_1, 1),
         Cell(_("yes"), tone="good") if lesson.holds else Cell(_("NO"), tone="bad"),
-    )  # fmt: skip
+    )
 
 
 def _bits(nats: float | None) -> float | None:

@@ -29,31 +29,48 @@ def _format(generations: str, start: bytes, pattern: bytes, names: str, example:
 
 
 FORMATS = (
-    _format("AB", b"train: epoch ",
-            rb"train: epoch INT, iter INT, loss: NUMBER, top_1: NUMBER, top_k: NUMBER, samples/s: NUMBERSTAMP",
-            "epoch step loss top_1 top_k samples_per_s stamp",
-            "train: epoch 0, iter 20, loss: …, top_1: …, top_k: …, samples/s: … [Unix stamp]"),
-    _format("C", b"step: ",
-            rb"step: INT, total_loss: NUMBER, mlm_loss: NUMBER, nsp_loss: NUMBER, throughput: NUMBERSTAMP",
-            "step loss mlm_loss nsp_loss samples_per_s stamp",
-            "step: 19, total_loss: …, mlm_loss: …, nsp_loss: …, throughput: … [Unix stamp]", steps_before=1),
-    _format("D", b"step: ", rb"step: INT, loss: NUMBER, throughput: NUMBERSTAMP", "step loss samples_per_s stamp",
-            "step: 10, loss: …, throughput: … [Unix stamp]"),
-    _format("E", b"| ",
-            rb"\| +INT +\| +INT +\| +INT +\| +NUMBER +\| +NUMBER +\| +NUMBER +\|\s*",
-            "step micro_batches samples samples_per_s latency_s loss",
-            "| batches or step | micro_batches | samples | throughput | latency | loss |"),
+    _format(
+        "AB",
+        b"train: epoch ",
+        rb"train: epoch INT, iter INT, loss: NUMBER, top_1: NUMBER, top_k: NUMBER, samples/s: NUMBERSTAMP",
+        "epoch step loss top_1 top_k samples_per_s stamp",
+        "train: epoch 0, iter 20, loss: …, top_1: …, top_k: …, samples/s: … [Unix stamp]",
+    ),
+    _format(
+        "C",
+        b"step: ",
+        rb"step: INT, total_loss: NUMBER, mlm_loss: NUMBER, nsp_loss: NUMBER, throughput: NUMBERSTAMP",
+        "step loss mlm_loss nsp_loss samples_per_s stamp",
+        "step: 19, total_loss: …, mlm_loss: …, nsp_loss: …, throughput: … [Unix stamp]",
+        steps_before=1,
+    ),
+    _format(
+        "D",
+        b"step: ",
+        rb"step: INT, loss: NUMBER, throughput: NUMBERSTAMP",
+        "step loss samples_per_s stamp",
+        "step: 10, loss: …, throughput: … [Unix stamp]",
+    ),
+    _format(
+        "E",
+        b"| ",
+        rb"\| +INT +\| +INT +\| +INT +\| +NUMBER +\| +NUMBER +\| +NUMBER +\|\s*",
+        "step micro_batches samples samples_per_s latency_s loss",
+        "| batches or step | micro_batches | samples | throughput | latency | loss |",
+    ),
 )
 ROW_STARTS = tuple({form.start for form in FORMATS})
 OTHER_STARTS = (b"validation:", b"[N/A],", *(b"%d" % digit for digit in range(10)))
 TABLE_HEADER = re.compile(
-    rb"\| (?:batches|step) +\| micro_batches +\| samples +\| throughput +\| latency +\| loss +\|\s*")
+    rb"\| (?:batches|step) +\| micro_batches +\| samples +\| throughput +\| latency +\| loss +\|\s*"
+)
 MEMORY = re.compile(rb"(?:\d+ %|\[N/A\]), (\d{1,9}) MiB\s*")
 SETTING = re.compile(rb"([A-Za-z_]\w*) = (.+)|  (\w+) \.{2,} (.+)| (\d{1,18}) (iter per epoch)\.\.\.\s*")
 ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 WORDS = {"True": True, "False": False, "None": None}
 EXPECTED = "expected rows of one generation: " + "; ".join(
-    f"{'/'.join(form.generations)} '{form.example}'" for form in FORMATS)
+    f"{'/'.join(form.generations)} '{form.example}'" for form in FORMATS
+)
 
 
 def generation_of(form: Format, stamped: bool) -> str:
@@ -93,8 +110,11 @@ def stated_iterations_per_epoch(configuration: Mapping[str, object]) -> int | No
 
 def stated_global_batch(configuration: Mapping[str, object]) -> int | None:
     """Samples an iteration, from whichever settings of a generation state it."""
-    for names in (("global_batch_size",), ("micro_batch_size", "data_parallel_size", "num_accumulation_steps"),
-                  ("batch_size_per_device", "gpu_num_per_node", "num_nodes")):
+    for names in (
+        ("global_batch_size",),
+        ("micro_batch_size", "data_parallel_size", "num_accumulation_steps"),
+        ("batch_size_per_device", "gpu_num_per_node", "num_nodes"),
+    ):
         factors = [configuration.get(name) for name in names]
         if all(isinstance(factor, int) and factor > 0 for factor in factors):
             return math.prod(factors)

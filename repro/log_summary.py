@@ -28,9 +28,17 @@ def summary(path) -> dict:
         except LogError as error:
             warnings.append(error.reason)
         break
-    return {"file": log.path, "generation": log.generation, "rows": log.row_count,
-            "configuration": dict(log.configuration), "global_batch": log.global_batch, "rule": rule, **figures,
-            "memory_mib": log.memory_mib, "warnings": warnings}
+    return {
+        "file": log.path,
+        "generation": log.generation,
+        "rows": log.row_count,
+        "configuration": dict(log.configuration),
+        "global_batch": log.global_batch,
+        "rule": rule,
+        **figures,
+        "memory_mib": log.memory_mib,
+        "warnings": warnings,
+    }
 
 
 def _published_rules(log: Log) -> Iterator:

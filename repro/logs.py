@@ -260,8 +260,12 @@ class _Reader:
 
     def _mixed(self, number: int, form: Format, values: tuple) -> LogError:
         found, known = generation_of(form, values[-1] is not None), generation_of(self.form, self.stamped)
-        return LogError(f"found a row of generation {found} after rows of generation {known} (from line "
-                        f"{self.first_line}); expected rows of one generation: split the file", self.path, number)
+        return LogError(
+            f"found a row of generation {found} after rows of generation {known} (from line "
+            f"{self.first_line}); expected rows of one generation: split the file",
+            self.path,
+            number,
+        )
 
     def _take_reading(self, line: bytes) -> None:
         match = MEMORY.fullmatch(line)
@@ -277,8 +281,9 @@ class _Reader:
             return False
         match = SETTING.fullmatch(line)
         if match:
-            name, value, dotted, dotted_value, iterations, _ = (part and part.decode("utf-8", "replace")
-                                                                for part in match.groups())
+            name, value, dotted, dotted_value, iterations, _ = (
+                part and part.decode("utf-8", "replace") for part in match.groups()
+            )
             self.settings[name or dotted or "iterations_per_epoch"] = typed(value or dotted_value or iterations)
         return bool(match)
 
@@ -286,9 +291,20 @@ class _Reader:
         stated = stated_iterations_per_epoch(configuration)
         per_epoch = stated or (min(self.epoch_ends) if len(self.epoch_ends) == 1 else None)
         rows = tuple(self._row(values, per_epoch) for values in chain(self.head, self.tail))
-        return Log(self.path, generation_of(self.form, self.stamped), rows, self.row_count, self.total, configuration,
-                   self.memory_mib, self.validation, self.noise, self.broken, self.repeated,
-                   tuple(self._notes(stated, per_epoch)))
+        return Log(
+            self.path,
+            generation_of(self.form, self.stamped),
+            rows,
+            self.row_count,
+            self.total,
+            configuration,
+            self.memory_mib,
+            self.validation,
+            self.noise,
+            self.broken,
+            self.repeated,
+            tuple(self._notes(stated, per_epoch)),
+        )
 
     def _row(self, values: tuple, per_epoch: int | None) -> Row:
         printed = dict(zip(self.form.names, values, strict=True))
@@ -296,9 +312,14 @@ class _Reader:
         numbers = {name: float(value) for name, value in printed.items() if value is not None}
         before = 0 if epoch == 0 else epoch * per_epoch if per_epoch else None
         return Row(
-            step=None if before is None else before + step + self.form.steps_before, printed_step=step,
-            samples_per_s=numbers.pop("samples_per_s"), loss=numbers.pop("loss"),
-            latency_s=numbers.pop("latency_s", None), stamp=numbers.pop("stamp", None), other=numbers)
+            step=None if before is None else before + step + self.form.steps_before,
+            printed_step=step,
+            samples_per_s=numbers.pop("samples_per_s"),
+            loss=numbers.pop("loss"),
+            latency_s=numbers.pop("latency_s", None),
+            stamp=numbers.pop("stamp", None),
+            other=numbers,
+        )
 
     def _notes(self, stated: int | None, per_epoch: int | None) -> Iterator[str]:
         if self.not_finite:
@@ -308,8 +329,10 @@ class _Reader:
         if self.half_written:
             yield "the last line is half-written: passed over"
         if self.repeated:
-            yield (f"{self.repeated} rows do not come after the row before them (another rank's copy, or a second run "
-                   "in the same file): passed over")
+            yield (
+                f"{self.repeated} rows do not come after the row before them (another rank's copy, or a second run "
+                "in the same file): passed over"
+            )
         if self.row_count > 2 * ROWS_KEPT:
             yield f"of {self.row_count} rows the first and the last {ROWS_KEPT} are kept"
         if self.last[0] > 0 and per_epoch is None:

@@ -73,8 +73,15 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
         if not found:
             raise ClusterError(f"HOSTS: {word!r} is no address, address:port or name=address:port ([…] around IPv6)")
         address = found[2].strip("[]")
-        nodes.append(Node(found[1] or (f"node{number}" if _is_address(address) else address), address,
-                          int(found[3] or 22), user, 1))  # fmt: skip
+        nodes.append(
+            Node(
+                found[1] or (f"node{number}" if _is_address(address) else address),
+                address,
+                int(found[3] or 22),
+                user,
+                1,
+            )
+        )
     names = [node.name for node in nodes]
     if not nodes or len(set(names)) < len(names):
         raise ClusterError(f"HOSTS={hosts}: name at least one node, and each once")
@@ -96,8 +103,29 @@ def detect(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], scrat
 
 
 def _draft(folder: Path, nodes: tuple[Node, ...], known_hosts: Path, key: Path | None) -> Cluster:
-    return Cluster(folder.name, folder, nodes, "", 1, "", "", None, 1, "", TrainerImage(""), "", "", "", 1, True, "ssh",
-                   frozenset(), known_hosts, key, "/usr/bin/python3")  # fmt: skip
+    return Cluster(
+        folder.name,
+        folder,
+        nodes,
+        "",
+        1,
+        "",
+        "",
+        None,
+        1,
+        "",
+        TrainerImage(""),
+        "",
+        "",
+        "",
+        1,
+        True,
+        "ssh",
+        frozenset(),
+        known_hosts,
+        key,
+        "/usr/bin/python3",
+    )
 
 
 def found_in(facts: dict, address: str) -> Found:
@@ -115,8 +143,15 @@ def found_in(facts: dict, address: str) -> Found:
     prefix = f"{IMAGE}:"
     images = {name.removeprefix(prefix): digest for name, digest in images_of(facts).items() if name.startswith(prefix)}
     modern = gpu and not OF_THE_TIME.search(gpu)
-    return Found(gpu, len(gpus), interface, ",".join(dict.fromkeys(port.device for port in active)), rate,
-                 "cu102-modern" if modern else "cu102", images)  # fmt: skip
+    return Found(
+        gpu,
+        len(gpus),
+        interface,
+        ",".join(dict.fromkeys(port.device for port in active)),
+        rate,
+        "cu102-modern" if modern else "cu102",
+        images,
+    )
 
 
 def _interface(files: dict[str, str], address: str, active: list[Port]) -> str:

@@ -16,27 +16,76 @@ TIMEOUT_S, KILLED = 60, 9
 FILE_BYTES = 8192
 NET, INFINIBAND = "/sys/class/net", "/sys/class/infiniband"
 FILES = [
-    "/etc/os-release", "/proc/cmdline", "/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/net/route",
-    "/proc/uptime", "/etc/timezone", "/proc/driver/nvidia/version", "/sys/kernel/mm/transparent_hugepage/enabled",
-    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "/sys/devices/system/cpu/intel_pstate/no_turbo",
-    "/sys/devices/system/cpu/cpufreq/boost", "/sys/module/*/version",
-]  # fmt: skip
+    "/etc/os-release",
+    "/proc/cmdline",
+    "/proc/cpuinfo",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/net/route",
+    "/proc/uptime",
+    "/etc/timezone",
+    "/proc/driver/nvidia/version",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/module/*/version",
+]
 INTERFACE_FILES = ["speed", "mtu", "operstate", "mode", "device/vendor", "device/device", "device/numa_node"]
-HCA_FILES = ["fw_ver", "hca_type", "board_id", "ports/*/rate", "ports/*/state", "ports/*/phys_state",
-             "ports/*/link_layer", "device/current_link_speed", "device/current_link_width",
-             "device/numa_node"]  # fmt: skip
+HCA_FILES = [
+    "fw_ver",
+    "hca_type",
+    "board_id",
+    "ports/*/rate",
+    "ports/*/state",
+    "ports/*/phys_state",
+    "ports/*/link_layer",
+    "device/current_link_speed",
+    "device/current_link_width",
+    "device/numa_node",
+]
 SYSCTLS = [
-    "fs/nr_open", "kernel/nmi_watchdog", "kernel/numa_balancing", "kernel/perf_event_paranoid", "kernel/pid_max",
-    "kernel/randomize_va_space", "kernel/sched_autogroup_enabled", "kernel/shmall", "kernel/shmmax",
-    "net/core/busy_poll", "net/core/busy_read", "net/core/default_qdisc", "net/core/netdev_max_backlog",
-    "net/core/rmem_default", "net/core/rmem_max", "net/core/somaxconn", "net/core/wmem_default", "net/core/wmem_max",
-    "net/ipv4/conf/all/arp_announce", "net/ipv4/conf/all/arp_ignore", "net/ipv4/conf/all/rp_filter",
-    "net/ipv4/ip_local_port_range", "net/ipv4/tcp_congestion_control", "net/ipv4/tcp_keepalive_time",
-    "net/ipv4/tcp_mtu_probing", "net/ipv4/tcp_retries2", "net/ipv4/tcp_rmem", "net/ipv4/tcp_sack",
-    "net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_timestamps", "net/ipv4/tcp_window_scaling",
-    "net/ipv4/tcp_wmem", "vm/dirty_background_ratio", "vm/dirty_ratio", "vm/max_map_count", "vm/nr_hugepages",
-    "vm/overcommit_memory", "vm/overcommit_ratio", "vm/swappiness", "vm/zone_reclaim_mode",
-]  # fmt: skip
+    "fs/nr_open",
+    "kernel/nmi_watchdog",
+    "kernel/numa_balancing",
+    "kernel/perf_event_paranoid",
+    "kernel/pid_max",
+    "kernel/randomize_va_space",
+    "kernel/sched_autogroup_enabled",
+    "kernel/shmall",
+    "kernel/shmmax",
+    "net/core/busy_poll",
+    "net/core/busy_read",
+    "net/core/default_qdisc",
+    "net/core/netdev_max_backlog",
+    "net/core/rmem_default",
+    "net/core/rmem_max",
+    "net/core/somaxconn",
+    "net/core/wmem_default",
+    "net/core/wmem_max",
+    "net/ipv4/conf/all/arp_announce",
+    "net/ipv4/conf/all/arp_ignore",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/ip_local_port_range",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_keepalive_time",
+    "net/ipv4/tcp_mtu_probing",
+    "net/ipv4/tcp_retries2",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_sack",
+    "net/ipv4/tcp_slow_start_after_idle",
+    "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_window_scaling",
+    "net/ipv4/tcp_wmem",
+    "vm/dirty_background_ratio",
+    "vm/dirty_ratio",
+    "vm/max_map_count",
+    "vm/nr_hugepages",
+    "vm/overcommit_memory",
+    "vm/overcommit_ratio",
+    "vm/swappiness",
+    "vm/zone_reclaim_mode",
+]
 
 
 def main(interface, hcas, packages):
@@ -47,15 +96,19 @@ def main(interface, hcas, packages):
     told = {
         "commands": run_all(commands(interface, hcas, packages)),
         "files": read_all(paths(interface, hcas)),
-        "links": {"interface_driver": link(os.path.join(NET, interface, "device/driver")),
-                  "zone": os.path.realpath("/etc/localtime")},
+        "links": {
+            "interface_driver": link(os.path.join(NET, interface, "device/driver")),
+            "zone": os.path.realpath("/etc/localtime"),
+        },
         "modules": sorted(os.listdir("/sys/module")) if os.path.isdir("/sys/module") else [],
-        "limits": {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
-                   for name in ("memlock", "nofile", "stack", "core")},
+        "limits": {
+            name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
+            for name in ("memlock", "nofile", "stack", "core")
+        },
         "shared_memory_bytes": size("/dev/shm"),
         "uname": list(os.uname()),
         "python": sys.version.split()[0],
-    }  # fmt: skip
+    }
     told["times"] = [began, time.time()]
     return told
 

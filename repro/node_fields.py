@@ -13,14 +13,52 @@ from repro.tool_output import FormatError
 
 NET = "/sys/class/net"
 PACKAGES = (
-    "*nvidia*", "*cuda*", "libnccl*", "datacenter-gpu-manager*", "docker*", "containerd*", "runc", "rdma-core",
-    "*ibverbs*", "librdmacm*", "infiniband-diags", "perftest", "mlnx*", "*ofed*", "ucx*", "openmpi*", "slurm*",
-    "libc6", "systemd", "openssh-server", "chrony", "ntp", "iperf3", "ethtool",
-)  # fmt: skip
-MODULES = ("nvidia", "nvidia_uvm", "nvidia_peermem", "nv_peer_mem", "gdrdrv", "ib_core", "ib_ipoib", "ib_uverbs",
-           "mlx4_core", "mlx5_core", "mlx5_ib", "rdma_ucm")  # fmt: skip
-LSCPU = {"model": "Model name", "sockets": "Socket(s)", "cores_per_socket": "Core(s) per socket",
-         "threads_per_core": "Thread(s) per core", "numa_nodes": "NUMA node(s)"}  # fmt: skip
+    "*nvidia*",
+    "*cuda*",
+    "libnccl*",
+    "datacenter-gpu-manager*",
+    "docker*",
+    "containerd*",
+    "runc",
+    "rdma-core",
+    "*ibverbs*",
+    "librdmacm*",
+    "infiniband-diags",
+    "perftest",
+    "mlnx*",
+    "*ofed*",
+    "ucx*",
+    "openmpi*",
+    "slurm*",
+    "libc6",
+    "systemd",
+    "openssh-server",
+    "chrony",
+    "ntp",
+    "iperf3",
+    "ethtool",
+)
+MODULES = (
+    "nvidia",
+    "nvidia_uvm",
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "gdrdrv",
+    "ib_core",
+    "ib_ipoib",
+    "ib_uverbs",
+    "mlx4_core",
+    "mlx5_core",
+    "mlx5_ib",
+    "rdma_ucm",
+)
+LSCPU = {
+    "model": "Model name",
+    "sockets": "Socket(s)",
+    "cores_per_socket": "Core(s) per socket",
+    "threads_per_core": "Thread(s) per core",
+    "numa_nodes": "NUMA node(s)",
+}
 OF_ONE_MACHINE = re.compile(r"(root|resume|BOOT_IMAGE|initrd|ip|crashkernel|rd\.\S+?)=")
 
 
@@ -34,8 +72,19 @@ class NodeFields:
         self.readings: dict[str, float] = {}
         self.notes: list[str] = []
         self.topology: dict | None = None
-        for part in (self._system, self._cpu, self._memory, self._limits, self._gpus, self._topology, self._ports,
-                     self._clock, self._docker, self._packages, self._modules):  # fmt: skip
+        for part in (
+            self._system,
+            self._cpu,
+            self._memory,
+            self._limits,
+            self._gpus,
+            self._topology,
+            self._ports,
+            self._clock,
+            self._docker,
+            self._packages,
+            self._modules,
+        ):
             part()
         self._interface(interface)
         self.fields = {name: str(value) for name, value in sorted(self.fields.items()) if value not in (None, "")}
@@ -80,8 +129,11 @@ class NodeFields:
             "memory.shared": _size(self._facts["shared_memory_bytes"]),
         }
         uptime, load = self._files.get("/proc/uptime", ""), self._files.get("/proc/loadavg", "")
-        self.readings |= {"memory.available_gib": round(kib.get("MemAvailable", 0) / 2**20, 2),
-                          "uptime_s": _first_number(uptime), "load": _first_number(load)}  # fmt: skip
+        self.readings |= {
+            "memory.available_gib": round(kib.get("MemAvailable", 0) / 2**20, 2),
+            "uptime_s": _first_number(uptime),
+            "load": _first_number(load),
+        }
 
     def _limits(self) -> None:
         for name, (soft, hard) in self._facts["limits"].items():
@@ -110,9 +162,13 @@ class NodeFields:
         ports = ports_from_files(self._files) or self._parsed("ibstat", parse_ibstat) or []
         for port in ports:
             name = f"hca.{port.device}" if port.number == 1 else f"hca.{port.device}:{port.number}"
-            self.fields |= {f"{name}.model": port.model, f"{name}.firmware": port.firmware, f"{name}.layer": port.layer,
-                            f"{name}.state": f"{port.state}, {port.physical}",
-                            f"{name}.rate": f"{port.rate_gbits:g} Gb/s"}  # fmt: skip
+            self.fields |= {
+                f"{name}.model": port.model,
+                f"{name}.firmware": port.firmware,
+                f"{name}.layer": port.layer,
+                f"{name}.state": f"{port.state}, {port.physical}",
+                f"{name}.rate": f"{port.rate_gbits:g} Gb/s",
+            }
         for adapter in adapters:
             base = f"/sys/class/infiniband/{adapter}"
             self.fields |= {
@@ -148,8 +204,10 @@ class NodeFields:
 
     def _clock(self) -> None:
         told = _pairs(self._output("chronyc tracking"))
-        self.fields |= {"time.zone": self._facts["links"]["zone"].partition("zoneinfo/")[2],
-                        "time.chrony": told.get("Leap status")}  # fmt: skip
+        self.fields |= {
+            "time.zone": self._facts["links"]["zone"].partition("zoneinfo/")[2],
+            "time.chrony": told.get("Leap status"),
+        }
         if found := re.match(r"([\d.]+) seconds (fast|slow)", told.get("System time", "")):
             self.readings["time.chrony_offset_s"] = float(found[1]) * (1 if found[2] == "fast" else -1)
 
@@ -214,8 +272,11 @@ def images_of(facts: dict) -> dict[str, str]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return {name.strip(): value.strip() for name, colon, value in (line.partition(":") for line in text.splitlines())
-            if colon}  # fmt: skip
+    return {
+        name.strip(): value.strip()
+        for name, colon, value in (line.partition(":") for line in text.splitlines())
+        if colon
+    }
 
 
 def _size(count: int) -> str:

@@ -20,15 +20,18 @@ GPU_FIELDS = {
     "clock_memory_max": ("Max Clocks/Memory",),
     "clock_graphics_application": ("Applications Clocks/Graphics",),
     "clock_memory_application": ("Applications Clocks/Memory",),
-    "power_limit": ("GPU Power Readings/Current Power Limit", "GPU Power Readings/Power Limit",
-                    "Power Readings/Power Limit"),
+    "power_limit": (
+        "GPU Power Readings/Current Power Limit",
+        "GPU Power Readings/Power Limit",
+        "Power Readings/Power Limit",
+    ),
     "ecc": ("ECC Mode/Current", "Ecc Mode/Current"),
     "mig": ("MIG Mode/Current",),
     "persistence": ("Persistence Mode",),
     "compute_mode": ("Compute Mode",),
     "pcie_generation_max": ("PCI/GPU Link Info/PCIe Generation/Max",),
     "pcie_width": ("PCI/GPU Link Info/Link Width/Current",),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,14 @@ def _checked(python: str, gpus: int) -> dict:
         raise PlanError(f"PEER_PYTHON={python} cannot be started: {error}") from error
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise PlanError(f"PEER_PYTHON={python} cannot run the peers: {said}. Name an interpreter with torch and numpy, "
-                        "or leave PEER_PYTHON out")  # fmt: skip
+        raise PlanError(
+            f"PEER_PYTHON={python} cannot run the peers: {said}. Name an interpreter with torch and numpy, "
+            "or leave PEER_PYTHON out"
+        )
     found = json.loads(done.stdout.strip().splitlines()[-1])
     if found["gpus"] < gpus:
-        raise PlanError(f"PEER_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
-                        "its CUDA has to suit the driver")  # fmt: skip
+        raise PlanError(
+            f"PEER_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
+            "its CUDA has to suit the driver"
+        )
     return found

@@ -164,8 +164,11 @@ def _check_trainer_lock(pins: Pins, root: Path) -> list[str]:
                 problems.append(f"pin '{name}': docker/trainer.lock does not have the SHA-256 of {pinned[name].file}")
     wanted = dict(re.findall(r"^([\w-]+)==(\S+)", (root / "docker/trainer.in").read_text(), re.MULTILINE))
     versions = {pin.name: pin.version for pin in pins.packages}
-    problems += [f"pin '{name}' is {versions.get(name)}, docker/trainer.in asks for {version}"
-                 for name, version in wanted.items() if versions.get(name) != version]  # fmt: skip
+    problems += [
+        f"pin '{name}' is {versions.get(name)}, docker/trainer.in asks for {version}"
+        for name, version in wanted.items()
+        if versions.get(name) != version
+    ]
     return problems
 
 
@@ -185,8 +188,11 @@ def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
     lines = content.decode().splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
         problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
-    problems += [f"{pin.file}: '{line}' is not a SHA-256, two spaces and a .deb"
-                 for line in lines if not re.fullmatch(r"[0-9a-f]{64}  \S+\.deb", line)]  # fmt: skip
+    problems += [
+        f"{pin.file}: '{line}' is not a SHA-256, two spaces and a .deb"
+        for line in lines
+        if not re.fullmatch(r"[0-9a-f]{64}  \S+\.deb", line)
+    ]
     ca = pins.artefact("CA certificates")
     if f"{ca.sha256}  {ca.file}" not in lines:
         problems.append(f"pin 'CA certificates' is not in {pin.file}")
@@ -202,14 +208,21 @@ def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
     for argument, (name, key) in ARGUMENTS.items():
         pin = pins.artefact(name)
         wanted[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)
-    problems = [f"docker/Dockerfile: {name} is {given.get(name)}, the pin is {value}"
-                for name, value in wanted.items() if given.get(name) != value]  # fmt: skip
+    problems = [
+        f"docker/Dockerfile: {name} is {given.get(name)}, the pin is {value}"
+        for name, value in wanted.items()
+        if given.get(name) != value
+    ]
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE)) | {"${BASE}", "nccl-${NCCL}"}
-    problems += [f"docker/Dockerfile: FROM {image} is not pinned"
-                 for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE) if image not in stages]  # fmt: skip
+    problems += [
+        f"docker/Dockerfile: FROM {image} is not pinned"
+        for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+        if image not in stages
+    ]
     sources = " ".join(pin.source for pin in pins.artefacts).split()
-    problems += [f"docker/Dockerfile: {url} is not the source of any pin"
-                 for url in OUTSIDE.findall(text) if url not in sources]  # fmt: skip
+    problems += [
+        f"docker/Dockerfile: {url} is not the source of any pin" for url in OUTSIDE.findall(text) if url not in sources
+    ]
     return problems
 
 

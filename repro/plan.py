@@ -81,14 +81,27 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
-        return cls(**{**content, "units": tuple(Unit.from_json(unit) for unit in content["units"]),
-                      "skipped": tuple(content["skipped"])})  # fmt: skip
+        return cls(
+            **{
+                **content,
+                "units": tuple(Unit.from_json(unit) for unit in content["units"]),
+                "skipped": tuple(content["skipped"]),
+            }
+        )
 
 
-def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: int | None = None,
-              fit: tuple[int, ...] = (), peers: tuple[str, ...] = (), processes: int = SMOKE_PROCESSES,
-              precision: str | None = None, iterations: int | None = None,
-              misfit: Callable[[Case], dict | None] = lambda case: None) -> Plan:  # fmt: skip
+def make_plan(
+    cases: list[Case],
+    gpus: int,
+    scale: str | None = None,
+    repeats: int | None = None,
+    fit: tuple[int, ...] = (),
+    peers: tuple[str, ...] = (),
+    processes: int = SMOKE_PROCESSES,
+    precision: str | None = None,
+    iterations: int | None = None,
+    misfit: Callable[[Case], dict | None] = lambda case: None,
+) -> Plan:
     """Plan a run of `cases` on a machine or a cluster.
 
     Parameters
@@ -141,8 +154,9 @@ def make_plan(cases: list[Case], gpus: int, scale: str | None = None, repeats: i
         raise PlanError(f"none of these cases fits: {case.name} {reason['message'].format(**reason['values'])}")
     if not fitting and not fit:
         smallest = min(case.layout.world_size for case in cases)
-        raise PlanError(f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; "
-                        f"FIT={gpus} shrinks their layouts")  # fmt: skip
+        raise PlanError(
+            f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; FIT={gpus} shrinks their layouts"
+        )
     repeats = repeats or max(case.rule.repeats for case in (cases if fit else fitting))
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
@@ -154,11 +168,16 @@ def of_length(cases: list[Case], iterations: int) -> list[Case]:
     """Each case with so many iterations; PlanError if a rule reads more rows than that."""
     needy = max(cases, key=least_rows)
     if iterations < least_rows(needy):
-        read = {"stamps": "the stamp of row {last_row}", "last_rows": "{rows} rows behind the first",
-                "mean_rows": "a row after the first {skip_first}"}[needy.rule.kind]  # fmt: skip
-        raise PlanError(f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
-                        f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "
-                        "more")  # fmt: skip
+        read = {
+            "stamps": "the stamp of row {last_row}",
+            "last_rows": "{rows} rows behind the first",
+            "mean_rows": "a row after the first {skip_first}",
+        }[needy.rule.kind]
+        raise PlanError(
+            f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
+            f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "
+            "more"
+        )
     return [with_iterations(case, iterations) for case in cases]
 
 
@@ -196,22 +215,37 @@ def _with_peers(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) ->
         for name, config in peer_configs(unit.config, names).items():
             label = f"{unit.name}.{name}"
             reference = unit.name if config["device"] == "cpu" else None
-            found.append(replace(unit, name=label, config={**config, "case": label}, stands_for=(), derived_from=(),
-                                 reference=reference, program="pytorch", peer_of=unit.name))  # fmt: skip
+            found.append(
+                replace(
+                    unit,
+                    name=label,
+                    config={**config, "case": label},
+                    stands_for=(),
+                    derived_from=(),
+                    reference=reference,
+                    program="pytorch",
+                    peer_of=unit.name,
+                )
+            )
     return tuple(found)
 
 
 def _too_large(case: Case, gpus: int) -> dict:
-    return {"case": case.name, "model": case.model, "message": N_("needs {needed} GPUs, {present} are here"),
-            "values": {"needed": case.layout.world_size, "present": gpus}}  # fmt: skip
+    return {
+        "case": case.name,
+        "model": case.model,
+        "message": N_("needs {needed} GPUs, {present} are here"),
+        "values": {"needed": case.layout.world_size, "present": gpus},
+    }
 
 
 def _published_unit(case: Case) -> Unit:
     """The unit of a case, which stands for it unless it was derived from the published one of its `origin`."""
     config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
     stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
-    return Unit(case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for,
-                derived_from=derived_from)  # fmt: skip
+    return Unit(
+        case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for, derived_from=derived_from
+    )
 
 
 def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:

@@ -191,8 +191,15 @@ def choose(checks: Sequence[Check], only: str | None) -> list[Check]:
 class Local:
     """Runs words on this machine, with the interface of `repro.remote.Remote.run`."""
 
-    def run(self, words: Sequence[str], *, timeout: float | None = None, check: bool = True, stdin: str | None = None,
-            sudo: bool = False):  # fmt: skip
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        stdin: str | None = None,
+        sudo: bool = False,
+    ):
         from repro.remote import RemoteError, Result
 
         command = [*(("sudo", "-n", "--") if sudo and os.geteuid() else ()), *words]
@@ -227,10 +234,22 @@ def of_cluster(cluster) -> tuple[list[Machine], dict[str, Exception]]:
 
     with ThreadPoolExecutor(len(cluster.nodes)) as pool:
         found = dict(zip(cluster.nodes, pool.map(connect, cluster.nodes), strict=True))
-    wanted = Wanted(cluster.gpu, cluster.gpus_per_node, cluster.interface, cluster.hca, cluster.network_gbits,
-                    cluster.work, cluster.port, cluster.containers, cluster.image.digest or cluster.image.name,
-                    cluster.gid_index)  # fmt: skip
+    wanted = Wanted(
+        cluster.gpu,
+        cluster.gpus_per_node,
+        cluster.interface,
+        cluster.hca,
+        cluster.network_gbits,
+        cluster.work,
+        cluster.port,
+        cluster.containers,
+        cluster.image.digest or cluster.image.name,
+        cluster.gid_index,
+    )
     names = [node.name for node in cluster.nodes]
-    machines = [Machine(node.name, runner, wanted, tuple(name for name in names if name != node.name))
-                for node, runner in found.items() if isinstance(runner, Remote)]  # fmt: skip
+    machines = [
+        Machine(node.name, runner, wanted, tuple(name for name in names if name != node.name))
+        for node, runner in found.items()
+        if isinstance(runner, Remote)
+    ]
     return machines, {node.name: error for node, error in found.items() if isinstance(error, RemoteError)}

@@ -74,8 +74,11 @@ class Collectives:
         try:
             table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
         except (MeasurementError, OSError) as error:
-            return failed(str(error), "Ranks cannot exchange gradients: no run with several ranks works.",
-                          f"read the logs in {self.folder}; the checks port, names and gpu-peers say more")  # fmt: skip
+            return failed(
+                str(error),
+                "Ranks cannot exchange gradients: no run with several ranks works.",
+                f"read the logs in {self.folder}; the checks port, names and gpu-peers say more",
+            )
         limit = link_gbs(hardware) if hardware else None
         content = {**table.as_json(), "link_gbs": limit}
         (self.folder / f"allreduce-{name}" / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

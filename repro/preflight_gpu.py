@@ -11,8 +11,12 @@ from repro.tool_output import FormatError
 
 QUERY = ("nvidia-smi", "--format=csv,noheader,nounits")
 MEMORY_IN_USE_MIB = 1024
-THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal limit", 0x40: "hardware thermal limit",
-             0x80: "power brake"}  # fmt: skip
+THROTTLED = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal limit",
+    0x40: "hardware thermal limit",
+    0x80: "power brake",
+}
 POWER_CAP = 0x4
 NO_VALUE = ("[N/A]", "N/A", "[Not Supported]", "[GPU requires reset]", "[Unknown Error]")
 
@@ -41,7 +45,7 @@ def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
 
 
 def each(rows: list[dict], field: str) -> str:
-    """"index: value" of a field, one after the other."""
+    """ "index: value" of a field, one after the other."""
     return ", ".join(f"GPU {row['index']}: {row[field]}" for row in rows)
 
 
@@ -57,8 +61,11 @@ def look_present(machine: Machine) -> Finding:
     found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     if wanted.gpu and names != [wanted.gpu] * wanted.gpus:
         should = f"{wanted.gpus} x {wanted.gpu}"
-        return failed(f"{found}; the inventory says {should}", means,
-                      "a GPU may have fallen off the bus (see `dmesg`); else correct the inventory")  # fmt: skip
+        return failed(
+            f"{found}; the inventory says {should}",
+            means,
+            "a GPU may have fallen off the bus (see `dmesg`); else correct the inventory",
+        )
     if len(set(names)) > 1:
         return warning(found, "The slowest kind decides a run's speed.", "hide the others: CUDA_VISIBLE_DEVICES=")
     return ok(found)
@@ -71,9 +78,11 @@ def look_busy(machine: Machine) -> Finding:
     used = [row for row in rows if row["memory.used"].isdigit() and int(row["memory.used"]) > MEMORY_IN_USE_MIB]
     if programs or used:
         names = ", ".join(f"{words[2]} (pid {words[1]}, {words[-1]} MiB)" for words in programs)
-        return failed(f"in use by {names}" if names else f"memory in use, MiB: {each(used, 'memory.used')}",
-                      "Another program shares the GPU: speed and memory are not the run's own.",
-                      "wait for it or end it; memory without a program is often one in another container")  # fmt: skip
+        return failed(
+            f"in use by {names}" if names else f"memory in use, MiB: {each(used, 'memory.used')}",
+            "Another program shares the GPU: speed and memory are not the run's own.",
+            "wait for it or end it; memory without a program is often one in another container",
+        )
     return ok(f"{len(rows)} idle")
 
 
@@ -93,19 +102,27 @@ def look_throttled(machine: Machine) -> Finding:
     slowed = {index: names for index, names in slowed.items() if names}
     if slowed:
         found = ", ".join(f"GPU {index}: {' and '.join(names)}" for index, names in slowed.items())
-        return failed(f"{found} (temperature {each(rows, 'temperature.gpu')} C)",
-                      "The GPU runs slower than it can, and not evenly.",
-                      "check fans, air flow and power supply; `nvidia-smi -q -d PERFORMANCE` says more")  # fmt: skip
+        return failed(
+            f"{found} (temperature {each(rows, 'temperature.gpu')} C)",
+            "The GPU runs slower than it can, and not evenly.",
+            "check fans, air flow and power supply; `nvidia-smi -q -d PERFORMANCE` says more",
+        )
     capped = [index for index, mask in masks.items() if mask & POWER_CAP]
     if capped:
-        return warning(f"GPU {', '.join(capped)} at the power cap while idle", "The power limit is set low.",
-                       "compare `nvidia-smi -q -d POWER` with the default limit; `nvidia-smi -pl` sets it")  # fmt: skip
+        return warning(
+            f"GPU {', '.join(capped)} at the power cap while idle",
+            "The power limit is set low.",
+            "compare `nvidia-smi -q -d POWER` with the default limit; `nvidia-smi -pl` sets it",
+        )
     return ok(f"no GPU is held back; {each(rows, 'temperature.gpu')} C")
 
 
 def look_clocks(machine: Machine) -> Finding:
-    fields = [f"clocks.{kind}.{which}" for which in ("graphics", "memory")
-              for kind in ("applications", "default_applications")]  # fmt: skip
+    fields = [
+        f"clocks.{kind}.{which}"
+        for which in ("graphics", "memory")
+        for kind in ("applications", "default_applications")
+    ]
     rows = query(machine, "index", *fields)
     known = [row for row in rows if not any(row[field].startswith("[") for field in fields)]
     if not known:
@@ -113,8 +130,11 @@ def look_clocks(machine: Machine) -> Finding:
     apart = [row for row in known if row[fields[0]] != row[fields[1]] or row[fields[2]] != row[fields[3]]]
     if apart:
         found = ", ".join(f"GPU {row['index']}: {row[fields[0]]} MHz, by default {row[fields[1]]}" for row in apart)
-        return warning(found, "Application clocks were set: figures differ from those of other machines.",
-                       "sudo nvidia-smi -rac puts them back (FIX=1)")  # fmt: skip
+        return warning(
+            found,
+            "Application clocks were set: figures differ from those of other machines.",
+            "sudo nvidia-smi -rac puts them back (FIX=1)",
+        )
     return ok(f"application clocks as by default: {each(known, fields[0])} MHz")
 
 
@@ -123,24 +143,37 @@ def reset_clocks(machine: Machine) -> None:
 
 
 def look_ecc(machine: Machine) -> Finding:
-    kinds = ("ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "ecc.errors.uncorrected.aggregate.total",
-             "ecc.errors.corrected.volatile.total", "retired_pages.pending")  # fmt: skip
+    kinds = (
+        "ecc.mode.current",
+        "ecc.errors.uncorrected.volatile.total",
+        "ecc.errors.uncorrected.aggregate.total",
+        "ecc.errors.corrected.volatile.total",
+        "retired_pages.pending",
+    )
     mode, now, ever, mild, pending = kinds
     rows = query(machine, "index", *kinds)
     if all(row[mode] in NO_VALUE for row in rows):
         return unavailable("these GPUs have no ECC")
     if any(row[now].isdigit() and int(row[now]) for row in rows):
-        return failed(f"uncorrectable errors since the driver was loaded: {each(rows, now)}",
-                      "A program that met one was ended, or computed with wrong numbers.",
-                      "reset the GPU or reboot; replace it if it comes back")  # fmt: skip
+        return failed(
+            f"uncorrectable errors since the driver was loaded: {each(rows, now)}",
+            "A program that met one was ended, or computed with wrong numbers.",
+            "reset the GPU or reboot; replace it if it comes back",
+        )
     if any(row[pending] == "Yes" for row in rows):
-        return failed(f"memory waits to be retired: {each(rows, pending)}", "The next error may end a run.",
-                      "reboot the machine: pages are retired then")  # fmt: skip
+        return failed(
+            f"memory waits to be retired: {each(rows, pending)}",
+            "The next error may end a run.",
+            "reboot the machine: pages are retired then",
+        )
     if remapped := _remapped(machine):
         return failed(remapped, "The next error may end a run.", "reset the GPU; replace it if rows cannot be remapped")
     if any(row[mode] == "Disabled" for row in rows):
-        return warning(f"ECC: {each(rows, mode)}", "Errors stay unnoticed, and memory is a little faster and larger.",
-                       "sudo nvidia-smi -e 1, then reboot")  # fmt: skip
+        return warning(
+            f"ECC: {each(rows, mode)}",
+            "Errors stay unnoticed, and memory is a little faster and larger.",
+            "sudo nvidia-smi -e 1, then reboot",
+        )
     before = [row for row in rows if row[ever].isdigit() and int(row[ever])]
     many = [row for row in rows if row[mild].isdigit() and int(row[mild])]
     if before or many:
@@ -154,9 +187,12 @@ def _remapped(machine: Machine) -> str:
     asked = ("remapped_rows.pending", "remapped_rows.failure")
     done = machine.run([QUERY[0], f"--query-remapped-rows={','.join(('gpu_bus_id', *asked))}", *QUERY[1:]])
     rows = [line.split(", ") for line in done.stdout.splitlines() if done.status == 0 and line.count(",") == len(asked)]
-    said = [f"{bus}: a bad row {what}" for bus, *values in rows
-            for value, what in zip(values, ("waits to be remapped", "cannot be remapped"), strict=True)
-            if value in ("Yes", "1")]  # fmt: skip
+    said = [
+        f"{bus}: a bad row {what}"
+        for bus, *values in rows
+        for value, what in zip(values, ("waits to be remapped", "cannot be remapped"), strict=True)
+        if value in ("Yes", "1")
+    ]
     return ", ".join(said)
 
 
@@ -164,8 +200,11 @@ def look_persistence(machine: Machine) -> Finding:
     rows = query(machine, "index", "persistence_mode")
     off = [row["index"] for row in rows if row["persistence_mode"] == "Disabled"]
     if off:
-        return warning(f"off on GPU {', '.join(off)}", "The driver unloads between programs: each start takes longer.",
-                       "sudo nvidia-smi -pm 1 (FIX=1), or nvidia-persistenced")  # fmt: skip
+        return warning(
+            f"off on GPU {', '.join(off)}",
+            "The driver unloads between programs: each start takes longer.",
+            "sudo nvidia-smi -pm 1 (FIX=1), or nvidia-persistenced",
+        )
     return ok("on")
 
 
@@ -182,8 +221,11 @@ def look_peers(machine: Machine) -> Finding:
         return unavailable("`nvidia-smi topo -p2p r` does not tell about all of them")
     closed = [f"GPU {one}-{other}: {cell}" for (one, other), cell in cells.items() if one < other and cell != "OK"]
     if closed:
-        return failed(", ".join(closed), "These GPUs exchange data through host memory, many times slower.",
-                      "switch off PCIe ACS and the IOMMU; with NVSwitch, start nvidia-fabricmanager")  # fmt: skip
+        return failed(
+            ", ".join(closed),
+            "These GPUs exchange data through host memory, many times slower.",
+            "switch off PCIe ACS and the IOMMU; with NVSwitch, start nvidia-fabricmanager",
+        )
     return ok(f"all {count} reach each other")
 
 
@@ -201,8 +243,10 @@ def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
     """NVLinks between each two GPUs by `nvidia-smi topo -m`; None where it shows none."""
     cells = matrix(machine.text([QUERY[0], "topo", "-m"]))
     count = max((one for one, _ in cells), default=-1) + 1
-    table = tuple(tuple(int(cells[i, j][2:]) if i != j and cells[i, j].startswith("NV") else 0 for j in range(count))
-                  for i in range(count))  # fmt: skip
+    table = tuple(
+        tuple(int(cells[i, j][2:]) if i != j and cells[i, j].startswith("NV") else 0 for j in range(count))
+        for i in range(count)
+    )
     return table if any(map(any, table)) else None
 
 
@@ -224,8 +268,11 @@ def look_container(machine: Machine) -> Finding:
         return ok(f"a container of {wanted.image[:19]} starts")
     count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
     if count != wanted.gpus:
-        return failed(f"{count} GPUs in a container, {wanted.gpus} on the machine", "Some ranks would have no GPU.",
-                      "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml")  # fmt: skip
+        return failed(
+            f"{count} GPUs in a container, {wanted.gpus} on the machine",
+            "Some ranks would have no GPU.",
+            "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml",
+        )
     return ok(f"{count} GPUs in a container of {wanted.image[:19]}")
 
 

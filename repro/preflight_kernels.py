@@ -59,7 +59,10 @@ def judge(kernels: Kernels) -> Finding:
         worst = [kernels.of(model)[0].text() for model in kernels.wrong_models]
         shown = "; ".join(dict.fromkeys(worst))
         count = len({result.operator for result in kernels.wrong})
-        return failed(f"{count} of {kernels.operators} operators compute wrongly: {shown}",
-                      "Training would run at full speed with wrong numbers, or end.", FIX)  # fmt: skip
+        return failed(
+            f"{count} of {kernels.operators} operators compute wrongly: {shown}",
+            "Training would run at full speed with wrong numbers, or end.",
+            FIX,
+        )
     largest = ", ".join(f"{error:.0e} in {precision}" for precision, error in kernels.largest.items())
     return ok(f"{kernels.operators} operators agree with the CPU; largest relative error {largest}")

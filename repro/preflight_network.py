@@ -11,8 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from repro.preflight import OK, Check, Finding, Machine, Stop, failed, ok, unavailable, warning
 
 NET, IB = "/sys/class/net", "/sys/class/infiniband"
-IB_ERRORS = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "port_xmit_discards",
-             "local_link_integrity_errors", "excessive_buffer_overrun_errors")  # fmt: skip
+IB_ERRORS = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)
 NET_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
 WATCHED_S = 1.0
 IPERF3_PORT, IPERF3_GBITS = 5201, 20.0
@@ -24,8 +31,10 @@ CABLE = "reseat or replace the cable; compare with the switch port's counters"
 def ports(machine: Machine) -> list[tuple[str, str]]:
     """InfiniBand devices and port numbers that are to be used: those of the inventory, or all that are here."""
     if machine.wanted.hca:
-        return [(device, port or "1") for device, _, port in
-                (entry.partition(":") for entry in machine.wanted.hca.split(","))]  # fmt: skip
+        return [
+            (device, port or "1")
+            for device, _, port in (entry.partition(":") for entry in machine.wanted.hca.split(","))
+        ]
     if machine.wanted.interface:
         return []
     return [(device, "1") for device in machine.run(["ls", IB]).stdout.split()]
@@ -41,10 +50,15 @@ def _ib_link(machine: Machine, device: str, port: str) -> Finding:
     folder = f"{IB}/{device}/ports/{port}"
     told = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
     if len(told) < 3:
-        return failed(f"there is no {device} port {port}", "NCCL and OneFlow cannot use InfiniBand.",
-                      "load mlx5_ib (`make provision`), or correct cluster_hca")  # fmt: skip
-    state, physical, rate = (told[f"{folder}/{name}"].partition(": ")[2] or told[f"{folder}/{name}"]
-                             for name in ("state", "phys_state", "rate"))  # fmt: skip
+        return failed(
+            f"there is no {device} port {port}",
+            "NCCL and OneFlow cannot use InfiniBand.",
+            "load mlx5_ib (`make provision`), or correct cluster_hca",
+        )
+    state, physical, rate = (
+        told[f"{folder}/{name}"].partition(": ")[2] or told[f"{folder}/{name}"]
+        for name in ("state", "phys_state", "rate")
+    )
     name = f"{device} port {port}"
     if state != "ACTIVE":
         fix = "start a subnet manager (opensm) or ask for one" if physical == "LinkUp" else "plug in the cable"
@@ -59,8 +73,11 @@ def _net_link(machine: Machine) -> Finding:
     told = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
     state = told.get(f"{NET}/{name}/operstate")
     if state is None:
-        return failed(f"there is no interface {name}", "NCCL and OneFlow find no way to the other nodes.",
-                      "`ip -br link` lists them; correct cluster_interface")  # fmt: skip
+        return failed(
+            f"there is no interface {name}",
+            "NCCL and OneFlow find no way to the other nodes.",
+            "`ip -br link` lists them; correct cluster_interface",
+        )
     if state not in ("up", "unknown"):
         return failed(f"{name} is {state}", "This node cannot be reached.", f"plug in the cable; ip link set {name} up")
     speed = told.get(f"{NET}/{name}/speed", "-1")
@@ -72,8 +89,11 @@ def _net_link(machine: Machine) -> Finding:
 
 def _rate(name: str, gbits: float, text: str, wanted: float) -> Finding:
     if gbits < 0.99 * wanted:
-        return failed(f"{name} runs at {text}; {wanted:g} Gb/s are expected",
-                      "Every exchange between nodes takes that much longer.", CABLE)  # fmt: skip
+        return failed(
+            f"{name} runs at {text}; {wanted:g} Gb/s are expected",
+            "Every exchange between nodes takes that much longer.",
+            CABLE,
+        )
     return ok(f"{name} at {text}")
 
 
@@ -86,16 +106,22 @@ def look_errors(machine: Machine) -> Finding:
         return unavailable("no link with counters")
     time.sleep(WATCHED_S)
     after = machine.read(paths)
-    rising = {path: int(after[path]) - int(value) for path, value in before.items()
-              if path in after and int(after[path]) > int(value)}  # fmt: skip
+    rising = {
+        path: int(after[path]) - int(value)
+        for path, value in before.items()
+        if path in after and int(after[path]) > int(value)
+    }
     if rising:
         found = ", ".join(f"{_counter(path)} +{count}" for path, count in rising.items())
         return failed(f"in {WATCHED_S:g} s: {found}", "Data is lost and sent again: slow now, broken soon.", CABLE)
     past = {path: int(value) for path, value in after.items() if int(value)}
     if past:
         found = ", ".join(f"{_counter(path)} {count}" for path, count in past.items())
-        return warning(f"not rising, but since they were reset: {found}", "The link had errors before.",
-                       "watch them during a run; `perfquery -R` resets InfiniBand's")  # fmt: skip
+        return warning(
+            f"not rising, but since they were reset: {found}",
+            "The link had errors before.",
+            "watch them during a run; `perfquery -R` resets InfiniBand's",
+        )
     return ok("none, and none while watched")
 
 
@@ -134,8 +160,11 @@ def look_ssh(machine: Machine) -> Finding:
             closed[peer] = (done.stderr.strip() or f"status {done.status}").splitlines()[-1]
     if closed:
         found = "; ".join(f"to {peer}: {why}" for peer, why in closed.items())
-        return warning(found, "Tools that start from one node cannot reach the others; `make bench` does not need it.",
-                       "`make provision` exchanges keys and host keys among the nodes")  # fmt: skip
+        return warning(
+            found,
+            "Tools that start from one node cannot reach the others; `make bench` does not need it.",
+            "`make provision` exchanges keys and host keys among the nodes",
+        )
     return ok(f"reaches {', '.join(machine.peers)}")
 
 
@@ -217,9 +246,13 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
             if done.status == 0 or serving.done():
                 break
         if done.status:
-            raise Stop(failed(f"{client.name} does not reach {send[0]} on {server.name}: {_reason(done)}",
-                              "The nodes cannot exchange data, or only over other ports.",
-                              "open the firewall among the nodes; check routes and cluster_interface"))  # fmt: skip
+            raise Stop(
+                failed(
+                    f"{client.name} does not reach {send[0]} on {server.name}: {_reason(done)}",
+                    "The nodes cannot exchange data, or only over other ports.",
+                    "open the firewall among the nodes; check routes and cluster_interface",
+                )
+            )
     return done.stdout
 
 
@@ -236,8 +269,13 @@ def address(machine: Machine) -> str:
     told = json.loads(machine.text(["ip", "-j", "-4", "addr", "show", "dev", machine.wanted.interface]))
     found = [entry["local"] for link in told for entry in link.get("addr_info", ())]
     if not found:
-        raise Stop(failed(f"{machine.wanted.interface} of {machine.name} has no IPv4 address",
-                          "Ranks cannot meet there.", "give it one, or correct cluster_interface"))  # fmt: skip
+        raise Stop(
+            failed(
+                f"{machine.wanted.interface} of {machine.name} has no IPv4 address",
+                "Ranks cannot meet there.",
+                "give it one, or correct cluster_interface",
+            )
+        )
     return found[0]
 
 

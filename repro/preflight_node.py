@@ -95,8 +95,11 @@ def look_port(machine: Machine) -> Finding:
         return ok(f"port {port} is free")
     names = sorted(set(re.findall(r'\("([^"]+)",pid=(\d+)', " ".join(holders))))
     who = ", ".join(f"{name} (pid {pid})" for name, pid in names) or "a process of another user"
-    return failed(f"port {port} is held by {who}", "The ranks cannot find each other: rank 0 must listen there.",
-                  "end it if it is left over from a run, or choose another port (PORT=, or cluster_port)")  # fmt: skip
+    return failed(
+        f"port {port} is held by {who}",
+        "The ranks cannot find each other: rank 0 must listen there.",
+        "end it if it is left over from a run, or choose another port (PORT=, or cluster_port)",
+    )
 
 
 CHECKS = (

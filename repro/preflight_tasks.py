@@ -84,8 +84,10 @@ def _machines(cluster, folder: Path):
         return [this_machine(whole_number("PORT", 0), folder.parent)], []
     machines, errors = of_cluster(cluster)
     fix = "mend that first; the other nodes are checked without it"
-    return machines, [Entry("reach", "the node answers", name, failed(str(error), "No rank can start there.", fix), 0.0)
-                      for name, error in errors.items()]  # fmt: skip
+    return machines, [
+        Entry("reach", "the node answers", name, failed(str(error), "No rank can start there.", fix), 0.0)
+        for name, error in errors.items()
+    ]
 
 
 def show(entries: list, machines: int) -> None:
@@ -100,17 +102,25 @@ def show(entries: list, machines: int) -> None:
     for (check, finding), names in groups.items():
         where = "" if len(names) == machines or names == ["all"] else f"{', '.join(names)}: "
         mended = " (mended)" if finding.mended else ""
-        console.print(Text.assemble((f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}",
-                                    f"{where}{finding.found}{mended}"))  # fmt: skip
-    for label, texts in (("means", [entry.finding.means for entry in entries]),
-                         ("fix", [entry.finding.fix for entry in entries])):  # fmt: skip
+        console.print(
+            Text.assemble(
+                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.found}{mended}"
+            )
+        )
+    for label, texts in (
+        ("means", [entry.finding.means for entry in entries]),
+        ("fix", [entry.finding.fix for entry in entries]),
+    ):
         for text in dict.fromkeys(filter(None, texts)):
             console.print(Text(f"{'':<31}{label}: {text}", style="dim"))
 
 
 def _keep(folder: Path, entries: list, cluster) -> Path:
     kept = folder / "preflight.json"
-    content = {"created": time.time(), "cluster": cluster.name if cluster else None,
-               "findings": [entry.as_json() for entry in entries]}  # fmt: skip
+    content = {
+        "created": time.time(),
+        "cluster": cluster.name if cluster else None,
+        "findings": [entry.as_json() for entry in entries],
+    }
     kept.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return kept

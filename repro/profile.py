@@ -57,7 +57,13 @@ def profiles(plan: Plan, attempts: list[dict], folder: Path) -> Profiles:
     for attempt in attempts:
         if attempt["status"] == "ok":
             good.setdefault(attempt["unit"], attempt["folder"])
-    found = [Profiled(unit, Profile.read(folder / good[unit.name]) if unit.name in good else None)
-             for unit in plan.units]  # fmt: skip
-    return Profiles(tuple(Comparison(each, tuple(peer for peer in found if peer.unit.peer_of == each.unit.name))
-                          for each in found if not each.unit.peer_of))  # fmt: skip
+    found = [
+        Profiled(unit, Profile.read(folder / good[unit.name]) if unit.name in good else None) for unit in plan.units
+    ]
+    return Profiles(
+        tuple(
+            Comparison(each, tuple(peer for peer in found if peer.unit.peer_of == each.unit.name))
+            for each in found
+            if not each.unit.peer_of
+        )
+    )

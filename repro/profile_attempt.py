@@ -18,8 +18,11 @@ def traced(attempt_of: Callable, tracer: Path, cupti: Path) -> Callable:
 
     def attempt(unit, folder: Path) -> Traced:
         plain = attempt_of(unit, folder)
-        more = {"CUDA_INJECTION64_PATH": str(tracer), "KERNEL_TRACE_CUPTI": str(cupti),
-                "KERNEL_TRACE_FILE": str(folder / TRACE)}  # fmt: skip
+        more = {
+            "CUDA_INJECTION64_PATH": str(tracer),
+            "KERNEL_TRACE_CUPTI": str(cupti),
+            "KERNEL_TRACE_FILE": str(folder / TRACE),
+        }
         return Traced(replace(plain, environment=plain.environment | more))
 
     return attempt

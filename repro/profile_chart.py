@@ -84,8 +84,15 @@ class StackedChart:
                 if value > 0:
                     axes.barh(row, value, 0.7, reached, **part.fill())
                     reached += value
-            axes.annotate(f"{reached:.1f}", (reached, row), (4, 0), textcoords="offset points", va="center",
-                          size=SIZE - 0.5, color=TEXT.light)  # fmt: skip
+            axes.annotate(
+                f"{reached:.1f}",
+                (reached, row),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                size=SIZE - 0.5,
+                color=TEXT.light,
+            )
         return canvas.figure
 
     def _box(self, canvas: Canvas, index: int, x: float, y: float):

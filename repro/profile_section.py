@@ -16,12 +16,15 @@ PARTS = (*TITLES, IDLE)
 
 def profile_section(_, found: Profiles) -> Section:
     """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
-    text = Text(_(
-        "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
-        "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
-        "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
-        "costs time, and how much is not known beforehand; a run of the same case by `make bench` shows it. What an "
-        "iteration takes here is no measurement of a throughput.").format(n=INTERVAL))
+    text = Text(
+        _(
+            "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
+            "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
+            "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
+            "costs time, and how much is not known beforehand; a run of the same case by `make bench` shows it. What an "
+            "iteration takes here is no measurement of a throughput."
+        ).format(n=INTERVAL)
+    )
     blocks: list[Block] = [text, _iterations(_, found)]
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
@@ -29,18 +32,33 @@ def profile_section(_, found: Profiles) -> Section:
 
 
 def _iterations(_, found: Profiles) -> Table:
-    columns = (Column(_("Configuration")), Column(_("Program")), *_numeric(
-        _("Iteration (ms)"), _("GPU busy (ms)"), _("GPU idle (ms)"), _("Busy share"), _("Launches an iteration"),
-        _("Kernels (ms)")))  # fmt: skip
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Program")),
+        *_numeric(
+            _("Iteration (ms)"),
+            _("GPU busy (ms)"),
+            _("GPU idle (ms)"),
+            _("Busy share"),
+            _("Launches an iteration"),
+            _("Kernels (ms)"),
+        ),
+    )
     rows = []
     for each in found.every:
         profile = each.profile
-        rows.append((
-            Cell(each.unit.name), Cell(program(each)), figure(profile and profile.iteration_ms, 2),
-            figure(profile and profile.busy_ms, 2), figure(profile and profile.idle_ms, 2),
-            percent(profile and profile.busy_ms / profile.iteration_ms, 1), figure(profile and profile.launches, 0),
-            figure(profile and sum(profile.by_class().values()), 2),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(each.unit.name),
+                Cell(program(each)),
+                figure(profile and profile.iteration_ms, 2),
+                figure(profile and profile.busy_ms, 2),
+                figure(profile and profile.idle_ms, 2),
+                percent(profile and profile.busy_ms / profile.iteration_ms, 1),
+                figure(profile and profile.launches, 0),
+                figure(profile and sum(profile.by_class().values()), 2),
+            )
+        )
     return Table("profile-iterations", columns, tuple(rows))
 
 
@@ -68,8 +86,11 @@ def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
 def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> Table:
     """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
     ours, theirs = _parts(own), _parts(peer.profile)
-    rows = [(_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0)) for part in PARTS
-            if part in ours or part in theirs]  # fmt: skip
+    rows = [
+        (_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0))
+        for part in PARTS
+        if part in ours or part in theirs
+    ]
     rows.sort(key=lambda row: row[2] - row[1])
     rows.append((_("Iteration"), own.iteration_ms, peer.profile.iteration_ms))
     columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(peer)} (ms)", _("Difference (ms)")))
@@ -81,8 +102,9 @@ def _classes_beside(_, name: str, own: Profile, peer: Profiled, table: str) -> T
 def _classes(_, name: str, own: Profile, table: str) -> Table:
     parts = _parts(own)
     rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
-    cells = tuple((Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1))
-                  for part in rows)  # fmt: skip
+    cells = tuple(
+        (Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1)) for part in rows
+    )
     columns = (Column(_("Class")), *_numeric("OneFlow (ms)", _("Share of the iteration")))
     return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=name))
 
@@ -102,23 +124,41 @@ def _title(_, part: str) -> str:
 
 
 def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
-    columns = (Column(_("Kernel")), Column(_("Class")), *_numeric(_("Launches an iteration"), _("Time (ms)"),
-               _("Share of the iteration")))  # fmt: skip
-    rows = tuple((
-        Cell(f"`{short_name(kernel.name)}`"), Cell(_(TITLES[kernel.kind])), figure(kernel.launches, 1),
-        figure(kernel.ms, 3), percent(kernel.ms / profile.iteration_ms, 1),
-    ) for kernel in profile.kernels[:LARGEST])  # fmt: skip
+    columns = (
+        Column(_("Kernel")),
+        Column(_("Class")),
+        *_numeric(_("Launches an iteration"), _("Time (ms)"), _("Share of the iteration")),
+    )
+    rows = tuple(
+        (
+            Cell(f"`{short_name(kernel.name)}`"),
+            Cell(_(TITLES[kernel.kind])),
+            figure(kernel.launches, 1),
+            figure(kernel.ms, 3),
+            percent(kernel.ms / profile.iteration_ms, 1),
+        )
+        for kernel in profile.kernels[:LARGEST]
+    )
     caption = _("{unit}: the {n} kernels that take longest. All stand in `kernels.csv` of the attempt.").format(
-        unit=each.unit.name, n=len(rows))  # fmt: skip
+        unit=each.unit.name, n=len(rows)
+    )
     return Table(table, columns, rows, caption)
 
 
 def _gaps(_, each: Profiled, profile: Profile, table: str) -> Table:
     columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
-    rows = tuple((Cell(f"`{short_name(gap.before)}`"), Cell(_(TITLES[class_of(gap.before)])), figure(gap.count, 1),
-                  figure(gap.ms, 3)) for gap in profile.gaps)  # fmt: skip
+    rows = tuple(
+        (
+            Cell(f"`{short_name(gap.before)}`"),
+            Cell(_(TITLES[class_of(gap.before)])),
+            figure(gap.count, 1),
+            figure(gap.ms, 3),
+        )
+        for gap in profile.gaps
+    )
     caption = _("{unit}: idle times of more than {us} µs, by the kernel that follows; at most {n}:").format(
-        unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS)  # fmt: skip
+        unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
+    )
     return Table(table, columns, rows, caption)
 
 
@@ -128,8 +168,9 @@ def _numeric(*titles: str) -> tuple[Column, ...]:
 
 def profile_plates(found: Profiles) -> list[Plate]:
     """A figure for each case: a bar for OneFlow and one for each peer, made of the classes and idle time."""
-    return [_plate(comparison, number) for number, comparison in enumerate(found.comparisons, 1)
-            if comparison.own.profile]  # fmt: skip
+    return [
+        _plate(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
+    ]
 
 
 def _plate(comparison: Comparison, number: int) -> Plate:

@@ -113,8 +113,9 @@ class Profile:
         content = json.loads("\n".join(lines(folder / SUMMARY)))
         del content["idle_ms"]
         rows = csv.DictReader(lines(folder / KERNELS))
-        kernels = tuple(Kernel(row["name"], float(row["launches_per_iteration"]), float(row["ms_per_iteration"]))
-                        for row in rows)  # fmt: skip
+        kernels = tuple(
+            Kernel(row["name"], float(row["launches_per_iteration"]), float(row["ms_per_iteration"])) for row in rows
+        )
         return cls(**{**content, "kernels": kernels, "gaps": tuple(Gap(**gap) for gap in content["gaps"])})
 
 
@@ -181,9 +182,14 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     kernels = [Kernel(name, launches[name] / iterations, spent[name] / iterations / 1e6) for name in launches]
     busy, gaps = busy_and_gaps(trace.records, begin, end)
     return Profile(
-        iterations, iteration / 1e6, busy / iterations / 1e6, len(inside) / iterations, trace.cupti,
-        tuple(sorted(kernels, key=lambda each: (-each.ms, each.name))), _largest(trace, gaps, iterations),
-    )  # fmt: skip
+        iterations,
+        iteration / 1e6,
+        busy / iterations / 1e6,
+        len(inside) / iterations,
+        trace.cupti,
+        tuple(sorted(kernels, key=lambda each: (-each.ms, each.name))),
+        _largest(trace, gaps, iterations),
+    )
 
 
 def busy_and_gaps(records, begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:

@@ -57,8 +57,10 @@ class PlainProgress:
 
     def begin(self, plan, todo) -> None:
         self._clock.begin(len(todo))
-        self._say(f"{len(todo)} runs: {len(plan.units)} configurations, {plan.repeats} repeats, "
-                  f"{plan.scale} scale on {plan.device}")
+        self._say(
+            f"{len(todo)} runs: {len(plan.units)} configurations, {plan.repeats} repeats, "
+            f"{plan.scale} scale on {plan.device}"
+        )
 
     def started(self, unit, repeat) -> None:
         going = Watch(unit.name, unit.config["iterations"], unit.world_size), threading.Event()
@@ -110,8 +112,14 @@ class LiveProgress:
         self._going: dict[str, tuple[Watch, int]] = {}
         self._console = console or Console(stderr=True)
         note = TextColumn("{task.fields[note]}", markup=False)
-        self._bars = Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), note,
-                              TimeElapsedColumn(), console=self._console)  # fmt: skip
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            note,
+            TimeElapsedColumn(),
+            console=self._console,
+        )
         self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4)
         self._live.start()
 

@@ -79,8 +79,12 @@ def verify(folder: Path) -> Verification:
     text = (folder / MANIFEST).read_bytes()
     entries = read_manifest(folder)
     faults = [] if text == manifest_text(entries).encode() else [f"changed: {MANIFEST} (not as it was written)"]
-    return replace(_differences(folder, entries), faults=(*faults, *_crate_faults(folder, entries)), files=len(entries),
-                   digest=hashlib.sha256(text).hexdigest())  # fmt: skip
+    return replace(
+        _differences(folder, entries),
+        faults=(*faults, *_crate_faults(folder, entries)),
+        files=len(entries),
+        digest=hashlib.sha256(text).hexdigest(),
+    )
 
 
 def alterations(folder: Path) -> list[str]:
@@ -93,8 +97,10 @@ def alterations(folder: Path) -> list[str]:
     old = read_manifest(folder)
     renewable = _renewable(folder, old)
     found = _differences(folder, old)
-    kinds = {name: tuple(path for path in getattr(found, name) if path not in renewable and not DERIVED.fullmatch(path))
-             for name in ("changed", "removed", "added")}  # fmt: skip
+    kinds = {
+        name: tuple(path for path in getattr(found, name) if path not in renewable and not DERIVED.fullmatch(path))
+        for name in ("changed", "removed", "added")
+    }
     return Verification(**kinds).lines()
 
 

@@ -17,8 +17,17 @@ from pathlib import Path
 from repro.cluster import Cluster
 
 ANSIBLE = Path(__file__).resolve().parent.parent / "ansible"
-ROLES = ("base", "ssh_mesh", "nvidia_driver", "infiniband", "docker_engine", "nvidia_container_toolkit",
-         "trainer_image", "data_set", "shared_results")  # fmt: skip
+ROLES = (
+    "base",
+    "ssh_mesh",
+    "nvidia_driver",
+    "infiniband",
+    "docker_engine",
+    "nvidia_container_toolkit",
+    "trainer_image",
+    "data_set",
+    "shared_results",
+)
 
 
 class ProvisionError(Exception):
@@ -59,8 +68,16 @@ class Provisioned:
         return self.status == 0 and bool(self.outcomes) and not any(each.failed for each in self.outcomes)
 
 
-def provision(cluster: Cluster, *, check: bool = False, limit: str = "", tags: str = "", bundle: Path | None = None,
-              extra: Mapping | None = None, quiet: bool = False) -> Provisioned:  # fmt: skip
+def provision(
+    cluster: Cluster,
+    *,
+    check: bool = False,
+    limit: str = "",
+    tags: str = "",
+    bundle: Path | None = None,
+    extra: Mapping | None = None,
+    quiet: bool = False,
+) -> Provisioned:
     """Run the roles on a cluster's nodes, or with `check` only tell what they would change.
 
     Parameters
@@ -86,16 +103,28 @@ def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet
 def variables(cluster: Cluster) -> dict:
     """The cluster_… variables as the roles read them, with the defaults of those that the inventory leaves out."""
     return {
-        "cluster_gpu": cluster.gpu, "cluster_gpus_per_node": cluster.gpus_per_node,
-        "cluster_interface": cluster.interface, "cluster_hca": cluster.hca, "cluster_image": vars(cluster.image),
-        "cluster_data": cluster.data, "cluster_shared_results": cluster.shared_results, "cluster_work": cluster.work,
+        "cluster_gpu": cluster.gpu,
+        "cluster_gpus_per_node": cluster.gpus_per_node,
+        "cluster_interface": cluster.interface,
+        "cluster_hca": cluster.hca,
+        "cluster_image": vars(cluster.image),
+        "cluster_data": cluster.data,
+        "cluster_shared_results": cluster.shared_results,
+        "cluster_work": cluster.work,
         "cluster_containers": cluster.containers,
-    }  # fmt: skip
+    }
 
 
 def _play(playbook, cluster, check, limit, tags, extra, quiet):
-    command = [sys.executable, "-m", "ansible", "playbook", str(ANSIBLE / playbook),
-               "--inventory", str(cluster.folder / "hosts.yml")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "playbook",
+        str(ANSIBLE / playbook),
+        "--inventory",
+        str(cluster.folder / "hosts.yml"),
+    ]
     if check:
         command.append("--check")
     if limit:
@@ -107,8 +136,14 @@ def _play(playbook, cluster, check, limit, tags, extra, quiet):
         given.write_text(json.dumps(variables(cluster) | extra))
         environment = _environment(cluster, summary)
         started = time.monotonic()
-        done = subprocess.run([*command, "--extra-vars", f"@{given}"], cwd=ANSIBLE, env=environment, text=True,
-                              capture_output=quiet, stdin=subprocess.DEVNULL)  # fmt: skip
+        done = subprocess.run(
+            [*command, "--extra-vars", f"@{given}"],
+            cwd=ANSIBLE,
+            env=environment,
+            text=True,
+            capture_output=quiet,
+            stdin=subprocess.DEVNULL,
+        )
         seconds = time.monotonic() - started
         if not summary.exists():
             said = f":\n{done.stderr.strip()}" if quiet else "; its message stands above"
@@ -146,11 +181,11 @@ def _hint(message: str) -> str:
     """A failure's message, with what to do where SSH or sudo only say what is wrong."""
     hints = {
         "Host key verification failed": "the node's host key is not the one in the inventory's known_hosts; if the "
-                                        "node was set up anew, check its key's fingerprint and write it there",
+        "node was set up anew, check its key's fingerprint and write it there",
         "Permission denied (publickey": "the node does not accept your SSH key; `ssh-add` it, or name it with "
-                                        "ansible_ssh_private_key_file in the inventory",
+        "ansible_ssh_private_key_file in the inventory",
         "password is required": "provisioning needs sudo without a password for the user on the node",
-    }  # fmt: skip
+    }
     return next((f"{message} ({hint})" for said, hint in hints.items() if said in message), message)
 
 
@@ -172,8 +207,10 @@ def _from_bundle(bundle: Path) -> dict:
     if problems:
         raise ProvisionError("\n".join(problems))
     images = json.loads((bundle / "images.json").read_text())
-    return {"provision_bundle": str(bundle.resolve()),
-            "provision_bundle_images": {name: image["id"] for name, image in images.items()}}  # fmt: skip
+    return {
+        "provision_bundle": str(bundle.resolve()),
+        "provision_bundle_images": {name: image["id"] for name, image in images.items()},
+    }
 
 
 def _library(artefact: str, bundle: Path | None) -> Path:

@@ -28,8 +28,10 @@ def _cluster():
 
     check_settings()
     if not setting("CLUSTER"):
-        raise Exit(f"CLUSTER=NAME: name the cluster; there are {', '.join(inventory_names())}, or the path of an "
-                   "inventory", BAD_INPUT)  # fmt: skip
+        raise Exit(
+            f"CLUSTER=NAME: name the cluster; there are {', '.join(inventory_names())}, or the path of an inventory",
+            BAD_INPUT,
+        )
     with provision_errors():
         return load_cluster(setting("CLUSTER"))
 
@@ -47,8 +49,11 @@ def _tell(done, what: str, check: bool) -> None:
         print(outcome.line(), *(f"    {note}" for note in outcome.notes), sep="\n")
     if not done.succeeded:
         failed = [outcome.node for outcome in done.outcomes if outcome.failed]
-        raise Exit(f"{what} failed on {', '.join(failed) or 'no node in particular'}, see above; what is done stays "
-                   "done, so mend the cause and run the same command again", FAILED)  # fmt: skip
+        raise Exit(
+            f"{what} failed on {', '.join(failed) or 'no node in particular'}, see above; what is done stays "
+            "done, so mend the cause and run the same command again",
+            FAILED,
+        )
     changed = "; nothing was changed" if check else ""
     print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{changed}")
 

@@ -72,14 +72,29 @@ def environment(sheet: Sheet) -> Section:
             rows.append((Cell(_(title)), _printed(sheet, key), Cell(own)))
         elif key in known:
             rows.append((*words(_(title), str(known[key])), Cell(others, tone="muted")))
-    rows.append((Cell("OneFlow"), sheet.cell("environment", "", "oneflow", f"`{report.oneflow}`"),
-                 Cell(_source_of(sheet, "report.oneflow"))))
+    rows.append(
+        (
+            Cell("OneFlow"),
+            sheet.cell("environment", "", "oneflow", f"`{report.oneflow}`"),
+            Cell(_source_of(sheet, "report.oneflow")),
+        )
+    )
     trainer = report.trainer
     rows.append((Cell(_("Trainer")), Cell(f"`{trainer['repository']}`, `{trainer['path']}`"), Cell(own)))
-    rows.append((Cell(_("Trainer's version, as printed")),
-                 sheet.cell("environment", "", "trainer", f"`{trainer['printed']}`"), Cell(own)))
-    rows.append((Cell(_("Trainer's version, followed here")), Cell(f"`{trainer['commit']}`"),
-                 Cell(_source_of(sheet, "report.trainer"))))
+    rows.append(
+        (
+            Cell(_("Trainer's version, as printed")),
+            sheet.cell("environment", "", "trainer", f"`{trainer['printed']}`"),
+            Cell(own),
+        )
+    )
+    rows.append(
+        (
+            Cell(_("Trainer's version, followed here")),
+            Cell(f"`{trainer['commit']}`"),
+            Cell(_source_of(sheet, "report.trainer")),
+        )
+    )
     columns = (Column(_("Item")), Column(_("Value")), Column(_("Stated by")))
     return Section("environment", _("Environment"), (Table("environment", columns, tuple(rows)), *_topology(sheet)))
 
@@ -103,11 +118,17 @@ def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
     if report.environment.get("topology"):
         yield Text(_("Topology of a node, by `nvidia-smi topo -m`:"))
     else:
-        yield Text(_("This report prints no topology; that of the same cluster's nodes, by `nvidia-smi topo -m` in the "
-                     "other reports:"))
+        yield Text(
+            _(
+                "This report prints no topology; that of the same cluster's nodes, by `nvidia-smi topo -m` in the "
+                "other reports:"
+            )
+        )
     devices = topology["devices"]
-    rows = tuple((Cell(device), *words(*links), Cell(affinity or "–")) for device, links, affinity in
-                 zip(devices, topology["links"], topology["cpu_affinity"], strict=True))
+    rows = tuple(
+        (Cell(device), *words(*links), Cell(affinity or "–"))
+        for device, links, affinity in zip(devices, topology["links"], topology["cpu_affinity"], strict=True)
+    )
     columns = (Column(_("Device")), *(Column(name) for name in devices), Column(_("CPU affinity")))
     yield Table("topology", columns, rows)
     yield Items(tuple(f"`{name}`: {_(meaning)}" for name, meaning in topology["legend"].items()))
@@ -179,10 +200,15 @@ def rule(sheet: Sheet) -> Section:
     """How a figure was read off its logs."""
     _, measured = sheet._, sheet.report.rule
     stated = _("stated in the report") if measured.stated else _("not or not fully stated in the report")
-    rows = (words(_("Rule"), rule_text(_, measured)), words(_("Stated"), stated),
-            words(_("Source of the rule"), _(measured.source)),
-            words(_("Log generation"), _("{letter}, of the five forms A to E that this project reads").format(
-                letter=sheet.report.log_generation)))
+    rows = (
+        words(_("Rule"), rule_text(_, measured)),
+        words(_("Stated"), stated),
+        words(_("Source of the rule"), _(measured.source)),
+        words(
+            _("Log generation"),
+            _("{letter}, of the five forms A to E that this project reads").format(letter=sheet.report.log_generation),
+        ),
+    )
     return Section("rule", _("Measuring rule"), (Table("rule", (Column(_("Item")), Column(_("Value"))), rows),))
 
 
@@ -191,12 +217,22 @@ def example(sheet: Sheet) -> Section | None:
     _, rows = sheet._, sheet.report.also("example log")
     if not rows:
         return None
-    cells = tuple((Cell(str(row["iteration"]), row["iteration"]),
-                   sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"])) for row in rows)
-    table = Table("example", (Column(_("Iteration"), numeric=True), Column(_("Throughput (samples/s)"), numeric=True)),
-                  cells)
-    text = Text(_("The report shows how it reads a log by this example; the first row is left out of the mean, as its "
-                  "start is not timed right."))
+    cells = tuple(
+        (
+            Cell(str(row["iteration"]), row["iteration"]),
+            sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"]),
+        )
+        for row in rows
+    )
+    table = Table(
+        "example", (Column(_("Iteration"), numeric=True), Column(_("Throughput (samples/s)"), numeric=True)), cells
+    )
+    text = Text(
+        _(
+            "The report shows how it reads a log by this example; the first row is left out of the mean, as its "
+            "start is not timed right."
+        )
+    )
     return Section("example", _("Example log"), (text, table))
 
 
@@ -213,20 +249,27 @@ def open_points(sheet: Sheet) -> Section:
 def reproduce(sheet: Sheet) -> Section:
     """The commands that run these cases."""
     _ = sheet._
-    pattern = " ".join(dict.fromkeys(re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name)[0] + "*"
-                                     for case in sheet.cases))
+    pattern = " ".join(
+        dict.fromkeys(re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name)[0] + "*" for case in sheet.cases)
+    )
     one = f"make bench CASES={sheet.cases[-1].name} REPEATS={sheet.report.rule.repeats}"
     command = f'make bench CASES="{pattern}"\n{one}'
-    text = Text(_("From the root of this repository, all cases of this report, or one of them with the published "
-                  "number of repeats. Without a GPU they run at smoke scale, which says nothing of speed."))
+    text = Text(
+        _(
+            "From the root of this repository, all cases of this report, or one of them with the published "
+            "number of repeats. Without a GPU they run at smoke scale, which says nothing of speed."
+        )
+    )
     return Section("reproduce", _("Run it yourself"), (text, Code(command)))
 
 
 def sources(sheet: Sheet) -> Section:
     """Where the figures and settings come from."""
     _, report = sheet._, sheet.report
-    items = [_("Report: `{source}`").format(source=report.source),
-             *(_("Settings: {source}").format(source=_(source)) for source in report.settings_source)]
+    items = [
+        _("Report: `{source}`").format(source=report.source),
+        *(_("Settings: {source}").format(source=_(source)) for source in report.settings_source),
+    ]
     items += [_("Runs: {source}").format(source=_(report.repeats_source))] if report.repeats_source else []
     tables = [(table["what"], table["source"]) for table in report.also_printed]
     items += [_("{what}: {source}").format(what=_(what), source=_(source)) for what, source in tables]

@@ -20,8 +20,12 @@ def peers(sheet: Sheet) -> Section | None:
         tables.append(table(sheet, found, f"peers-{number}", _("Source: {source}").format(source=_(source))))
     if not tables:
         return None
-    text = Text(_("Measured on the same cluster. In parentheses: this report's throughput over the peer's. The peers' "
-                  "versions and dates differ from this report's: the ratio compares releases, not frameworks as such."))
+    text = Text(
+        _(
+            "Measured on the same cluster. In parentheses: this report's throughput over the peer's. The peers' "
+            "versions and dates differ from this report's: the ratio compares releases, not frameworks as such."
+        )
+    )
     return Section("peers", _("Beside other frameworks"), (text, *tables))
 
 
@@ -35,16 +39,28 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     batch = found[0].micro_batch
     own = {case.layout.world_size: case.published.throughput for case in sheet.groups()[batch]}
     names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in found))
-    columns = [Column(_("GPUs"), numeric=True),
-               Column(_("This report (OneFlow {version}, batch {batch})").format(version=_version(sheet), batch=batch),
-                      numeric=True)]
+    columns = [
+        Column(_("GPUs"), numeric=True),
+        Column(
+            _("This report (OneFlow {version}, batch {batch})").format(version=_version(sheet), batch=batch),
+            numeric=True,
+        ),
+    ]
     columns += [Column(_peer_title(_, *name), numeric=True) for name in names]
     rows = []
     for gpus in dict.fromkeys(peer.gpus for peer in found):
-        at = {(peer.framework, peer.version, peer.variant, peer.micro_batch): peer.throughput
-              for peer in found if peer.gpus == gpus}
-        rows.append((figure(gpus, 0), Cell(str(own[gpus]), float(own[gpus])) if gpus in own else figure(None, 0),
-                     *(_ratio(own.get(gpus), at[name]) for name in names)))
+        at = {
+            (peer.framework, peer.version, peer.variant, peer.micro_batch): peer.throughput
+            for peer in found
+            if peer.gpus == gpus
+        }
+        rows.append(
+            (
+                figure(gpus, 0),
+                Cell(str(own[gpus]), float(own[gpus])) if gpus in own else figure(None, 0),
+                *(_ratio(own.get(gpus), at[name]) for name in names),
+            )
+        )
     return Table(identity, tuple(columns), tuple(rows), caption)
 
 
@@ -62,18 +78,27 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
     _, names = sheet._, ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
     names = [name for name in names if any(getattr(peer, name) is not None for peer in found)]
     first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
-    columns = [Column(_("Case")), *(Column(_("{what}, OneFlow").format(what=_(TITLES[name])), numeric=True)
-                                    for name in names)]
-    columns += [Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True)
-                for name in names]
+    columns = [
+        Column(_("Case")),
+        *(Column(_("{what}, OneFlow").format(what=_(TITLES[name])), numeric=True) for name in names),
+    ]
+    columns += [
+        Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names
+    ]
     rows = []
     for peer in found:
         case = next(case for case in sheet.cases if _same_test(case, peer))
         theirs = [getattr(peer, name) for name in names]
-        rows.append((Cell(case.name), *(Cell(str(getattr(case.published, name)), float(getattr(case.published, name)))
-                                        for name in names),
-                     *(_ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
-                       for name, value in zip(names, theirs, strict=True))))
+        rows.append(
+            (
+                Cell(case.name),
+                *(Cell(str(getattr(case.published, name)), float(getattr(case.published, name))) for name in names),
+                *(
+                    _ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
+                    for name, value in zip(names, theirs, strict=True)
+                ),
+            )
+        )
     return Table(identity, tuple(columns), tuple(rows), caption)
 
 
@@ -81,4 +106,7 @@ def _same_test(case: Case, peer: Peer) -> bool:
     if peer.case:
         return peer.case == case.name
     return (peer.gpus, peer.micro_batch, peer.optimizer_sharding) == (
-        case.layout.world_size, case.micro_batch, case.optimizer_sharding)
+        case.layout.world_size,
+        case.micro_batch,
+        case.optimizer_sharding,
+    )

@@ -42,9 +42,10 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         published_context.reproduce(sheet),
         published_context.sources(sheet),
     )
-    lead = _("Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
-             "the audit stand in parentheses beside the figures they concern. Original title: \"{title}\".").format(
-        title=report.title_printed)
+    lead = _(
+        "Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
+        'the audit stand in parentheses beside the figures they concern. Original title: "{title}".'
+    ).format(title=report.title_printed)
     return Document(language, report.title[language], lead, tuple(each for each in sections if each))
 
 
@@ -61,14 +62,23 @@ def _glance(sheet: Sheet) -> Section:
         (_("Cases"), str(len(cases))),
         (_("GPUs"), _(", ").join(map(str, gpus))),
         (_("Precision"), _("fp16 mixed precision (AMP)") if report.precision == "amp" else "fp32"),
-        (_("Highest throughput"), _("{value} samples/s ({case})").format(value=best.published.throughput,
-                                                                         case=best.name)),
+        (
+            _("Highest throughput"),
+            _("{value} samples/s ({case})").format(value=best.published.throughput, case=best.name),
+        ),
     ]
-    steepest = max((case for case in cases if case.published.speedup), default=None,
-                   key=lambda case: case.published.speedup)
+    steepest = max(
+        (case for case in cases if case.published.speedup), default=None, key=lambda case: case.published.speedup
+    )
     if steepest:
-        rows.append((_("Highest speed-up"), _("{value} on {gpus} GPUs ({case})").format(
-            value=steepest.published.speedup, gpus=steepest.layout.world_size, case=steepest.name)))
+        rows.append(
+            (
+                _("Highest speed-up"),
+                _("{value} on {gpus} GPUs ({case})").format(
+                    value=steepest.published.speedup, gpus=steepest.layout.world_size, case=steepest.name
+                ),
+            )
+        )
     rows.append((_("Audit"), audit_report.tally(_, sheet.result.of(report.id))))
     columns = (Column(_("Item")), Column(_("Value")))
     table = Table("glance", columns, tuple(words(*row) for row in rows))
@@ -79,17 +89,34 @@ def index(result: Audit, language: str, folder: Path) -> Document:
     """The overview of all reports, with the whole audit."""
     _ = catalogue(language).gettext
     reports = result.material.reports
-    rows = tuple((Cell(report.id), Cell(report.title[language]), Cell(report.date),
-                  figure(len(result.material.cases_of(report)), 0), figure(len(result.of(report.id)), 0))
-                 for report in reports)
-    columns = (Column(_("Report")), Column(_("Title")), Column(_("Date")), Column(_("Cases"), numeric=True),
-               Column(_("Findings"), numeric=True))
-    links = tuple(Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md",
-                             f"{report.title[each]}") for report in reports for each in LANGUAGES)
-    lead = _("The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
-             "and English from this repository's data, each audited from its own figures. `make published` writes this "
-             "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
-             "LOGS=DIR` recomputes the figures from original logs.")
+    rows = tuple(
+        (
+            Cell(report.id),
+            Cell(report.title[language]),
+            Cell(report.date),
+            figure(len(result.material.cases_of(report)), 0),
+            figure(len(result.of(report.id)), 0),
+        )
+        for report in reports
+    )
+    columns = (
+        Column(_("Report")),
+        Column(_("Title")),
+        Column(_("Date")),
+        Column(_("Cases"), numeric=True),
+        Column(_("Findings"), numeric=True),
+    )
+    links = tuple(
+        Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md", f"{report.title[each]}")
+        for report in reports
+        for each in LANGUAGES
+    )
+    lead = _(
+        "The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
+        "and English from this repository's data, each audited from its own figures. `make published` writes this "
+        "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
+        "LOGS=DIR` recomputes the figures from original logs."
+    )
     sections = (
         Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
         audit_report.findings(_, result.findings, with_report=True),
@@ -129,10 +156,12 @@ def overview(result: Audit) -> str:
     """The findings as text for a terminal, in English."""
     lines = []
     for found in result.findings:
-        lines.append(f"{found.severity:8}{found.report}: {found.place}: printed {found.printed}"
-                     + (f", recomputed {found.recomputed}" if found.recomputed else ""))
+        lines.append(
+            f"{found.severity:8}{found.report}: {found.place}: printed {found.printed}"
+            + (f", recomputed {found.recomputed}" if found.recomputed else "")
+        )
         lines.append(f"        {found.rule}" + (f"; {found.evidence}" if found.evidence else ""))
     compared = sum(check.compared for check in result.checks)
-    return "\n".join((*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message,
-                                                                                   result.findings)))
-
+    return "\n".join(
+        (*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message, result.findings))
+    )

@@ -48,8 +48,13 @@ class Sheet:
     def printed(self, case: Case, column: str) -> Cell:
         """What else the report prints of a case; a gain carries its sign."""
         value = case.published.printed.get(column)
-        return self.cell("results", case.name, column, None if value is None else _signed(value),
-                         float("-inf") if value is None else float(value))
+        return self.cell(
+            "results",
+            case.name,
+            column,
+            None if value is None else _signed(value),
+            float("-inf") if value is None else float(value),
+        )
 
     def columns(self, *names: str) -> tuple[Column, ...]:
         """Columns of numbers by their keys."""
@@ -73,16 +78,22 @@ def results(sheet: Sheet) -> Section:
     _, blocks = sheet._, []
     if any(case.published.speedup is not None for case in sheet.cases):
         blocks = [_scaling_table(sheet, batch, cases) for batch, cases in sheet.groups().items()]
-        text = _("Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput over that of "
-                 "1 GPU at the same batch size, over the number of GPUs.")
+        text = _(
+            "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput over that of "
+            "1 GPU at the same batch size, over the number of GPUs."
+        )
     elif any(case.optimizer_sharding for case in sheet.cases):
         blocks = [_sharding_table(sheet)]
-        text = _("Each change is against the row above it, the same test without optimizer state sharding. All figures "
-                 "are as printed; signs replace the original's arrows.")
+        text = _(
+            "Each change is against the row above it, the same test without optimizer state sharding. All figures "
+            "are as printed; signs replace the original's arrows."
+        )
     else:
         blocks = [_latency_table(sheet)]
-        text = _("All figures are as printed. The group is the original's: data parallelism (DP), tensor parallelism "
-                 "(MP), both (2D), and each with pipeline parallelism (PP).")
+        text = _(
+            "All figures are as printed. The group is the original's: data parallelism (DP), tensor parallelism "
+            "(MP), both (2D), and each with pipeline parallelism (PP)."
+        )
     return Section("results", _("Results"), (Text(text), *blocks, *_further_tables(sheet)))
 
 
@@ -118,17 +129,34 @@ def _missing_rows(sheet: Sheet, batch: int, names: list[str]) -> Iterable[tuple[
 
 def _sharding_table(sheet: Sheet) -> Table:
     _ = sheet._
-    columns = (*(Column(_(title)) for title in (N_("Date"), N_("Test"), N_("Optimizer state sharding"))),
-               *sheet.columns("gpus", "micro_batch", "memory_mib", "memory_change", "memory_change_percent",
-                              "gpu_utilisation", "throughput", "throughput_change_percent"))
-    rows = tuple((
-        *words(_iso(case.published.printed["date"]), case.published.printed["test"]),
-        sheet.cell("results", case.name, "description", _("on") if case.optimizer_sharding else _("off")),
-        figure(case.layout.world_size, 0), figure(case.micro_batch, 0), sheet.published(case, "memory_mib"),
-        sheet.printed(case, "memory_change"), sheet.printed(case, "memory_change_percent"),
-        sheet.published(case, "gpu_utilisation"), sheet.published(case, "throughput"),
-        sheet.printed(case, "throughput_change_percent"),
-    ) for case in sheet.cases)
+    columns = (
+        *(Column(_(title)) for title in (N_("Date"), N_("Test"), N_("Optimizer state sharding"))),
+        *sheet.columns(
+            "gpus",
+            "micro_batch",
+            "memory_mib",
+            "memory_change",
+            "memory_change_percent",
+            "gpu_utilisation",
+            "throughput",
+            "throughput_change_percent",
+        ),
+    )
+    rows = tuple(
+        (
+            *words(_iso(case.published.printed["date"]), case.published.printed["test"]),
+            sheet.cell("results", case.name, "description", _("on") if case.optimizer_sharding else _("off")),
+            figure(case.layout.world_size, 0),
+            figure(case.micro_batch, 0),
+            sheet.published(case, "memory_mib"),
+            sheet.printed(case, "memory_change"),
+            sheet.printed(case, "memory_change_percent"),
+            sheet.published(case, "gpu_utilisation"),
+            sheet.published(case, "throughput"),
+            sheet.printed(case, "throughput_change_percent"),
+        )
+        for case in sheet.cases
+    )
     return Table("results-sharding", columns, rows)
 
 
@@ -139,11 +167,15 @@ def _iso(date: str) -> str:
 def _latency_table(sheet: Sheet) -> Table:
     _ = sheet._
     columns = (Column(_("Group")), Column(_("Case")), *sheet.columns("gpus", "latency_ms", "memory_mib", "throughput"))
-    rows = tuple((
-        Cell(case.published.printed["group"]), sheet.cell("results", case.name, "case", case.name),
-        figure(case.layout.world_size, 0),
-        *(sheet.published(case, name) for name in ("latency_ms", "memory_mib", "throughput")),
-    ) for case in sheet.cases)
+    rows = tuple(
+        (
+            Cell(case.published.printed["group"]),
+            sheet.cell("results", case.name, "case", case.name),
+            figure(case.layout.world_size, 0),
+            *(sheet.published(case, name) for name in ("latency_ms", "memory_mib", "throughput")),
+        )
+        for case in sheet.cases
+    )
     return Table("results-latency", columns, rows)
 
 
@@ -157,8 +189,9 @@ def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:
         rows = []
         for row in sheet.report.also(table["what"]):
             case = sheet.result.material.catalogue.case(row["case"]) if "case" in row else None
-            nodes, per_node, batch = (getattr(case, key) if case else row[key]
-                                      for key in ("nodes", "gpus_per_node", "micro_batch"))
+            nodes, per_node, batch = (
+                getattr(case, key) if case else row[key] for key in ("nodes", "gpus_per_node", "micro_batch")
+            )
             counts = (figure(count, 0) for count in (nodes, per_node, nodes * per_node, batch))
             rows.append((*counts, *(sheet.cell(table["what"], row.get("case", ""), name, row[name]) for name in names)))
         what, source = table["what"], table["source"]
@@ -176,24 +209,43 @@ def repeats(sheet: Sheet) -> Section | None:
     rows = []
     for case in sheet.cases:
         if case.name in spreads:
-            runs = [sheet.cell("all-results", case.name, f"run-{number}", run)
-                    for number, run in enumerate(case.published.repeats, 1)]
-            rows.append((*_place(case.nodes, case.gpus_per_node, case.micro_batch), *runs,
-                         sheet.cell("results", case.name, "throughput", case.published.throughput),
-                         percent(spreads[case.name].cv)))
+            runs = [
+                sheet.cell("all-results", case.name, f"run-{number}", run)
+                for number, run in enumerate(case.published.repeats, 1)
+            ]
+            rows.append(
+                (
+                    *_place(case.nodes, case.gpus_per_node, case.micro_batch),
+                    *runs,
+                    sheet.cell("results", case.name, "throughput", case.published.throughput),
+                    percent(spreads[case.name].cv),
+                )
+            )
     for row in sheet.report.stray:
         gpus = row["nodes"] * row["gpus_per_node"]
         cell = sheet.cell("all-results", f"bs{row['micro_batch']}, {gpus} GPU", "throughput", row["throughput"])
-        rows.append((*_place(row["nodes"], row["gpus_per_node"], row["micro_batch"]), cell,
-                     *(Cell("–") for _run in range(count + 1))))
+        rows.append(
+            (
+                *_place(row["nodes"], row["gpus_per_node"], row["micro_batch"]),
+                cell,
+                *(Cell("–") for _run in range(count + 1)),
+            )
+        )
     numbers = tuple(Column(_("Run {n}").format(n=number), numeric=True) for number in range(1, count + 1))
-    columns = (*sheet.columns("nodes", "gpus_per_node", "micro_batch"), *numbers, Column(_("Median"), numeric=True),
-               Column("CV", numeric=True))
-    text = _("Throughput of every run in samples/s, in printed order; the published figure is the median. CV is the "
-             "sample standard deviation over the mean.")
+    columns = (
+        *sheet.columns("nodes", "gpus_per_node", "micro_batch"),
+        *numbers,
+        Column(_("Median"), numeric=True),
+        Column("CV", numeric=True),
+    )
+    text = _(
+        "Throughput of every run in samples/s, in printed order; the published figure is the median. CV is the "
+        "sample standard deviation over the mean."
+    )
     if sheet.report.repeats_source:
         text += _(" The report itself prints the medians alone; the runs are from {source}.").format(
-            source=_(sheet.report.repeats_source))
+            source=_(sheet.report.repeats_source)
+        )
     return Section("repeats", _("All runs"), (Text(text), Table("repeats", columns, tuple(rows))))
 
 
@@ -207,23 +259,45 @@ def tested(sheet: Sheet) -> Section | None:
         return None
     _ = sheet._
     rows = tuple(_case_row(sheet, case) for case in sheet.cases)
-    titles = (N_("Nodes"), N_("GPUs a node"), N_("Data parallel"), N_("Tensor parallel"), N_("Pipeline parallel"),
-              N_("Micro-batch"), N_("Micro-batch x data parallel"), N_("Accumulation steps"), N_("Global batch"),
-              N_("Hidden size"), N_("Attention heads"), N_("Layers"))
-    columns = (*(Column(_(title)) for title in (N_("Group"), N_("Case"))),
-               *(Column(_(title), numeric=True) for title in titles))
-    logs = tuple((Cell(case.name), sheet.cell("logs", case.name, "log", f"`{case.published.printed['log']}`"))
-                 for case in sheet.cases)
+    titles = (
+        N_("Nodes"),
+        N_("GPUs a node"),
+        N_("Data parallel"),
+        N_("Tensor parallel"),
+        N_("Pipeline parallel"),
+        N_("Micro-batch"),
+        N_("Micro-batch x data parallel"),
+        N_("Accumulation steps"),
+        N_("Global batch"),
+        N_("Hidden size"),
+        N_("Attention heads"),
+        N_("Layers"),
+    )
+    columns = (
+        *(Column(_(title)) for title in (N_("Group"), N_("Case"))),
+        *(Column(_(title), numeric=True) for title in titles),
+    )
+    logs = tuple(
+        (Cell(case.name), sheet.cell("logs", case.name, "log", f"`{case.published.printed['log']}`"))
+        for case in sheet.cases
+    )
     where = _("The logs are under {address}.").format(address=f"`{sheet.report.claims['logs']}`")
-    return Section("cases", _("Cases"), (Table("cases", columns, rows), Text(where),
-                                         Table("logs", (Column(_("Case")), Column(_("Log"))), logs)))
+    return Section(
+        "cases",
+        _("Cases"),
+        (Table("cases", columns, rows), Text(where), Table("logs", (Column(_("Case")), Column(_("Log"))), logs)),
+    )
 
 
 def _case_row(sheet: Sheet, case: Case) -> tuple[Cell, ...]:
     printed, layout, shape = case.published.printed, case.layout, case.shape
     numbers = (case.nodes, case.gpus_per_node, layout.data, layout.tensor, layout.pipeline, case.micro_batch)
-    return (sheet.cell("cases", case.name, "group", printed["group"]),
-            sheet.cell("cases", case.name, "case", case.name), *(figure(number, 0) for number in numbers),
-            sheet.cell("cases", case.name, "micro_batch_times_data", printed["micro_batch_times_data"]),
-            figure(case.accumulation_steps, 0), sheet.cell("cases", case.name, "global_batch", case.global_batch),
-            *(figure(shape[name], 0) for name in ("hidden_size", "attention_heads", "layers")))
+    return (
+        sheet.cell("cases", case.name, "group", printed["group"]),
+        sheet.cell("cases", case.name, "case", case.name),
+        *(figure(number, 0) for number in numbers),
+        sheet.cell("cases", case.name, "micro_batch_times_data", printed["micro_batch_times_data"]),
+        figure(case.accumulation_steps, 0),
+        sheet.cell("cases", case.name, "global_batch", case.global_batch),
+        *(figure(shape[name], 0) for name in ("hidden_size", "attention_heads", "layers")),
+    )

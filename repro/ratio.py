@@ -64,8 +64,9 @@ def repeated_ratio(measured: Sequence[float], reference: Sequence[float]) -> Rat
     return ratio(measured, reference)
 
 
-def welch_interval(numerators: Sequence[float], denominators: Sequence[float],
-                   confidence: float = CONFIDENCE) -> Interval | TooFew:
+def welch_interval(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval | TooFew:
     """Interval of a ratio of geometric means, from two samples on each side on.
 
     Welch's interval (Biometrika 34, 1947) of the difference of mean logarithms, degrees of freedom rounded down.

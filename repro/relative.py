@@ -40,10 +40,16 @@ class Comparison:
     def as_json(self) -> dict:
         """The form in which verdicts keep it."""
         return {
-            "kind": self.kind, "case": self.case, "against": self.against, "published": float(self.published),
-            "measured": self.measured, "difference": self.difference, "tolerance": self.tolerance,
-            "agrees": self.agrees, "ratio": self.repeated and self.repeated.as_json(),
-        }  # fmt: skip
+            "kind": self.kind,
+            "case": self.case,
+            "against": self.against,
+            "published": float(self.published),
+            "measured": self.measured,
+            "difference": self.difference,
+            "tolerance": self.tolerance,
+            "agrees": self.agrees,
+            "ratio": self.repeated and self.repeated.as_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,16 @@ class Order:
 
     def as_json(self) -> dict:
         """The form in which verdicts keep it."""
-        return {"kind": "order", "report": self.report, "gpus": self.gpus, "published": list(self.published),
-                "measured": list(self.measured), "swapped": [list(pair) for pair in self.swapped],
-                "tolerance": self.tolerance, "agrees": self.agrees}  # fmt: skip
+        return {
+            "kind": "order",
+            "report": self.report,
+            "gpus": self.gpus,
+            "published": list(self.published),
+            "measured": list(self.measured),
+            "swapped": [list(pair) for pair in self.swapped],
+            "tolerance": self.tolerance,
+            "agrees": self.agrees,
+        }
 
 
 def comparisons(measured: Measured, given: float | None = None) -> list[Comparison]:
@@ -81,8 +94,10 @@ def comparisons(measured: Measured, given: float | None = None) -> list[Comparis
     usable = [(case, result) for case, result in measured if result.throughput is not None]
     found = [*_scaling(usable), *_memory(usable), *_layouts(usable), *_sharding(usable)]
     order = list(TOLERANCES)
-    return [Comparison(kind, *rest, tolerance=given or TOLERANCES[kind], repeated=repeated)
-            for kind, *rest, repeated in sorted(found, key=lambda each: order.index(each[0]))]  # fmt: skip
+    return [
+        Comparison(kind, *rest, tolerance=given or TOLERANCES[kind], repeated=repeated)
+        for kind, *rest, repeated in sorted(found, key=lambda each: order.index(each[0]))
+    ]
 
 
 def orders(measured: Measured, tolerance_of) -> list[Order]:
@@ -91,8 +106,11 @@ def orders(measured: Measured, tolerance_of) -> list[Order]:
     for case, result in measured:
         if result.throughput is not None:
             groups.setdefault((case.report, case.layout.world_size), []).append((case, result))
-    return [_order(*key, group, max(tolerance_of(case) for case, _ in group))
-            for key, group in groups.items() if len(group) > 1]  # fmt: skip
+    return [
+        _order(*key, group, max(tolerance_of(case) for case, _ in group))
+        for key, group in groups.items()
+        if len(group) > 1
+    ]
 
 
 def _order(report: str, gpus: int, group: Measured, tolerance: float) -> Order:
@@ -198,8 +216,14 @@ def _plainness(case: Case) -> tuple:
 
 
 def _training(case: Case) -> tuple:
-    return (case.report, case.layout.world_size, case.global_batch, case.precision,
-            case.activation_checkpointing, _shape(case))  # fmt: skip
+    return (
+        case.report,
+        case.layout.world_size,
+        case.global_batch,
+        case.precision,
+        case.activation_checkpointing,
+        _shape(case),
+    )
 
 
 def _shape(case: Case) -> tuple:

@@ -45,8 +45,15 @@ class Remote:
         self.cluster, self.node = cluster, node
         self._connection = self._open()
 
-    def run(self, words: Sequence[str], *, timeout: float | None = None, check: bool = True, stdin: str | None = None,
-            sudo: bool = False) -> Result:  # fmt: skip
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        stdin: str | None = None,
+        sudo: bool = False,
+    ) -> Result:
         """Run a command with `stdin`, or nothing, as its input; RemoteError if it fails and `check` is set.
 
         After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
@@ -103,8 +110,14 @@ class Remote:
 
         node, key = self.node, self.cluster.private_key
         keys = {"key_filename": str(key)} if key else {}
-        connection = Connection(node.address, user=node.user, port=node.port, connect_timeout=CONNECT_S,
-                                forward_agent=False, connect_kwargs=keys)  # fmt: skip
+        connection = Connection(
+            node.address,
+            user=node.user,
+            port=node.port,
+            connect_timeout=CONNECT_S,
+            forward_agent=False,
+            connect_kwargs=keys,
+        )
         try:
             connection.client.load_host_keys(str(self.cluster.known_hosts))
             connection.client.set_missing_host_key_policy(RejectPolicy())
@@ -125,11 +138,15 @@ class Remote:
         node, keys = self.node, self.cluster.known_hosts
         at = f"{node.user}@{node.address} port {node.port}"
         if isinstance(error, BadHostKeyException):
-            return (f"{at} shows another host key than {keys} records; if the machine was set up anew, check the key "
-                    "at its console and replace that line, else do not connect")  # fmt: skip
+            return (
+                f"{at} shows another host key than {keys} records; if the machine was set up anew, check the key "
+                "at its console and replace that line, else do not connect"
+            )
         if "not found in known_hosts" in str(error) or isinstance(error, FileNotFoundError):
-            return (f"no host key of {at} in {keys}; add it with ssh-keyscan, after comparing its fingerprint with the "
-                    "one at the machine's console")  # fmt: skip
+            return (
+                f"no host key of {at} in {keys}; add it with ssh-keyscan, after comparing its fingerprint with the "
+                "one at the machine's console"
+            )
         if reached:
             return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"

@@ -70,8 +70,9 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
     results = summarise(plan, attempts)
     judgement = judge(run, plan, attempts, results, tolerance)
     starts = program_starts(run.folder, plan, attempts)
-    story = Story(description, plan, attempts, results, parities(plan, attempts), judgement, starts,
-                  shown(run, plan, attempts))  # fmt: skip
+    story = Story(
+        description, plan, attempts, results, parities(plan, attempts), judgement, starts, shown(run, plan, attempts)
+    )
     write_json(run.folder / "verdicts.json", judgement.as_json())
     table = run.folder / "results.csv"
     write_text(table, results_csv(story.results))
@@ -91,31 +92,37 @@ def build(story: Story, language: str) -> Document:
     """The report in one language."""
     _ = catalogue(language).gettext
     environment = environment_section(_, story.description["environment"], story.starts)
-    sections = [
-        _outcome(_, story),
-        correctness_section(_, story.shown, story.description),
-        *_failures(_, story),
-        *([_skipped(_, story)] if story.plan.skipped else []),
-        environment,
-    ] if story.shown else [
-        _outcome(_, story),
-        *verdict_sections(_, story.judgement),
-        *([_no_claim(_)] if story.plan.scale == "smoke" else _beside_published(_, story)),
-        *within_sections(_, story.plan.scale, story.results),
-        *expectation_sections(_, story.plan.scale, story.results, story.description["environment"]["gpus"]),
-        _results(_, story),
-        *([_parity(_, story)] if story.parities else []),
-        *_failures(_, story),
-        *([_skipped(_, story)] if story.plan.skipped else []),
-        environment,
-        _method(_, story),
-    ]
+    sections = (
+        [
+            _outcome(_, story),
+            correctness_section(_, story.shown, story.description),
+            *_failures(_, story),
+            *([_skipped(_, story)] if story.plan.skipped else []),
+            environment,
+        ]
+        if story.shown
+        else [
+            _outcome(_, story),
+            *verdict_sections(_, story.judgement),
+            *([_no_claim(_)] if story.plan.scale == "smoke" else _beside_published(_, story)),
+            *within_sections(_, story.plan.scale, story.results),
+            *expectation_sections(_, story.plan.scale, story.results, story.description["environment"]["gpus"]),
+            _results(_, story),
+            *([_parity(_, story)] if story.parities else []),
+            *_failures(_, story),
+            *([_skipped(_, story)] if story.plan.skipped else []),
+            environment,
+            _method(_, story),
+        ]
+    )
     description = story.description
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
     lead = _("Made on {date} by `{command}`, from commit {commit}.").format(
-        date=created, command=description["command"], commit=_commit(_, description["environment"]))
-    return Document(language, _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]), lead,
-                    tuple(sections))
+        date=created, command=description["command"], commit=_commit(_, description["environment"])
+    )
+    return Document(
+        language, _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]), lead, tuple(sections)
+    )
 
 
 def _commit(_, environment: dict) -> str:
@@ -128,10 +135,13 @@ def _outcome(_, story: Story) -> Section:
     plan, results = story.plan, story.results
     failed = sum(attempt["status"] == "failed" for attempt in story.attempts)
     what = _("configurations: {units}; repeats of each: {repeats}; published cases they stand for: {cases}").format(
-        units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units))
-    scale = {"smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
-             "published": _("published: the published shapes, on this machine's GPUs"),
-             **{scale: _(text) for scale, text in SCALES.items()}}[plan.scale]  # fmt: skip
+        units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units)
+    )
+    scale = {
+        "smoke": _("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
+        "published": _("published: the published shapes, on this machine's GPUs"),
+        **{scale: _(text) for scale, text in SCALES.items()},
+    }[plan.scale]
     derived = sum(bool(unit.derived_from) for unit in plan.units)
     peers = sum(bool(unit.peer_of) for unit in plan.units)
     if derived:
@@ -166,12 +176,21 @@ def _columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
 
 
 def _no_claim(_) -> Section:
-    return Section("no-claim", _("Why this run makes no claim on speed"), (Text(_(
-        "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
-        "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
-        "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
-        "about the published ones. They stand below only so that a reader can see that figures were measured and how "
-        "far they scatter; they are never compared with published figures, and no verdict is drawn from them.")),))
+    return Section(
+        "no-claim",
+        _("Why this run makes no claim on speed"),
+        (
+            Text(
+                _(
+                    "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
+                    "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
+                    "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
+                    "about the published ones. They stand below only so that a reader can see that figures were measured and how "
+                    "far they scatter; they are never compared with published figures, and no verdict is drawn from them."
+                )
+            ),
+        ),
+    )
 
 
 def _beside_published(_, story: Story) -> list[Section]:
@@ -181,16 +200,31 @@ def _beside_published(_, story: Story) -> list[Section]:
     rows = []
     for result in (each for each in story.results if each.unit.stands_for):
         printed = published[result.unit.name]
-        rows.append((
-            Cell(result.unit.name), figure(result.throughput, 2), figure(printed.throughput, 2),
-            figure(result.speedup, 2), figure(printed.speedup, 2),
-            figure(result.memory_mib, 0), figure(printed.memory_mib, 0),
-        ))  # fmt: skip
-    columns = _columns(_("Case"), numeric=(
-        _("Measured (samples/s)"), _("Published (samples/s)"), _("Measured speed-up"), _("Published speed-up"),
-        _("Measured memory (MiB)"), _("Published memory (MiB)")))  # fmt: skip
-    note = Text(_(
-        "On other hardware than the published V100s, what may be compared is the scaling, not the samples/s."))
+        rows.append(
+            (
+                Cell(result.unit.name),
+                figure(result.throughput, 2),
+                figure(printed.throughput, 2),
+                figure(result.speedup, 2),
+                figure(printed.speedup, 2),
+                figure(result.memory_mib, 0),
+                figure(printed.memory_mib, 0),
+            )
+        )
+    columns = _columns(
+        _("Case"),
+        numeric=(
+            _("Measured (samples/s)"),
+            _("Published (samples/s)"),
+            _("Measured speed-up"),
+            _("Published speed-up"),
+            _("Measured memory (MiB)"),
+            _("Published memory (MiB)"),
+        ),
+    )
+    note = Text(
+        _("On other hardware than the published V100s, what may be compared is the scaling, not the samples/s.")
+    )
     return [Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))]
 
 
@@ -198,42 +232,93 @@ def _results(_, story: Story) -> Section:
     memory = _("the resident memory of rank 0's process")
     if story.plan.device != "cpu":
         memory = _("the GPU's memory in use")
-    text = Text(_("Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
-                  "median over the repeats. CV is the standard deviation of the repeats over their mean. Memory is "
-                  "{kind}.").format(kind=memory))  # fmt: skip
-    columns = _columns(_("Configuration"), numeric=(
-        _("Ranks"), _("Global batch"), _("Repeats"), _("Throughput (samples/s)"), "CV", _("Latency (ms)"),
-        _("Memory (MiB)"), _("Speed-up"), _("First row after (s)")))  # fmt: skip
-    rows = tuple((
-        Cell(r.unit.name), figure(r.unit.world_size, 0), figure(r.unit.global_batch, 0),
-        Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)), figure(r.throughput, 2), percent(r.cv),
-        figure(r.latency_ms, 2), figure(r.memory_mib, 0), figure(r.speedup, 2), figure(r.first_row_s, 1),
-    ) for r in story.results)  # fmt: skip
+    text = Text(
+        _(
+            "Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
+            "median over the repeats. CV is the standard deviation of the repeats over their mean. Memory is "
+            "{kind}."
+        ).format(kind=memory)
+    )
+    columns = _columns(
+        _("Configuration"),
+        numeric=(
+            _("Ranks"),
+            _("Global batch"),
+            _("Repeats"),
+            _("Throughput (samples/s)"),
+            "CV",
+            _("Latency (ms)"),
+            _("Memory (MiB)"),
+            _("Speed-up"),
+            _("First row after (s)"),
+        ),
+    )
+    rows = tuple(
+        (
+            Cell(r.unit.name),
+            figure(r.unit.world_size, 0),
+            figure(r.unit.global_batch, 0),
+            Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)),
+            figure(r.throughput, 2),
+            percent(r.cv),
+            figure(r.latency_ms, 2),
+            figure(r.memory_mib, 0),
+            figure(r.speedup, 2),
+            figure(r.first_row_s, 1),
+        )
+        for r in story.results
+    )
     blocks = [text, Table("results", columns, rows)]
     if story.plan.scale == "smoke":
-        stands = tuple(words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
-                       for r in story.results if not r.unit.peer_of)
-        blocks += [Text(_("Every published case runs as the configuration that it shrinks to:")),
-                   Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands)]
+        stands = tuple(
+            words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
+            for r in story.results
+            if not r.unit.peer_of
+        )
+        blocks += [
+            Text(_("Every published case runs as the configuration that it shrinks to:")),
+            Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands),
+        ]
     return Section("results", _("Results"), tuple(blocks))
 
 
 def _parity(_, story: Story) -> Section:
-    text = Text(_(
-        "Initial weights and data depend only on the seed, so every layout must print the losses of one process. "
-        "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
-        "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
-        "shards apart.").format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}"))
-    peers = Text(_(
-        "A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
-        "by {tolerance}: its kernels round differently.").format(tolerance=f"{PEER_PARITY_TOLERANCE:.0e}"))
-    columns = (*_columns(_("Configuration"), _("Reference"), numeric=(
-        _("Loss at iteration {n}").format(n=PARITY_ITERATIONS), _("Reference's loss"),
-        _("Largest relative difference"))), Column(_("Holds")))  # fmt: skip
-    rows = tuple((
-        *words(p.unit.name, p.reference), figure(p.last_loss, 6), figure(p.last_reference_loss, 6),
-        scientific(p.difference), Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
-    ) for p in story.parities)  # fmt: skip
+    text = Text(
+        _(
+            "Initial weights and data depend only on the seed, so every layout must print the losses of one process. "
+            "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
+            "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
+            "shards apart."
+        ).format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}")
+    )
+    peers = Text(
+        _(
+            "A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
+            "by {tolerance}: its kernels round differently."
+        ).format(tolerance=f"{PEER_PARITY_TOLERANCE:.0e}")
+    )
+    columns = (
+        *_columns(
+            _("Configuration"),
+            _("Reference"),
+            numeric=(
+                _("Loss at iteration {n}").format(n=PARITY_ITERATIONS),
+                _("Reference's loss"),
+                _("Largest relative difference"),
+            ),
+        ),
+        Column(_("Holds")),
+    )
+    rows = tuple(
+        (
+            *words(p.unit.name, p.reference),
+            figure(p.last_loss, 6),
+            figure(p.last_reference_loss, 6),
+            scientific(p.difference),
+            Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
+        )
+        for p in story.parities
+    )
     texts = (text, peers) if any(p.unit.peer_of for p in story.parities) else (text,)
     return Section("parity", _("Same losses in every layout"), (*texts, Table("parity", columns, rows)))
 
@@ -265,9 +350,12 @@ def _method(_, story: Story) -> Section:
         for name in (*unit.stands_for, *unit.derived_from):
             rules.setdefault(reports.get(name, name), Rule(**unit.rule))
     rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
-    text = Text(_(
-        "Every attempt keeps its configuration, command, logs and metrics in its own folder under `units/`; "
-        "`results.csv` holds the table of results, `attempts.jsonl` one line for each attempt."))
+    text = Text(
+        _(
+            "Every attempt keeps its configuration, command, logs and metrics in its own folder under `units/`; "
+            "`results.csv` holds the table of results, `attempts.jsonl` one line for each attempt."
+        )
+    )
     table = Table("method", _columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
     return Section("method", _("How it was measured"), (table, text))
 
@@ -277,7 +365,8 @@ def rule_text(_, rule: Rule) -> str:
     text = {
         "mean_rows": _("mean of the printed throughput of all rows after the first {skip_first}"),
         "stamps": _(
-            "samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"),
+            "samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"
+        ),
         "last_rows": _("mean of the last {rows} printed rows, for throughput and latency"),
     }[rule.kind].format(**rule.parameters)
     if rule.repeats > 1:

@@ -44,16 +44,19 @@ def steps(cases: Iterable[Case], tasks: Iterable[str] = TASKS) -> list[Step]:
     """
     cases, tasks = list(cases), tuple(tasks)
     models = list(dict.fromkeys(case.model for case in cases))
-    alone = [next((case.name for case in cases if case.model == model and case.layout.world_size == 1), None)
-             for model in models]  # fmt: skip
+    alone = [
+        next((case.name for case in cases if case.model == model and case.layout.world_size == 1), None)
+        for model in models
+    ]
     found = {
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
         "bench": [Step("bench", {"MODEL": model}) for model in models],
         "curves": [Step("curves", {"MODEL": model}) for model in models],
         "learn": [Step("learn", {"MODEL": model}) for model in models if model in LEARNING],
-        "profile": [Step("profile", {"MODEL": model, "CASES": name})
-                    for model, name in zip(models, alone, strict=True) if name],
-    }  # fmt: skip
+        "profile": [
+            Step("profile", {"MODEL": model, "CASES": name}) for model, name in zip(models, alone, strict=True) if name
+        ],
+    }
     return [step for task in TASKS if task in tasks for step in found[task]]
 
 

@@ -112,14 +112,18 @@ class Host:
 
     def ratios(self) -> list[Row]:
         """OneFlow over each peer in the same run, by model, precision and number of GPUs."""
-        found = [self._row(told, each, "ratio", peer=variant(each.base.unit))
-                 for told in self.measured for each in peer_relations(told.results)]  # fmt: skip
+        found = [
+            self._row(told, each, "ratio", peer=variant(each.base.unit))
+            for told in self.measured
+            for each in peer_relations(told.results)
+        ]
         return sorted(found, key=lambda row: (*_kind(row.result), row.told.label))
 
     def efficiencies(self) -> list[Row]:
         """Data parallel units over the same on one GPU in the same run, OneFlow's and its peers'."""
-        found = [self._row(told, each, "efficiency") for told in self.measured
-                 for each in scaling_relations(told.results)]  # fmt: skip
+        found = [
+            self._row(told, each, "efficiency") for told in self.measured for each in scaling_relations(told.results)
+        ]
         return sorted(found, key=lambda row: (*_kind(row.result), row.told.label))
 
     def layouts(self) -> list[Row]:
@@ -165,8 +169,9 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     if not kept and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make keep RUN=<id> HOST={name}` puts one there")
     told = tuple(_told(f"R{number}", Run(path)) for number, path in enumerate(kept, 1))
-    targets = tuple(Target(each.pop("of"), each.pop("at_least"), each)
-                    for each in toml(data / f"{name}.toml").get("target", ()))  # fmt: skip
+    targets = tuple(
+        Target(each.pop("of"), each.pop("at_least"), each) for each in toml(data / f"{name}.toml").get("target", ())
+    )
     return Host(name, folder, told, preflights, targets, read(folder))
 
 
@@ -176,8 +181,17 @@ def _told(label: str, run: Run) -> Told:
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
-    return Told(label, run, description, plan, attempts, results, judge(run, plan, attempts, results),
-                program_starts(run.folder, plan, attempts), shown(run, plan, attempts))  # fmt: skip
+    return Told(
+        label,
+        run,
+        description,
+        plan,
+        attempts,
+        results,
+        judge(run, plan, attempts, results),
+        program_starts(run.folder, plan, attempts),
+        shown(run, plan, attempts),
+    )
 
 
 def _kind(result: Result) -> tuple:
@@ -212,8 +226,13 @@ class Clocks:
 
 def clocks(runs: Iterable[Told]) -> Clocks | None:
     """From what nvidia-smi said every few seconds of the successful attempts; None without a sample under load."""
-    found = [sample for told in runs for attempt in told.attempts if attempt["status"] == "ok"
-             for sample in _samples(told.run.folder / attempt["folder"] / FILE)]  # fmt: skip
+    found = [
+        sample
+        for told in runs
+        for attempt in told.attempts
+        if attempt["status"] == "ok"
+        for sample in _samples(told.run.folder / attempt["folder"] / FILE)
+    ]
     if not found:
         return None
     speeds = [clock for clock, _ in found]
@@ -228,8 +247,11 @@ def _samples(file: Path) -> list[tuple[float, float]]:
         rows = csv.reader(content.read().decode("utf-8", "replace").splitlines(), skipinitialspace=True)
         samples = [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
     busy = [each for each in samples if each["utilization.gpu"].isdigit() and int(each["utilization.gpu"]) >= BUSY]
-    return [(float(each["clocks.sm"]), float(each["temperature.gpu"])) for each in busy
-            if each["clocks.sm"].isdigit() and each["temperature.gpu"].isdigit()]  # fmt: skip
+    return [
+        (float(each["clocks.sm"]), float(each["temperature.gpu"]))
+        for each in busy
+        if each["clocks.sm"].isdigit() and each["temperature.gpu"].isdigit()
+    ]
 
 
 def preflight_tables(folder: Path) -> dict[str, list[dict]]:

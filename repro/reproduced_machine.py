@@ -37,27 +37,53 @@ def runs(_, host: Host, language: str) -> list[Section]:
     """Every run with its command, and what it came to."""
     if not host.runs:
         return []
-    rows = tuple((
-        *words(link(told, language), day(told), f"`{told.description['command']}`", commit(_, told),
-               gpus(told) or _("none")),
-        figure(told.plan.repeats, 0), figure(len(told.attempts), 0),
-        figure(sum(attempt["status"] == "failed" for attempt in told.attempts), 0), Cell(_came_to(_, told)),
-    ) for told in host.runs)  # fmt: skip
-    titles = columns(_("Run"), _("Date"), _("Command"), _("Commit"), "GPU", numeric=(
-        _("Repeats"), _("Attempts"), _("Failed attempts")))  # fmt: skip
-    text = _("Each run is kept whole under `runs/`: what was planned, every attempt with its logs and metrics, and a "
-             "report in both languages, which `make report RUN=<folder>` writes anew from those files. Paths of the "
-             "machine are written relative to the checkout, large files are compressed, and `kept.json` names every "
-             "file that was changed so, with the SHA-256 that it had.")  # fmt: skip
-    return [Section("runs", _("Runs and their commands"), (Text(text),
-                    Table("runs", (*titles, *columns(_("Verdicts on speed"))), rows)))]  # fmt: skip
+    rows = tuple(
+        (
+            *words(
+                link(told, language),
+                day(told),
+                f"`{told.description['command']}`",
+                commit(_, told),
+                gpus(told) or _("none"),
+            ),
+            figure(told.plan.repeats, 0),
+            figure(len(told.attempts), 0),
+            figure(sum(attempt["status"] == "failed" for attempt in told.attempts), 0),
+            Cell(_came_to(_, told)),
+        )
+        for told in host.runs
+    )
+    titles = columns(
+        _("Run"),
+        _("Date"),
+        _("Command"),
+        _("Commit"),
+        "GPU",
+        numeric=(_("Repeats"), _("Attempts"), _("Failed attempts")),
+    )
+    text = _(
+        "Each run is kept whole under `runs/`: what was planned, every attempt with its logs and metrics, and a "
+        "report in both languages, which `make report RUN=<folder>` writes anew from those files. Paths of the "
+        "machine are written relative to the checkout, large files are compressed, and `kept.json` names every "
+        "file that was changed so, with the SHA-256 that it had."
+    )
+    return [
+        Section(
+            "runs",
+            _("Runs and their commands"),
+            (Text(text), Table("runs", (*titles, *columns(_("Verdicts on speed"))), rows)),
+        )
+    ]
 
 
 def _came_to(_, told: Told) -> str:
     if told.plan.scale != "published" or not told.judgement.verdicts:
         return "–"
-    return _("; ").join(_("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-                        for outcome, n in told.judgement.counts.items() if n)  # fmt: skip
+    return _("; ").join(
+        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
+        for outcome, n in told.judgement.counts.items()
+        if n
+    )
 
 
 def machine(_, host: Host) -> list[Section]:
@@ -79,10 +105,12 @@ def machine(_, host: Host) -> list[Section]:
         _("Stack of OneFlow"): {label: (each.get("stack") or {}).get("name", "") for label, each in about.items()},
         _("Its environment"): {label: _given(each.get("stack")) for label, each in about.items()},
         _("Cache of compiled GPU code at the start"): {
-            label: _cache(_, each.get("jit_cache")) for label, each in about.items()},
-        _("Operators compared with the CPU"): {label: _kernels(_, each.get("kernels"))
-                                               for label, each in about.items()},
-    }  # fmt: skip
+            label: _cache(_, each.get("jit_cache")) for label, each in about.items()
+        },
+        _("Operators compared with the CPU"): {
+            label: _kernels(_, each.get("kernels")) for label, each in about.items()
+        },
+    }
     table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts))
     return [Section("machine", _("Machine"), (table, *_programs(_, host)))]
 
@@ -111,8 +139,9 @@ def _clocks(_, told: list[Told]) -> str:
     if not found:
         return ""
     said = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
-    return said.format(middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest,
-                       heat=found.hottest)  # fmt: skip
+    return said.format(
+        middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest, heat=found.hottest
+    )
 
 
 def _ways(told: Told) -> str:
@@ -135,7 +164,8 @@ def _kernels(_, kernels: dict | None) -> str:
         return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
     said = _("{count}, results and gradients; largest relative error: {largest}").format(
-        count=kernels["operators"], largest=largest)  # fmt: skip
+        count=kernels["operators"], largest=largest
+    )
     wrong = _("wrong: {operators}").format(operators="; ".join(kernels["wrong"])) if kernels["wrong"] else ""
     return "; ".join(filter(None, (said, wrong)))
 
@@ -163,9 +193,15 @@ def preflight(_, host: Host) -> list[Section]:
     for number, folder in enumerate(host.preflights, 1):
         tables = preflight_tables(folder)
         rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
-        blocks = [Text(_("`make preflight`, kept in [{name}](runs/{name}/preflight.json); what was found is as it was "
-                         "printed.").format(name=folder.name)),
-                  Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows)]  # fmt: skip
+        blocks = [
+            Text(
+                _(
+                    "`make preflight`, kept in [{name}](runs/{name}/preflight.json); what was found is as it was "
+                    "printed."
+                ).format(name=folder.name)
+            ),
+            Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows),
+        ]
         blocks += [_operators(_, each, f"{number}-{index}") for index, each in enumerate(tables["kernels"], 1)]
         for index, each in enumerate(tables["allreduce"], 1):
             blocks += _allreduce(_, each, f"{number}-{index}")
@@ -177,19 +213,42 @@ def _operators(_, kernels: dict, number: str) -> Text:
     results = kernels["results"]
     wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
     worst = sorted((each for each in results if each not in wrong), key=lambda each: -each["error"])[:LARGEST]
-    said = _("{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
-             "within their tolerances: {worst}.")  # fmt: skip
-    return Text(said.format(n=len(results), wrong=len(wrong), worst=_("; ").join(
-        f"{each['operator']}, {each['part']} ({each['precision']}) {each['error']:.1e}" for each in worst) or "–"))
+    said = _(
+        "{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
+        "within their tolerances: {worst}."
+    )
+    return Text(
+        said.format(
+            n=len(results),
+            wrong=len(wrong),
+            worst=_("; ").join(
+                f"{each['operator']}, {each['part']} ({each['precision']}) {each['error']:.1e}" for each in worst
+            )
+            or "–",
+        )
+    )
 
 
 def _allreduce(_, table: dict, number: str) -> Iterable:
-    rows = tuple((figure(each["bytes"], 0), figure(each["seconds"] * 1e6, 1), figure(each["algorithm_gbs"], 2),
-                  figure(each["bus_gbs"], 2)) for each in table["rows"])  # fmt: skip
+    rows = tuple(
+        (
+            figure(each["bytes"], 0),
+            figure(each["seconds"] * 1e6, 1),
+            figure(each["algorithm_gbs"], 2),
+            figure(each["bus_gbs"], 2),
+        )
+        for each in table["rows"]
+    )
     limit = table.get("link_gbs")
-    said = _("All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
-             "links can do {limit}.").format(ranks=table["ranks"], way=", ".join(table["transports"]) or "?",
-                                             bus=table["bus_gbs"], limit=f"{limit:.1f} GB/s" if limit else "?")
+    said = _(
+        "All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
+        "links can do {limit}."
+    ).format(
+        ranks=table["ranks"],
+        way=", ".join(table["transports"]) or "?",
+        bus=table["bus_gbs"],
+        limit=f"{limit:.1f} GB/s" if limit else "?",
+    )
     titles = columns(numeric=(_("Bytes"), _("Time (µs)"), _("Algorithm bandwidth (GB/s)"), _("Bus bandwidth (GB/s)")))
     return [Text(said), Table(f"allreduce-{number}", titles, rows)]
 
@@ -201,13 +260,25 @@ def memory(_, host: Host, language: str) -> list[Section]:
         for each in told.judgement.comparisons:
             if each.kind == "memory":
                 within = each.measured <= each.published
-                rows.append((*words(link(told, language), each.case), figure(each.published, 0),
-                             figure(each.measured, 0),
-                             Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad")))  # fmt: skip
+                rows.append(
+                    (
+                        *words(link(told, language), each.case),
+                        figure(each.published, 0),
+                        figure(each.measured, 0),
+                        Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),
+                    )
+                )
     if not rows:
         return []
-    text = _("One reading of what the driver counts, of the same case on a V100 and here: tensors, what the allocator "
-             "keeps in reserve, the GPU's context and libraries.")  # fmt: skip
+    text = _(
+        "One reading of what the driver counts, of the same case on a V100 and here: tensors, what the allocator "
+        "keeps in reserve, the GPU's context and libraries."
+    )
     titles = columns(_("Run"), _("Case"), numeric=(_("Published memory (MiB)"), _("Measured memory (MiB)")))
-    return [Section("memory", _("Memory beside the published"), (Text(text),
-                    Table("memory", (*titles, *columns(_("At or below the published"))), tuple(rows))))]  # fmt: skip
+    return [
+        Section(
+            "memory",
+            _("Memory beside the published"),
+            (Text(text), Table("memory", (*titles, *columns(_("At or below the published"))), tuple(rows))),
+        )
+    ]

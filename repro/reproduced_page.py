@@ -45,14 +45,16 @@ def build(host: Host, language: str, drawn: list) -> Document:
         *preflight(_, host),
         *runs(_, host, language),
     )
-    title = _("Reproduced on {gpus}").format(gpus=_(", ").join(dict.fromkeys(filter(None, map(gpus, host.runs))))
-                                             or host.name)  # fmt: skip
+    title = _("Reproduced on {gpus}").format(
+        gpus=_(", ").join(dict.fromkeys(filter(None, map(gpus, host.runs)))) or host.name
+    )
     days = sorted({day(told) for told in host.runs})
     when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
-    lead = _("What this project itself measured on {host}, {when}. Unless a section says that it was written by hand, "
-             "every number and every sentence about numbers on this page is computed from the files under `runs/`; "
-             "`make reproduced HOST={host}` writes it anew, and `make reproduced HOST={host} CHECK=1` only compares."
-             ).format(host=host.name, when=when or "–")  # fmt: skip
+    lead = _(
+        "What this project itself measured on {host}, {when}. Unless a section says that it was written by hand, "
+        "every number and every sentence about numbers on this page is computed from the files under `runs/`; "
+        "`make reproduced HOST={host}` writes it anew, and `make reproduced HOST={host} CHECK=1` only compares."
+    ).format(host=host.name, when=when or "–")
     return Document(language, title, lead, sections)
 
 
@@ -70,10 +72,13 @@ def _glance(_, host: Host) -> list[Section]:
 def _failures(_, host: Host, language: str) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
-        words(link(told, language), attempt["unit"], str(attempt["repeat"]),
-              Failure.from_json(attempt["failure"]).text(_))
-        for told in host.runs for attempt in told.attempts if attempt["status"] == "failed"
-    )  # fmt: skip
+        words(
+            link(told, language), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_)
+        )
+        for told in host.runs
+        for attempt in told.attempts
+        if attempt["status"] == "failed"
+    )
     if not cells:
         return []
     text = Text(_("A configuration that never succeeded is in no other table of this page."))
@@ -90,8 +95,10 @@ def _reading(_, host: Host, language: str) -> list[Section]:
     def linked(name: re.Match) -> str:
         meant = [told for told in host.runs if told.run.id.startswith(name[1])]
         if len(meant) != 1:
-            raise RecordError(f"{host.folder / READING}: the text in {language} names the run {name[1]}, with which "
-                              f"{len(meant)} kept runs begin; give as much of an id as only one has")  # fmt: skip
+            raise RecordError(
+                f"{host.folder / READING}: the text in {language} names the run {name[1]}, with which "
+                f"{len(meant)} kept runs begin; give as much of an id as only one has"
+            )
         return link(meant[0], language)
 
     written = NAMED.sub(linked, written.strip())
@@ -104,14 +111,21 @@ def _trials(_, host: Host, language: str) -> list[Section]:
     """The changes that were tried by hand; nothing if none are written down."""
     if not host.reading.trials:
         return []
-    note = _("This section was written by hand too. Each figure is of a single run of the trainer, of fewer iterations "
-             "than published, that is not kept; both of a row are of like hosts, mostly of the same.")  # fmt: skip
-    titles = columns(_("Case"), _("Change"), numeric=(
-        _("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))  # fmt: skip
-    rows = tuple((
-        *words(trial.case, trial.told(language)), figure(trial.gpus, 0), figure(trial.without_it, 1),
-        figure(trial.with_it, 1), Cell(_("yes")) if trial.stays else Cell(_("no")),
-    ) for trial in host.reading.trials)  # fmt: skip
+    note = _(
+        "This section was written by hand too. Each figure is of a single run of the trainer, of fewer iterations "
+        "than published, that is not kept; both of a row are of like hosts, mostly of the same."
+    )
+    titles = columns(_("Case"), _("Change"), numeric=(_("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))
+    rows = tuple(
+        (
+            *words(trial.case, trial.told(language)),
+            figure(trial.gpus, 0),
+            figure(trial.without_it, 1),
+            figure(trial.with_it, 1),
+            Cell(_("yes")) if trial.stays else Cell(_("no")),
+        )
+        for trial in host.reading.trials
+    )
     table = Table("trials", (*titles, *columns(_("In the trainers now"))), rows)
     return [Section("trials", _("What was tried by hand"), (Text(note), table))]
 
@@ -121,14 +135,34 @@ def plates(host: Host) -> list[Plate]:
     found = []
     compared = host.ratios()
     if compared:
-        found.append(_bars("ratios", compared, lambda row: variant(row.base.unit), lambda _: (
-            _("OneFlow beside PyTorch"), _("throughput of OneFlow over that of PyTorch in the same run"),
-            (_("equal"), 1.0), _("Ratios of medians; beyond the line OneFlow is faster."))))  # fmt: skip
+        found.append(
+            _bars(
+                "ratios",
+                compared,
+                lambda row: variant(row.base.unit),
+                lambda _: (
+                    _("OneFlow beside PyTorch"),
+                    _("throughput of OneFlow over that of PyTorch in the same run"),
+                    (_("equal"), 1.0),
+                    _("Ratios of medians; beyond the line OneFlow is faster."),
+                ),
+            )
+        )
     scaled = host.efficiencies()
     if scaled:
-        found.append(_bars("efficiency", scaled, _program, lambda _: (
-            _("Efficiency of data parallelism"), _("share of the throughput that one GPU promises"),
-            (_("ideal"), 1.0), _("Each against one GPU in the same run."))))  # fmt: skip
+        found.append(
+            _bars(
+                "efficiency",
+                scaled,
+                _program,
+                lambda _: (
+                    _("Efficiency of data parallelism"),
+                    _("share of the throughput that one GPU promises"),
+                    (_("ideal"), 1.0),
+                    _("Each against one GPU in the same run."),
+                ),
+            )
+        )
     return found
 
 
@@ -147,8 +181,16 @@ def _bars(name: str, rows: list[Row], kind, texts) -> Plate:
     def chart(_):
         title, subtitle, limit, _caption = texts(_)
         bars = tuple(tuple(each.get(one) for one in kinds) for each in values.values())
-        return BarChart(title, subtitle, tuple(values), (Panel("", bars),), kinds, limit=limit, decimals=3,
-                        emphasis=frozenset(range(len(values))))  # fmt: skip
+        return BarChart(
+            title,
+            subtitle,
+            tuple(values),
+            (Panel("", bars),),
+            kinds,
+            limit=limit,
+            decimals=3,
+            emphasis=frozenset(range(len(values))),
+        )
 
     return Plate(name, chart, lambda _: texts(_)[3])
 

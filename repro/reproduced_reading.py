@@ -58,8 +58,10 @@ def read(folder: Path) -> Reading:
     texts = toml(file)
     trials = texts.pop(TRIALS, [])
     if unknown := [name for name, text in texts.items() if name not in LANGUAGES or not isinstance(text, str)]:
-        raise RecordError(f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
-                          f"tables [[{TRIALS}]] and no more")  # fmt: skip
+        raise RecordError(
+            f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
+            f"tables [[{TRIALS}]] and no more"
+        )
     if not isinstance(trials, list):
         raise RecordError(f"{file}: {TRIALS}: write each as a table of its own, [[{TRIALS}]]")
     return Reading(texts, tuple(_trial(file, number, each) for number, each in enumerate(trials, 1)))
@@ -68,9 +70,13 @@ def read(folder: Path) -> Reading:
 def _trial(file: Path, number: int, given: object) -> Trial:
     given = given if isinstance(given, dict) else {}
     wrong = sorted(given.keys() ^ KINDS.keys()) or [
-        name for name, value in given.items()
-        if not isinstance(value, KINDS[name]) or (isinstance(value, bool) and KINDS[name] is not bool)]  # fmt: skip
+        name
+        for name, value in given.items()
+        if not isinstance(value, KINDS[name]) or (isinstance(value, bool) and KINDS[name] is not bool)
+    ]
     if wrong:
-        raise RecordError(f"{file}: {TRIALS} {number}: {', '.join(wrong)}: each has case (text), gpus (number), en and "
-                          "zh (text), without_it and with_it (samples/s), stays (true or false)")  # fmt: skip
+        raise RecordError(
+            f"{file}: {TRIALS} {number}: {', '.join(wrong)}: each has case (text), gpus (number), en and "
+            "zh (text), without_it and with_it (samples/s), stays (true or false)"
+        )
     return Trial(**given)

@@ -32,8 +32,10 @@ def due(text: str, language: str, block: str) -> str:
         return text
     heading = f"\n{BEFORE[language]}\n"
     if text.count(heading) != 1:
-        raise RecordError(f"{INDEX[language]} has neither the markers {BEGIN} and {END} nor the heading "
-                          f"{BEFORE[language]!r}: add the markers where the table should stand")  # fmt: skip
+        raise RecordError(
+            f"{INDEX[language]} has neither the markers {BEGIN} and {END} nor the heading "
+            f"{BEFORE[language]!r}: add the markers where the table should stand"
+        )
     return text.replace(heading, f"\n{block}\n{heading}")
 
 
@@ -48,7 +50,7 @@ def _block(found: list[Host], language: str) -> str:
     parts = [part for host in found for part in _of(_, host, language)]
     document = Document(language, "", "", (Section("reproduced", _("Reproduced"), tuple(parts)),))
     text = markdown(document, ROOT)
-    return f"{BEGIN}\n{text[text.index('##'):].strip()}\n{END}"
+    return f"{BEGIN}\n{text[text.index('##') :].strip()}\n{END}"
 
 
 def _of(_, host: Host, language: str) -> list:
@@ -57,11 +59,14 @@ def _of(_, host: Host, language: str) -> list:
     days = sorted({day(each) for each in told})
     when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else days[0]
     commands = dict.fromkeys(each.description["command"] for each in told)
-    text = _("Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
-             "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
-             "page](reports/reproduced/{host}/{page}) has every case with its 95% interval.")  # fmt: skip
-    said = text.format(host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, told))), when=when,
-                       page=INDEX[language])  # fmt: skip
+    text = _(
+        "Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
+        "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
+        "page](reports/reproduced/{host}/{page}) has every case with its 95% interval."
+    )
+    said = text.format(
+        host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, told))), when=when, page=INDEX[language]
+    )
     return [Text(said), _table(_, host, rows), Code("\n".join(commands))]
 
 
@@ -80,15 +85,18 @@ def _table(_, host: Host, rows: list[Row]) -> Table:
     cells = []
     for (model, precision, count), mine in groups.items():
         ours = {(row.told.label, row.result.unit.name) for row in mine}
-        ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind])
-                         for kind in kinds))  # fmt: skip
+        ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
         held = [row for row in mine if row.target]
         least = ", ".join(dict.fromkeys(f"≥ {row.target.at_least:.2f}" for row in held)) or "–"
         standing = tally(_, mine) or "–"
-        cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios,
-                      *words(least, standing)))  # fmt: skip
-    titles = columns(_("Model"), _("Precision"), numeric=(
-        _("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target")))
+        cells.append(
+            (*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, standing))
+        )
+    titles = columns(
+        _("Model"),
+        _("Precision"),
+        numeric=(_("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target")),
+    )
     return Table(f"reproduced-{host.name}", (*titles, Column(_("Standing"))), tuple(cells))
 
 

@@ -38,8 +38,9 @@ def share(good: int, of: int) -> Cell:
 def tally(_, rows: Iterable[Row]) -> str:
     """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
     found = [row.standing for row in rows if row.target]
-    said = [_("{n} {what}").format(what=_(STANDINGS[each][0]), n=found.count(each)) for each in STANDINGS
-            if each in found]  # fmt: skip
+    said = [
+        _("{n} {what}").format(what=_(STANDINGS[each][0]), n=found.count(each)) for each in STANDINGS if each in found
+    ]
     return _("; ").join(said)
 
 
@@ -48,20 +49,51 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     rows = host.ratios()
     if not rows:
         return []
-    titles = columns(_("Run"), _("Model"), _("Configuration"), _("Precision"), _("Peer"), numeric=(
-        _("GPUs"), "OneFlow (samples/s)", "PyTorch (samples/s)", "OneFlow / PyTorch", _("95% interval"), _("Repeats"),
-        _("OneFlow: memory in use (MiB)"), _("PyTorch: memory in use (MiB)"), _("Target")))  # fmt: skip
-    cells = tuple((
-        *words(link(row.told, language), row.result.unit.model, row.result.unit.name,
-               row.result.unit.config["precision"], variant(row.base.unit)),
-        figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), figure(row.base.throughput, 2),
-        figure(row.ratio.value, 3), interval(_, row.ratio), _repeats(row),
-        figure(row.result.memory_mib, 0), figure(row.base.memory_mib, 0), _least(row), _standing(_, row),
-    ) for row in rows)  # fmt: skip
+    titles = columns(
+        _("Run"),
+        _("Model"),
+        _("Configuration"),
+        _("Precision"),
+        _("Peer"),
+        numeric=(
+            _("GPUs"),
+            "OneFlow (samples/s)",
+            "PyTorch (samples/s)",
+            "OneFlow / PyTorch",
+            _("95% interval"),
+            _("Repeats"),
+            _("OneFlow: memory in use (MiB)"),
+            _("PyTorch: memory in use (MiB)"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.model,
+                row.result.unit.name,
+                row.result.unit.config["precision"],
+                variant(row.base.unit),
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.throughput, 2),
+            figure(row.base.throughput, 2),
+            figure(row.ratio.value, 3),
+            interval(_, row.ratio),
+            _repeats(row),
+            figure(row.result.memory_mib, 0),
+            figure(row.base.memory_mib, 0),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
     text = _(
         "Every ratio is of medians within one run, where OneFlow and PyTorch took turns; above 1 OneFlow is faster. A "
         "target is met if the whole 95% interval of the ratio reaches it, missed if the whole interval is below it, "
-        "and not decided otherwise. Rows with a target: {tally}.").format(tally=tally(_, rows) or _("none"))
+        "and not decided otherwise. Rows with a target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
     table = Table("ratios", (*titles, Column(_("Standing"))), cells)
     return [Section("ratios", _("Beside PyTorch in the same run"), (Text(text), *_of(drawn, "ratios"), table))]
 
@@ -91,18 +123,45 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     rows = host.efficiencies()
     if not rows:
         return []
-    titles = columns(_("Run"), _("Model"), _("Configuration"), _("Against"), _("Precision"), numeric=(
-        _("GPUs"), _("Throughput (samples/s)"), _("Efficiency"), _("95% interval"), _("Published on V100s"),
-        _("Target")))  # fmt: skip
-    cells = tuple((
-        *words(link(row.told, language), row.result.unit.model, row.result.unit.name, row.base.unit.name,
-               row.result.unit.config["precision"]),
-        figure(row.result.unit.world_size, 0), figure(row.result.throughput, 2), percent(row.ratio.value, 1),
-        interval(_, row.ratio), _published(_, row.result.unit), _least(row), _standing(_, row),
-    ) for row in rows)  # fmt: skip
-    text = _("Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
-             "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
-             "has. Rows with a target: {tally}.").format(tally=tally(_, rows) or _("none"))  # fmt: skip
+    titles = columns(
+        _("Run"),
+        _("Model"),
+        _("Configuration"),
+        _("Against"),
+        _("Precision"),
+        numeric=(
+            _("GPUs"),
+            _("Throughput (samples/s)"),
+            _("Efficiency"),
+            _("95% interval"),
+            _("Published on V100s"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.model,
+                row.result.unit.name,
+                row.base.unit.name,
+                row.result.unit.config["precision"],
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.throughput, 2),
+            percent(row.ratio.value, 1),
+            interval(_, row.ratio),
+            _published(_, row.result.unit),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
+    text = _(
+        "Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
+        "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
+        "has. Rows with a target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
     table = Table("efficiency", (*titles, Column(_("Standing"))), cells)
     return [Section("scaling", _("Data parallel scaling"), (Text(text), *_of(drawn, "efficiency"), table))]
 
@@ -122,20 +181,49 @@ def layouts(_, host: Host, language: str) -> list[Section]:
     rows = host.layouts()
     if not rows:
         return []
-    titles = columns(_("Run"), _("Configuration"), _("Layout (data x tensor x pipeline)"), _("Precision"), numeric=(
-        _("GPUs"), _("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)"),
-        _("Expected (samples/s)"), _("Measured / expected"), _("95% interval"), _("Target")))  # fmt: skip
-    cells = tuple((
-        *words(link(row.told, language), row.result.unit.name, layout_text(row.result.unit),
-               row.result.unit.config["precision"]),
-        figure(row.result.unit.world_size, 0), figure(row.result.unit.global_batch, 0),
-        figure(row.result.throughput, 2), figure(row.result.latency_ms, 1), figure(row.result.memory_mib, 0),
-        figure(row.expected, 2), figure(row.ratio and row.ratio.value, 3),
-        interval(_, row.ratio) if row.ratio else figure(None, 3), _least(row), _standing(_, row),
-    ) for row in rows)  # fmt: skip
-    text = _("Layouts of one model on several GPUs. What is expected is MODELLED, by the constants of "
-             "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Rows with a "
-             "target: {tally}.").format(tally=tally(_, rows) or _("none"))  # fmt: skip
+    titles = columns(
+        _("Run"),
+        _("Configuration"),
+        _("Layout (data x tensor x pipeline)"),
+        _("Precision"),
+        numeric=(
+            _("GPUs"),
+            _("Global batch"),
+            _("Throughput (samples/s)"),
+            _("Latency (ms)"),
+            _("Memory (MiB)"),
+            _("Expected (samples/s)"),
+            _("Measured / expected"),
+            _("95% interval"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.name,
+                layout_text(row.result.unit),
+                row.result.unit.config["precision"],
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.unit.global_batch, 0),
+            figure(row.result.throughput, 2),
+            figure(row.result.latency_ms, 1),
+            figure(row.result.memory_mib, 0),
+            figure(row.expected, 2),
+            figure(row.ratio and row.ratio.value, 3),
+            interval(_, row.ratio) if row.ratio else figure(None, 3),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
+    text = _(
+        "Layouts of one model on several GPUs. What is expected is MODELLED, by the constants of "
+        "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Rows with a "
+        "target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
     return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Standing"))), cells)))]
 
 
@@ -147,21 +235,45 @@ def transfers(_, host: Host, language: str) -> list[Section]:
         return []
     blocks = []
     if factors:
-        blocks += [Text(_(
-            "What does not transfer is speed. Where a published case ran with its own layout, precision and batch, its "
-            "throughput here over the published one on V100s is:")), _factor_table(_, factors)]
+        blocks += [
+            Text(
+                _(
+                    "What does not transfer is speed. Where a published case ran with its own layout, precision and batch, its "
+                    "throughput here over the published one on V100s is:"
+                )
+            ),
+            _factor_table(_, factors),
+        ]
     if compared:
-        blocks.append(Text(_(
-            "What can transfer is what has no unit of time: how a layout scales, what it costs beside another, what "
-            "memory it takes. Measured here and published agree within the tolerance of their kind in:")))
+        blocks.append(
+            Text(
+                _(
+                    "What can transfer is what has no unit of time: how a layout scales, what it costs beside another, what "
+                    "memory it takes. Measured here and published agree within the tolerance of their kind in:"
+                )
+            )
+        )
         rows = []
         for kind in dict.fromkeys(each.kind for _told, each in compared):
             mine = [each for _told, each in compared if each.kind == kind]
-            rows.append((Cell(_(KINDS[kind])), share(sum(each.agrees for each in mine), len(mine)),
-                         percent(TOLERANCES[kind], 0), percent(min(each.difference for each in mine), 1),
-                         percent(max(each.difference for each in mine), 1)))  # fmt: skip
-        blocks.append(Table("transfers", columns(_("What"), numeric=(
-            _("Agree"), _("Tolerance"), _("Lowest difference"), _("Highest difference"))), tuple(rows)))  # fmt: skip
+            rows.append(
+                (
+                    Cell(_(KINDS[kind])),
+                    share(sum(each.agrees for each in mine), len(mine)),
+                    percent(TOLERANCES[kind], 0),
+                    percent(min(each.difference for each in mine), 1),
+                    percent(max(each.difference for each in mine), 1),
+                )
+            )
+        blocks.append(
+            Table(
+                "transfers",
+                columns(
+                    _("What"), numeric=(_("Agree"), _("Tolerance"), _("Lowest difference"), _("Highest difference"))
+                ),
+                tuple(rows),
+            )
+        )
         links = dict.fromkeys(link(told, language) for told, _each in compared)
         blocks.append(Text(_("Each comparison stands in the reports of {runs}.").format(runs=_(", ").join(links))))
     return [Section("transfers", _("What transfers from the published V100s, and what does not"), tuple(blocks))]
@@ -184,7 +296,18 @@ def _factor_table(_, factors: list[tuple[Result, float]]) -> Table:
     for result, factor in factors:
         config = result.unit.config
         groups.setdefault((config["model"], config["precision"], result.unit.world_size), []).append(factor)
-    rows = tuple((*words(model, precision), figure(gpus, 0), figure(len(values), 0), figure(min(values), 2),
-                  figure(max(values), 2)) for (model, precision, gpus), values in sorted(groups.items()))  # fmt: skip
-    return Table("factors", columns(_("Model"), _("Precision"), numeric=(
-        _("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor"))), rows)  # fmt: skip
+    rows = tuple(
+        (
+            *words(model, precision),
+            figure(gpus, 0),
+            figure(len(values), 0),
+            figure(min(values), 2),
+            figure(max(values), 2),
+        )
+        for (model, precision, gpus), values in sorted(groups.items())
+    )
+    return Table(
+        "factors",
+        columns(_("Model"), _("Precision"), numeric=(_("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor"))),
+        rows,
+    )

@@ -35,14 +35,19 @@ def reproduce(c):
         runs_of(setting("HOST"))
         planned = steps(load_catalogue().select(chosen_model(), setting("CASES")), tasks)
     if not gpus():
-        raise Exit("nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery",
-                   BAD_INPUT)  # fmt: skip
+        raise Exit(
+            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
+        )
 
     def call(task: str, environment: dict) -> int:
         return subprocess.run([sys.executable, "-m", "repro", task], env=environment).returncode
 
-    failed = carry_out(planned, Path(setting("RUNS", RUNS)), lambda step: call(step.task, step.environment(os.environ)),
-                       lambda name: call("keep", os.environ | {"RUN": name}))  # fmt: skip
+    failed = carry_out(
+        planned,
+        Path(setting("RUNS", RUNS)),
+        lambda step: call(step.task, step.environment(os.environ)),
+        lambda name: call("keep", os.environ | {"RUN": name}),
+    )
     failed += ["make reproduced"] if call("reproduced", os.environ) else []
     if failed:
         raise Exit("failed:\n  " + "\n  ".join(failed), FAILED)

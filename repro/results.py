@@ -129,14 +129,39 @@ def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
     for attempt in attempts:
         if attempt["status"] == "ok":
             losses.setdefault(attempt["unit"], tuple(attempt["losses"]))
-    return [Parity(unit, unit.reference, losses.get(unit.name, ()), losses.get(unit.reference, ()),
-                   PEER_PARITY_TOLERANCE if unit.peer_of else PARITY_TOLERANCE)
-            for unit in plan.units if unit.reference and not unit.role]  # fmt: skip
+    return [
+        Parity(
+            unit,
+            unit.reference,
+            losses.get(unit.name, ()),
+            losses.get(unit.reference, ()),
+            PEER_PARITY_TOLERANCE if unit.peer_of else PARITY_TOLERANCE,
+        )
+        for unit in plan.units
+        if unit.reference and not unit.role
+    ]
 
 
-RESULT_COLUMNS = ("unit", "program", "peer_of", "model", "stands_for", "derived_from", "world_size", "global_batch",
-                  "repeats", "throughput_samples_per_s", "cv", "latency_ms", "memory_mib", "speedup", "first_row_s",
-                  "outside_trainer_s", "failed_attempts", "throughputs_samples_per_s")  # fmt: skip
+RESULT_COLUMNS = (
+    "unit",
+    "program",
+    "peer_of",
+    "model",
+    "stands_for",
+    "derived_from",
+    "world_size",
+    "global_batch",
+    "repeats",
+    "throughput_samples_per_s",
+    "cv",
+    "latency_ms",
+    "memory_mib",
+    "speedup",
+    "first_row_s",
+    "outside_trainer_s",
+    "failed_attempts",
+    "throughputs_samples_per_s",
+)
 
 
 def results_csv(results: list[Result]) -> str:
@@ -153,7 +178,22 @@ def result_row(result: Result) -> tuple:
     """A result's cells in the order of RESULT_COLUMNS; tuples where there are several values."""
     unit = result.unit
     return (
-        unit.name, unit.program, unit.peer_of, unit.model, unit.stands_for, unit.derived_from, unit.world_size,
-        unit.global_batch, len(result.throughputs), result.throughput, result.cv, result.latency_ms,
-        result.memory_mib, result.speedup, result.first_row_s, result.outside_s, result.failed, result.throughputs,
-    )  # fmt: skip
+        unit.name,
+        unit.program,
+        unit.peer_of,
+        unit.model,
+        unit.stands_for,
+        unit.derived_from,
+        unit.world_size,
+        unit.global_batch,
+        len(result.throughputs),
+        result.throughput,
+        result.cv,
+        result.latency_ms,
+        result.memory_mib,
+        result.speedup,
+        result.first_row_s,
+        result.outside_s,
+        result.failed,
+        result.throughputs,
+    )

@@ -63,8 +63,14 @@ def _syft(image: Image, layout: Path) -> dict:
         index = json.loads((layout / "index.json").read_text())
         index["manifests"] = [entry for entry in index["manifests"] if entry["digest"] == image.digest]
         (one / "index.json").write_text(json.dumps(index))
-        command = [str(Path(sys.executable).with_name("syft")), "scan", f"oci-dir:{one}", "--quiet",
-                   "--output", "cyclonedx-json"]  # fmt: skip
+        command = [
+            str(Path(sys.executable).with_name("syft")),
+            "scan",
+            f"oci-dir:{one}",
+            "--quiet",
+            "--output",
+            "cyclonedx-json",
+        ]
         environment = dict(os.environ, SYFT_CHECK_FOR_APP_UPDATE="false", SYFT_FILE_METADATA_SELECTION="none")
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -76,16 +82,27 @@ def complete(document: dict, image: Image, stack: str, pins: Pins) -> dict:
     """Add what no package database lists, and drop what differs from one scan of the same image to the next."""
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, image.digest).urn
     document["metadata"]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(pins.source_date_epoch))
-    document["metadata"]["component"] = {"type": "container", "bom-ref": image.digest, "name": image.tag,
-                                         "version": image.digest}  # fmt: skip
+    document["metadata"]["component"] = {
+        "type": "container",
+        "bom-ref": image.digest,
+        "name": image.tag,
+        "version": image.digest,
+    }
     found = [part for part in document.get("components", []) if part["type"] not in ("file", "operating-system")]
     for part in found:
         if part["name"] in pins.licences and part.get("purl", "").startswith("pkg:pypi/"):
             part["licenses"] = [{"license": {"id": pins.licences[part["name"]]}}]
     for part in pins.bundled:
         if part.stack in ("", stack):
-            found.append({"type": "library", "bom-ref": f"bundled:{part.name}@{part.version}", "name": part.name,
-                          "version": part.version, "licenses": [{"license": {"name": part.licence}}]})  # fmt: skip
+            found.append(
+                {
+                    "type": "library",
+                    "bom-ref": f"bundled:{part.name}@{part.version}",
+                    "name": part.name,
+                    "version": part.version,
+                    "licenses": [{"license": {"name": part.licence}}],
+                }
+            )
     document["components"] = found
     return document
 
@@ -94,8 +111,10 @@ def licence_rows(document: dict) -> list[list[str]]:
     """Kind, name, version and licences of each component, in the order of their names."""
     rows = []
     for part in document["components"]:
-        names = [entry.get("expression") or entry["license"].get("id") or entry["license"].get("name", "")
-                 for entry in part.get("licenses", [])]  # fmt: skip
+        names = [
+            entry.get("expression") or entry["license"].get("id") or entry["license"].get("name", "")
+            for entry in part.get("licenses", [])
+        ]
         kind = part.get("purl", "pkg:bundled").removeprefix("pkg:").partition("/")[0]
         rows.append([kind, part["name"], part.get("version", ""), "; ".join(sorted(set(names))) or "not stated"])
     return sorted(rows)
@@ -106,8 +125,21 @@ def scan(pins: Pins, root: Path = ROOT) -> Scan:
     with tempfile.TemporaryDirectory() as scratch:
         wanted = Path(scratch) / "requirements.txt"
         wanted.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
-        command = [sys.executable, "-m", "pip_audit", "--requirement", str(wanted), "--no-deps", "--disable-pip",
-                   "--format", "json", "--aliases", "on", "--progress-spinner", "off"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--requirement",
+            str(wanted),
+            "--no-deps",
+            "--disable-pip",
+            "--format",
+            "json",
+            "--aliases",
+            "on",
+            "--progress-spinner",
+            "off",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
     names = tuple(pin.name for pin in pins.packages_for(pins.python))
     try:
@@ -128,10 +160,17 @@ def judge(told: list[dict], accepted: list[dict]) -> Scan:
             unknown.append(package["name"])
         for entry in package.get("vulns", []):
             ids = {entry["id"], *entry.get("aliases", [])}
-            reason = next((item["reason"] for item in accepted
-                           if item["package"] == package["name"] and ids & set(item["ids"])), None)  # fmt: skip
-            row = {"package": package["name"], "version": package["version"], "ids": sorted(ids),
-                   "fixed": entry.get("fix_versions", []), "reason": reason}  # fmt: skip
+            reason = next(
+                (item["reason"] for item in accepted if item["package"] == package["name"] and ids & set(item["ids"])),
+                None,
+            )
+            row = {
+                "package": package["name"],
+                "version": package["version"],
+                "ids": sorted(ids),
+                "fixed": entry.get("fix_versions", []),
+                "reason": reason,
+            }
             (known if reason else found).append(row)
     return Scan(tuple(found), tuple(known), tuple(unknown))
 
@@ -142,8 +181,10 @@ def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:
     content = {"found": result.found, "accepted": result.accepted, "unknown": result.unknown}
     (folder / "vulnerabilities.json").write_text(json.dumps(content, indent=1) + "\n")
     lines = [f"NOT ACCEPTED: {row['package']} {row['version']}: {', '.join(row['ids'])}" for row in result.found]
-    lines += [f"accepted: {row['package']} {row['version']}: {', '.join(row['ids'])}: {row['reason']}"
-              for row in result.accepted]  # fmt: skip
+    lines += [
+        f"accepted: {row['package']} {row['version']}: {', '.join(row['ids'])}: {row['reason']}"
+        for row in result.accepted
+    ]
     if result.unknown:
         lines.append(f"the advisory database was not reached for {', '.join(result.unknown)}: nothing is known of them")
     return lines or ["no known vulnerabilities"]

@@ -61,8 +61,13 @@ class Job:
         """Why it ended, None if in order; `minutes` is the time it was given."""
         if self.state == "COMPLETED":
             return None
-        values = {"job": self.number, "minutes": minutes, "nodes": self.nodes or "?", "state": self.state,
-                  "status": self.status}  # fmt: skip
+        values = {
+            "job": self.number,
+            "minutes": minutes,
+            "nodes": self.nodes or "?",
+            "state": self.state,
+            "status": self.status,
+        }
         return Failure(ENDED.get(self.state, OTHERWISE), values)
 
 
@@ -116,8 +121,9 @@ class Here:
     def __init__(self):
         self._followed: list[subprocess.Popen] = []
 
-    def run(self, words: Sequence[str], *, timeout: float | None = None, check: bool = True,
-            stdin: str | None = None) -> Result:  # fmt: skip
+    def run(
+        self, words: Sequence[str], *, timeout: float | None = None, check: bool = True, stdin: str | None = None
+    ) -> Result:
         try:
             done = subprocess.run(words, input=stdin or "", capture_output=True, text=True, timeout=timeout)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -89,8 +89,10 @@ class SlurmAttempt(ClusterAttempt):
         known = {node.name: node for node in cluster.nodes}
         strange = [name for name in names if name not in known]
         if strange and not cluster.shared_results:
-            raise SlurmError(f"the nodes {', '.join(strange)} were granted and cannot be read: add them to "
-                             f"{cluster.folder / 'hosts.yml'}, or set cluster_shared_results")  # fmt: skip
+            raise SlurmError(
+                f"the nodes {', '.join(strange)} were granted and cannot be read: add them to "
+                f"{cluster.folder / 'hosts.yml'}, or set cluster_shared_results"
+            )
         return tuple(known.get(name) or Node(name, name, 22, "", cluster.gpus_per_node) for name in names)
 
     def _recover(self, on_event) -> Failure | None:
@@ -198,8 +200,9 @@ def slurm_work(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int
     return replace(made, trainers=f"{made.home}/node-@NODE@/code/repro/trainers")
 
 
-def slurm_attempts(cluster: Cluster, code: Code, limits: Limits, spread: bool, port: int,
-                   run: str) -> Callable[[Unit, Path], SlurmAttempt]:  # fmt: skip
+def slurm_attempts(
+    cluster: Cluster, code: Code, limits: Limits, spread: bool, port: int, run: str
+) -> Callable[[Unit, Path], SlurmAttempt]:
     """What `Bench` needs to start its attempts as jobs of Slurm, as `repro.cluster_launch.cluster_attempts` does."""
 
     def attempt_of(unit: Unit, folder: Path) -> SlurmAttempt:

@@ -50,8 +50,14 @@ class Reader:
     on_message : called with a node's position and each of its messages.
     """
 
-    def __init__(self, place_of: Callable[[], Here | Remote], python: str, folder: str, indices: Iterable[int],
-                 on_message: Callable[[int, dict], None]):  # fmt: skip
+    def __init__(
+        self,
+        place_of: Callable[[], Here | Remote],
+        python: str,
+        folder: str,
+        indices: Iterable[int],
+        on_message: Callable[[int, dict], None],
+    ):
         self._place_of, self._python, self._folder, self._on_message = place_of, python, folder, on_message
         self._offsets = dict.fromkeys(indices, 0)
         self._closed = threading.Event()

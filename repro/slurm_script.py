@@ -48,8 +48,12 @@ class SlurmWork(Work):
     def orders(self) -> list[dict]:
         """What the nodes are told, in the order of their ranks."""
         hosts = [HOST] * len(self.placement.nodes)
-        own = {"code": f"{self.home}/node-@NODE@/code", "home": f"{self.home}/node-@NODE@", "lease_s": LEASE_S,
-               "messages": f"{self.messages}/messages-@NODE@.jsonl"}  # fmt: skip
+        own = {
+            "code": f"{self.home}/node-@NODE@/code",
+            "home": f"{self.home}/node-@NODE@",
+            "lease_s": LEASE_S,
+            "messages": f"{self.messages}/messages-@NODE@.jsonl",
+        }
         return [{**self.order(index, hosts), **own} for index in range(len(hosts))]
 
 
@@ -61,9 +65,14 @@ def job_options(work: Work, minutes: int) -> list[str]:
     slurm = work.cluster.slurm
     words = [
         f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', f'reproduction-{work.unit}')}",
-        f"--nodes={len(work.placement.nodes)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", f"--time={minutes}",
-        "--no-requeue", "--output=/dev/null",
-    ]  # fmt: skip
+        f"--nodes={len(work.placement.nodes)}",
+        "--ntasks-per-node=1",
+        "--exclusive",
+        "--mem=0",
+        f"--time={minutes}",
+        "--no-requeue",
+        "--output=/dev/null",
+    ]
     words += [f"--gres=gpu:{work.placement.per_node}"] if work.config["device"] == "cuda" else []
     words += [f"--partition={slurm.partition}"] if slurm.partition else []
     words += [f"--account={slurm.account}"] if slurm.account else []
@@ -100,7 +109,11 @@ def sweep(work: SlurmWork) -> str:
 def _template(name: str):
     import jinja2
 
-    found = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
-                               trim_blocks=True, keep_trailing_newline=True)  # fmt: skip
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
     found.filters["quote"] = lambda value: shlex.quote(str(value))
     return found.get_template(name)

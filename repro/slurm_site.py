@@ -40,8 +40,9 @@ class SlurmSite(ClusterSite):
                 version = place.run(["sbatch", "--version"], timeout=COMMAND_S).stdout.strip()
         except (SlurmError, RemoteError) as error:
             where = "this machine, the host of the inventory's group `login`, or its first node"
-            raise ClusterError(f"{self.cluster.name}: Slurm cannot be asked: {error}. Its commands must be on {where}"
-                               ) from error  # fmt: skip
+            raise ClusterError(
+                f"{self.cluster.name}: Slurm cannot be asked: {error}. Its commands must be on {where}"
+            ) from error
         try:
             fingerprints = self.fingerprints()
         except ClusterError as error:

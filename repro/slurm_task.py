@@ -3,6 +3,7 @@
 The order has the code to run, and one order for the keeper a node; what only the node knows is filled in here. Needs
 Python 3.8 and nothing else.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -56,8 +57,12 @@ def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         order, node = json.loads(unbuffered.readline()), os.environ["SLURM_NODEID"]
     launchers = glob.glob(f"{order['work']}/venv/lib/python3*/site-packages/oneflow/distributed/launch.py")
-    values = {"NODE": node, "MASTER": os.environ["MASTER"], "USER": f"{os.getuid()}:{os.getgid()}",
-              "LAUNCHER": next(iter(launchers), "")}  # fmt: skip
+    values = {
+        "NODE": node,
+        "MASTER": os.environ["MASTER"],
+        "USER": f"{os.getuid()}:{os.getgid()}",
+        "LAUNCHER": next(iter(launchers), ""),
+    }
     mine = fill(order["nodes"][int(node)], values)
     signal.signal(signal.SIGTERM, stop)
     try:
@@ -76,8 +81,11 @@ def keep(label: str, mine: dict) -> int:
 
     if mine["container"]:
         remove_containers(f"label={label}")
-    keeper = subprocess.Popen([sys.executable, "-B", "-m", "repro.keeper"], stdin=subprocess.PIPE,
-                              env={**os.environ, "PYTHONPATH": mine["code"]})  # fmt: skip
+    keeper = subprocess.Popen(
+        [sys.executable, "-B", "-m", "repro.keeper"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": mine["code"]},
+    )
     try:
         order = (json.dumps(mine) + "\n").encode()
         threading.Thread(target=forward, args=(order, keeper.stdin), daemon=True).start()

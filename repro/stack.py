@@ -119,8 +119,10 @@ def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
         return library
     compiler = shutil.which("gcc")
     if compiler is None:
-        raise StackError(f"{source.relative_to(ROOT)} must be compiled for this GPU, and there is no gcc: install it, "
-                         "or name a compiled one in LD_PRELOAD")  # fmt: skip
+        raise StackError(
+            f"{source.relative_to(ROOT)} must be compiled for this GPU, and there is no gcc: install it, "
+            "or name a compiled one in LD_PRELOAD"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     partial = library.with_suffix(f".{os.getpid()}")
     command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", str(partial), str(source), "-ldl", "-lpthread"]
@@ -163,8 +165,10 @@ def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/us
     beside = _newest(peer.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
     found = toolkit or beside or _loaders(name)
     if found is None:
-        raise StackError("a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
-                         f"CUPTI=<folder> names one that holds {name}.11 or later")  # fmt: skip
+        raise StackError(
+            "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
+            f"CUPTI=<folder> names one that holds {name}.11 or later"
+        )
     return found.absolute()
 
 
@@ -205,8 +209,10 @@ def _fetched(name: str) -> Path:
     try:
         return unpack(load_pins(), name) / PINNED[name]
     except PinError as error:
-        raise StackError(f"these GPUs need a {name} newer than OneFlow's. None was found here, and the pinned one "
-                         f"cannot be fetched ({error}). {name.upper()}=<folder> names another.") from error
+        raise StackError(
+            f"these GPUs need a {name} newer than OneFlow's. None was found here, and the pinned one "
+            f"cannot be fetched ({error}). {name.upper()}=<folder> names another."
+        ) from error
 
 
 def _loaders(name: str) -> Path | None:

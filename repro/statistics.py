@@ -130,8 +130,10 @@ def _between_stamps(log, rule) -> tuple[int, float]:
     first, last = rule.first_row * interval, rule.last_row * interval
     for number, step in ((rule.first_row, first), (rule.last_row, last)):
         if step not in stamps:
-            raise RuleError(f"row {number} (step {step}) is missing: the rows of the first epoch go from step "
-                            f"{min(stamps)} to {max(stamps)}")
+            raise RuleError(
+                f"row {number} (step {step}) is missing: the rows of the first epoch go from step "
+                f"{min(stamps)} to {max(stamps)}"
+            )
         if stamps[step] is None:
             raise RuleError(f"the row at step {step} has no Unix stamp")
     seconds = stamps[last] - stamps[first]
@@ -142,7 +144,7 @@ def _between_stamps(log, rule) -> tuple[int, float]:
 
 def _last_rows(log, rule):
     _need(log, rule.rows)
-    return log.rows[-rule.rows:]
+    return log.rows[-rule.rows :]
 
 
 def _need(log, rows: int) -> None:
@@ -177,9 +179,15 @@ def spread(values: Sequence[float]) -> Spread:
     count, mean = len(values), math.fsum(values) / max(1, len(values))
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1)) if count > 1 else None
     return Spread(
-        samples=count, median=median(values), mean=mean, minimum=min(values), maximum=max(values),
+        samples=count,
+        median=median(values),
+        mean=mean,
+        minimum=min(values),
+        maximum=max(values),
         iqr=quantile(values, 0.75) - quantile(values, 0.25) if count > 3 else None,
-        standard_deviation=deviation, cv=deviation / mean if deviation is not None and mean else None)
+        standard_deviation=deviation,
+        cv=deviation / mean if deviation is not None and mean else None,
+    )
 
 
 def speedup(throughput: float, reference: float) -> float:
@@ -217,12 +225,14 @@ def median_interval(values: Sequence[float], confidence: float = 0.95, seed: int
     return _bootstrap(lambda resample: median(resample(values)), (values,), confidence, seed)
 
 
-def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95,
-                   seed: int = SEED) -> Interval | TooFew:
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95, seed: int = SEED
+) -> Interval | TooFew:
     """Percentile bootstrap interval of median(numerators) / median(denominators), resampled independently.
 
     A denominator that is known exactly has no samples: divide `median_interval` by it instead.
     """
+
     def ratio(resample):
         return median(resample(numerators)) / _checked(median(resample(denominators)))
 

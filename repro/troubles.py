@@ -70,15 +70,18 @@ def node_ended(node: str, status: int | None, containers: bool, said: str) -> Fa
     if containers and status in DOCKER_REFUSED:
         return Failure(N_("Docker on {node} did not start the container: {said}"), {"node": node, "said": said})
     if containers and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
-        return Failure(N_("the container on {node} was stopped from outside (status {status})"),
-                       {"node": node, "status": status})  # fmt: skip
+        return Failure(
+            N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}
+        )
     return Failure(N_("the launcher on {node} exited with status {status}"), {"node": node, "status": status})
 
 
 def node_silent(node: str, seconds: float) -> Failure:
     """Nothing came from a node, not even its heartbeat."""
-    return Failure(N_("nothing was heard from {node} for {seconds:.0f} s: it is down, cut off, or stopped"),
-                   {"node": node, "seconds": seconds})  # fmt: skip
+    return Failure(
+        N_("nothing was heard from {node} for {seconds:.0f} s: it is down, cut off, or stopped"),
+        {"node": node, "seconds": seconds},
+    )
 
 
 def node_gone(node: str, said: str) -> Failure:

@@ -11,10 +11,16 @@ SMOKE_ACCUMULATION = 2
 SEED = 12345
 SMOKE_SHAPES = {
     "gpt": {"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
-    "bert": {"seq_length": 32, "max_predictions": 4, "vocab_size": 512, "layers": 2, "hidden_size": 64,
-             "attention_heads": 4},
+    "bert": {
+        "seq_length": 32,
+        "max_predictions": 4,
+        "vocab_size": 512,
+        "layers": 2,
+        "hidden_size": 64,
+        "attention_heads": 4,
+    },
     "resnet50": {"image_size": 32, "classes": 100, "width": 8},
-}  # fmt: skip
+}
 
 
 def config_of(case: Case, device: str) -> dict:
@@ -51,8 +57,11 @@ def smoke_config(case: Case, layout: Layout) -> dict:
     config = config_of(case, "cpu")
     accumulation = SMOKE_ACCUMULATION if case.accumulation_steps > 1 else 1
     rows = min(case.iterations // case.log_interval, SMOKE_ROWS)
-    schedule = {**config["schedule"], "warmup_iterations": min(1, config["schedule"].get("warmup_iterations", 0)),
-                "decay_iterations": rows}  # fmt: skip
+    schedule = {
+        **config["schedule"],
+        "warmup_iterations": min(1, config["schedule"].get("warmup_iterations", 0)),
+        "decay_iterations": rows,
+    }
     return {
         **config,
         "layout": asdict(layout),

@@ -76,15 +76,26 @@ class Verdict:
         return self.outcome + missing + (f": {self.ratio.interval}" if few else "")
 
     def as_json(self) -> dict:
-        repeats = {"planned": self.planned, "succeeded": len(self.throughputs), "failed": self.failed,
-                   "interrupted": self.interrupted}  # fmt: skip
+        repeats = {
+            "planned": self.planned,
+            "succeeded": len(self.throughputs),
+            "failed": self.failed,
+            "interrupted": self.interrupted,
+        }
         return {
-            "case": self.case, "report": self.report, "unit": self.unit, "comparable": self.comparable,
-            "outcome": self.outcome, "reasons": [reason.as_json() for reason in self.reasons],
-            "remarks": [remark.as_json() for remark in self.remarks], "published_samples_per_s": self.published,
-            "measured_samples_per_s": list(self.throughputs), "repeats": repeats,
-            "ratio": self.ratio and self.ratio.as_json(), "tolerance": self.tolerance and self.tolerance.as_json(),
-        }  # fmt: skip
+            "case": self.case,
+            "report": self.report,
+            "unit": self.unit,
+            "comparable": self.comparable,
+            "outcome": self.outcome,
+            "reasons": [reason.as_json() for reason in self.reasons],
+            "remarks": [remark.as_json() for remark in self.remarks],
+            "published_samples_per_s": self.published,
+            "measured_samples_per_s": list(self.throughputs),
+            "repeats": repeats,
+            "ratio": self.ratio and self.ratio.as_json(),
+            "tolerance": self.tolerance and self.tolerance.as_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -137,13 +148,17 @@ class Judgement:
     def as_json(self) -> dict:
         """The content of `verdicts.json`; the same run gives the same content."""
         return {
-            "schema": SCHEMA, "run": self.run, "scale": self.scale, "status": self.status,
-            "tolerance_given": self.given, "outcomes": self.counts,
+            "schema": SCHEMA,
+            "run": self.run,
+            "scale": self.scale,
+            "status": self.status,
+            "tolerance_given": self.given,
+            "outcomes": self.counts,
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
             "comparisons": [each.as_json() for each in (*self.comparisons, *self.orders)],
             "left_out": list(self.left_out),
-        }  # fmt: skip
+        }
 
 
 def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], given: float | None = None) -> Judgement:
@@ -159,18 +174,27 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     judged = _Judge(run, attempts, catalogue, given)
     pairs = [(name, known.get(name), result) for result in results for name in result.unit.stands_for]
     if plan.scale == "smoke":
-        verdicts, measured = [judged.none(name, case, result, Reason("scale", "differs", SMOKE, "published", "smoke"))
-                              for name, case, result in pairs], []  # fmt: skip
+        verdicts, measured = (
+            [
+                judged.none(name, case, result, Reason("scale", "differs", SMOKE, "published", "smoke"))
+                for name, case, result in pairs
+            ],
+            [],
+        )
     else:
         verdicts = [judged.verdict(name, case, result) for name, case, result in pairs]
         measured = [(case, result) for _, case, result in pairs if case and same_work(case, result.unit)]
     return Judgement(
-        run=run.description()["id"], scale=plan.scale, given=given, verdicts=tuple(verdicts),
+        run=run.description()["id"],
+        scale=plan.scale,
+        given=given,
+        verdicts=tuple(verdicts),
         comparisons=tuple(comparisons(measured, given)),
         orders=tuple(orders(measured, lambda case: tolerance(case, catalogue, given).value)),
         left_out=tuple(skipped["case"] for skipped in plan.skipped),
-        failed=count(attempts, "failed"), interrupted=count(attempts, "interrupted"),
-    )  # fmt: skip
+        failed=count(attempts, "failed"),
+        interrupted=count(attempts, "interrupted"),
+    )
 
 
 class _Judge:
@@ -199,17 +223,30 @@ class _Judge:
             return self._with(name, case, result, comparable=False, outcome="none", **said)
         found = ratio(result.throughputs, case.published.repeats or (case.published.throughput,))
         allowed = tolerance(case, self._catalogue, self._given)
-        return self._with(name, case, result, comparable=True, outcome=outcome(found, allowed.value),
-                          ratio=found, tolerance=allowed, **said)  # fmt: skip
+        return self._with(
+            name,
+            case,
+            result,
+            comparable=True,
+            outcome=outcome(found, allowed.value),
+            ratio=found,
+            tolerance=allowed,
+            **said,
+        )
 
     def _with(self, name: str, case: Case | None, result: Result, **rest) -> Verdict:
         attempts = _of(self._attempts, result.unit.name)
         return Verdict(
-            case=name, report=case and case.report, unit=result.unit.name,
-            published=case and float(case.published.throughput), throughputs=result.throughputs,
-            planned=result.planned, failed=count(attempts, "failed"), interrupted=count(attempts, "interrupted"),
+            case=name,
+            report=case and case.report,
+            unit=result.unit.name,
+            published=case and float(case.published.throughput),
+            throughputs=result.throughputs,
+            planned=result.planned,
+            failed=count(attempts, "failed"),
+            interrupted=count(attempts, "interrupted"),
             **{"remarks": (), **rest},
-        )  # fmt: skip
+        )
 
 
 def outcome(found: Ratio, allowed: float) -> str:

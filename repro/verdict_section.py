@@ -39,12 +39,16 @@ def verdict_sections(_, judgement: Judgement) -> list[Section]:
 def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
     """Why no case of the run can have a verdict, if none can."""
     if judgement.scale == "smoke":
-        said = _("No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
-                 "interrupted: {interrupted}.")  # fmt: skip
+        said = _(
+            "No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
+            "interrupted: {interrupted}."
+        )
     elif not judgement.verdicts:
-        said = _("No case ran as it was published, so that there is no speed to compare: only cases derived from "
-                 "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
-                 "{interrupted}.")  # fmt: skip
+        said = _(
+            "No case ran as it was published, so that there is no speed to compare: only cases derived from "
+            "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
+            "{interrupted}."
+        )
     else:
         return []
     return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
@@ -56,19 +60,37 @@ def _summary(_, judgement: Judgement) -> list[Block]:
         "configuration, stack and transport must be the published ones, and what is not known counts against it. "
         "Then the 95% interval of measured over published decides: wholly within the tolerance around 1 it is "
         "reproduced, wholly above faster, wholly below slower, otherwise inconclusive. Unless given, the tolerance is "
-        "three times the largest deviation between equal configurations in the published figures, and their rounding.")
-    counts = _("; ").join(_("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-                          for outcome, n in judgement.counts.items() if n)  # fmt: skip
-    held = {0: _("Every comparable case holds"), 1: _("At least one case does not hold"),
-            3: _("Nothing here is comparable in speed")}[judgement.status]  # fmt: skip
+        "three times the largest deviation between equal configurations in the published figures, and their rounding."
+    )
+    counts = _("; ").join(
+        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n) for outcome, n in judgement.counts.items() if n
+    )
+    held = {
+        0: _("Every comparable case holds"),
+        1: _("At least one case does not hold"),
+        3: _("Nothing here is comparable in speed"),
+    }[judgement.status]
     tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
-        held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted)
+        held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted
+    )
     return [Text(tally), Text(rule)]
 
 
 def _verdicts(_, judgement: Judgement) -> list[Block]:
-    columns = (Column(_("Case")), Column(_("Verdict")), *(Column(title, numeric=True) for title in (
-        _("Measured / published"), _("95% interval"), _("Tolerance"), _("Repeats"), _("Failed attempts"))))  # fmt: skip
+    columns = (
+        Column(_("Case")),
+        Column(_("Verdict")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Measured / published"),
+                _("95% interval"),
+                _("Tolerance"),
+                _("Repeats"),
+                _("Failed attempts"),
+            )
+        ),
+    )
     rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
     blocks: list[Block] = [Table("verdicts", columns, rows)]
     return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
@@ -76,11 +98,21 @@ def _verdicts(_, judgement: Judgement) -> list[Block]:
 
 def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
     name, tone = OUTCOMES[verdict.outcome]
-    repeats = Cell(f"{len(verdict.throughputs)}/{verdict.planned}", len(verdict.throughputs),
-                   tone="" if verdict.complete else "bad")  # fmt: skip
+    repeats = Cell(
+        f"{len(verdict.throughputs)}/{verdict.planned}",
+        len(verdict.throughputs),
+        tone="" if verdict.complete else "bad",
+    )
     failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
-    return (Cell(verdict.case), Cell(_(name), tone=tone), figure(verdict.ratio and verdict.ratio.value, 4),
-            _interval(_, verdict), _tolerance(verdict.tolerance), repeats, failed)  # fmt: skip
+    return (
+        Cell(verdict.case),
+        Cell(_(name), tone=tone),
+        figure(verdict.ratio and verdict.ratio.value, 4),
+        _interval(_, verdict),
+        _tolerance(verdict.tolerance),
+        repeats,
+        failed,
+    )
 
 
 def _interval(_, verdict: Verdict) -> Cell:
@@ -89,7 +121,8 @@ def _interval(_, verdict: Verdict) -> Cell:
     interval = verdict.ratio.interval
     if not interval:
         said = _("too few repeats: {samples}, at least {needed} are needed").format(
-            samples=min(interval.samples), needed=interval.needed)  # fmt: skip
+            samples=min(interval.samples), needed=interval.needed
+        )
         return Cell(said, float("-inf"))
     return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
 
@@ -136,18 +169,29 @@ def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
 
 def _relative(_, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
-    text = Text(_(
-        "These figures are ratios, sizes and orders, which can be set beside the published ones on any hardware. "
-        "{good} of {of} agree within their tolerance; none is a verdict on speed.").format(good=good, of=of))
-    return Section("relative", _("What can be compared on any hardware"),
-                   (text, *_comparisons(_, judgement), *_orders(_, judgement)))  # fmt: skip
+    text = Text(
+        _(
+            "These figures are ratios, sizes and orders, which can be set beside the published ones on any hardware. "
+            "{good} of {of} agree within their tolerance; none is a verdict on speed."
+        ).format(good=good, of=of)
+    )
+    return Section(
+        "relative",
+        _("What can be compared on any hardware"),
+        (text, *_comparisons(_, judgement), *_orders(_, judgement)),
+    )
 
 
 def _comparisons(_, judgement: Judgement) -> list[Block]:
     if not judgement.comparisons:
         return []
-    columns = (Column(_("Case")), Column(_("Against")), Column(_("What")), *(Column(title, numeric=True) for title in (
-        _("Published"), _("Measured"), _("Difference"), _("Tolerance"))), Column(_("Agrees")))  # fmt: skip
+    columns = (
+        Column(_("Case")),
+        Column(_("Against")),
+        Column(_("What")),
+        *(Column(title, numeric=True) for title in (_("Published"), _("Measured"), _("Difference"), _("Tolerance"))),
+        Column(_("Agrees")),
+    )
     rows = tuple(_comparison(_, each) for each in judgement.comparisons)
     return [Table("comparisons", columns, rows)]
 
@@ -155,9 +199,14 @@ def _comparisons(_, judgement: Judgement) -> list[Block]:
 def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
-    return (*words(each.case, each.against or "–", _(KINDS[each.kind])),
-            figure(each.published, decimals), figure(each.measured, decimals),
-            percent(difference, 1), percent(each.tolerance, 1), _agrees(_, each.agrees))  # fmt: skip
+    return (
+        *words(each.case, each.against or "–", _(KINDS[each.kind])),
+        figure(each.published, decimals),
+        figure(each.measured, decimals),
+        percent(difference, 1),
+        percent(each.tolerance, 1),
+        _agrees(_, each.agrees),
+    )
 
 
 def _orders(_, judgement: Judgement) -> list[Block]:
@@ -170,8 +219,11 @@ def _orders(_, judgement: Judgement) -> list[Block]:
         measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
         swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
         agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
-        said.append(_("{head}: {parts}.").format(head=head, parts=_("; ").join(
-            (published, measured, agrees if order.agrees else swapped))))  # fmt: skip
+        said.append(
+            _("{head}: {parts}.").format(
+                head=head, parts=_("; ").join((published, measured, agrees if order.agrees else swapped))
+            )
+        )
     return [Items(tuple(said))]
 
 

@@ -94,8 +94,11 @@ class Watch:
         nodes: dict[str, list[Rank]] = {}
         for rank in self.ranks:
             nodes.setdefault(rank.node, []).append(rank)
-        used = {rank.number: self._utilisation.get((node, position))
-                for node, ranks in nodes.items() for position, rank in enumerate(ranks)}  # fmt: skip
+        used = {
+            rank.number: self._utilisation.get((node, position))
+            for node, ranks in nodes.items()
+            for position, rank in enumerate(ranks)
+        }
         slowest = self.slowest()
         groups = [[rank] for rank in self.ranks] if len(self.ranks) <= most else list(nodes.values())
         if len(groups) > most:
@@ -126,8 +129,7 @@ class Watch:
 
         rows = self.rows(most)
         present = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
-        table = Table(box=None, header_style="bold", title=Text(self.waiting_for) or None,
-                      title_justify="left")  # fmt: skip
+        table = Table(box=None, header_style="bold", title=Text(self.waiting_for) or None, title_justify="left")
         for i in present:
             table.add_column(COLUMNS[i], justify="left" if i == 0 else "right", no_wrap=True)
         for row in rows:

@@ -13,8 +13,16 @@ from repro.alone import alone
 from repro.pins import ROOT, Pin, PinError, Pins
 
 WHEELS = ROOT / ".cache" / "wheels"
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_12",
-             "manylinux2010", "manylinux_2_5", "manylinux1")  # fmt: skip
+PLATFORMS = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_17",
+    "manylinux2014",
+    "manylinux_2_12",
+    "manylinux2010",
+    "manylinux_2_5",
+    "manylinux1",
+)
 FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "cuDNN": "cudnn", "uv": "tools", "handwritten digits": "digits"}
 
 
@@ -67,8 +75,10 @@ def verify(pin: Pin, path: Path) -> None:
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != pin.sha256:
-        raise PinError(f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
-                       "to have it fetched again")  # fmt: skip
+        raise PinError(
+            f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
+            "to have it fetched again"
+        )
 
 
 def _requirement(pin: Pin) -> str:
@@ -84,10 +94,31 @@ def _download(missing: list[Pin], folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         wanted = Path(scratch) / "requirements.txt"
         wanted.write_text("".join(map(_requirement, missing)))
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                   "--require-hashes", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
-                   "--abi", abi, "--abi", "abi3", "--abi", "none", "--dest", str(folder),
-                   "--requirement", str(wanted)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            "--implementation",
+            "cp",
+            "--abi",
+            abi,
+            "--abi",
+            "abi3",
+            "--abi",
+            "none",
+            "--dest",
+            str(folder),
+            "--requirement",
+            str(wanted),
+        ]
         for platform in PLATFORMS:
             command += ["--platform", f"{platform}_x86_64"]
         print(f"fetching {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)

@@ -23,8 +23,11 @@ class Relation:
 def peer_relations(results: Iterable[Result]) -> list[Relation]:
     """Each unit of OneFlow over each of its peers, where both succeeded."""
     measured = _measured(results)
-    return [Relation(measured[peer.unit.peer_of], peer, _ratio(measured[peer.unit.peer_of], peer))
-            for peer in measured.values() if peer.unit.peer_of in measured]  # fmt: skip
+    return [
+        Relation(measured[peer.unit.peer_of], peer, _ratio(measured[peer.unit.peer_of], peer))
+        for peer in measured.values()
+        if peer.unit.peer_of in measured
+    ]
 
 
 def scaling_relations(results: Iterable[Result]) -> list[Relation]:
@@ -76,5 +79,10 @@ def _is_data_parallel(unit: Unit) -> bool:
 
 def _kin(unit: Unit) -> tuple:
     config = unit.config
-    return (unit.world_size, config["model"], config["precision"], config["activation_checkpointing"],
-            sorted(config["shape"].items()))  # fmt: skip
+    return (
+        unit.world_size,
+        config["model"],
+        config["precision"],
+        config["activation_checkpointing"],
+        sorted(config["shape"].items()),
+    )

@@ -32,7 +32,13 @@ def task(tmp_path):
         environment["RUNS"] = str(tmp_path / "runs")
         environment["TRAINER_COMMAND"] = f"{TRAINER_PYTHON} {STANDIN}"
         environment.update({key: str(value) for key, value in settings.items()})
-        return subprocess.run([sys.executable, "-m", "repro", name], cwd=ROOT, env=environment, capture_output=True,
-                              text=True, timeout=timeout)  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-m", "repro", name],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
 
     return run

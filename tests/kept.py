@@ -27,14 +27,23 @@ def throughput(unit) -> float:
 def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=throughput, repeats=REPEATS, failed=True):
     """A run of GPT cases with PyTorch beside them on 4 GPUs, recorded and with its report; one attempt failed."""
     plan = make_plan(load_catalogue().select(None, cases), 4, "published", len(repeats), (2, 4), ("pytorch",))
-    told = environment(H200, 4, stack={"name": "cu102-modern", "notes": [f"cuDNN {CHECKOUT}/.cache/libcudnn.so.9"],
-                                       "environment": {"LD_PRELOAD": f"{CHECKOUT}/.cache/compat/libx.so"}},
-                       jit_cache={"path": f"{CHECKOUT}/.cache/cuda-x", "mib": 300, "warm": True})  # fmt: skip
+    told = environment(
+        H200,
+        4,
+        stack={
+            "name": "cu102-modern",
+            "notes": [f"cuDNN {CHECKOUT}/.cache/libcudnn.so.9"],
+            "environment": {"LD_PRELOAD": f"{CHECKOUT}/.cache/compat/libx.so"},
+        },
+        jit_cache={"path": f"{CHECKOUT}/.cache/cuda-x", "mib": 300, "warm": True},
+    )
     run = Run(runs / name)
     run.folder.mkdir(parents=True)
     command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
-    write_json(run.folder / "run.json", {"id": name, "created": 1.79e9, "command": command, "environment": told,
-                                         "plan": plan.as_json()})  # fmt: skip
+    write_json(
+        run.folder / "run.json",
+        {"id": name, "created": 1.79e9, "command": command, "environment": told, "plan": plan.as_json()},
+    )
     if failed:
         _attempt(run, plan.units[0], 1, None)
     for repeat, factor in enumerate(repeats, 1):
@@ -51,14 +60,37 @@ def _attempt(run, unit, repeat, speed):
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
     write_json(folder / "config.json", {**unit.config, "output": output})
-    write_json(folder / "command.json", [f"{CHECKOUT}/.venv-trainer/bin/python", "-u",
-                                         f"{CHECKOUT}/repro/trainers/run.py", "--config", f"{output}/config.json"])
+    write_json(
+        folder / "command.json",
+        [
+            f"{CHECKOUT}/.venv-trainer/bin/python",
+            "-u",
+            f"{CHECKOUT}/repro/trainers/run.py",
+            "--config",
+            f"{output}/config.json",
+        ],
+    )
     for rank in range(unit.world_size):
-        start = {"event": "start", "rank": rank, "host": "node1", "device": "cuda", "gpu": H200["name"],
-                 "versions": VERSIONS, "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5",
-                                                     "/usr/local/cuda/lib/libcublas.so.13.1"]}  # fmt: skip
-        rows = [{"event": "iteration", "iteration": 10 * n, "time": 1.79e9 + n, "loss": 10.0 / n, "latency_ms": 5.0 + n,
-                 "memory_mib": 9000.0} for n in range(1, 60)]  # fmt: skip
+        start = {
+            "event": "start",
+            "rank": rank,
+            "host": "node1",
+            "device": "cuda",
+            "gpu": H200["name"],
+            "versions": VERSIONS,
+            "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
+        }
+        rows = [
+            {
+                "event": "iteration",
+                "iteration": 10 * n,
+                "time": 1.79e9 + n,
+                "loss": 10.0 / n,
+                "latency_ms": 5.0 + n,
+                "memory_mib": 9000.0,
+            }
+            for n in range(1, 60)
+        ]
         lines = [json.dumps(event) + "\n" for event in (start, *rows, {"event": "end"})]
         (folder / f"metrics-rank{rank}.jsonl").write_text("".join(lines))
         logs = folder / "logs" / f"local_rank_{rank}"
@@ -68,13 +100,34 @@ def _attempt(run, unit, repeat, speed):
         (logs / "stderr").write_text("")
         (logs / "vm" / "oneflow.vm.root.log.INFO.20261121-080000.1").write_text("what glog writes\n")
     (folder / "gpu.csv").write_text(SAMPLES)
-    attempt = {"unit": unit.name, "repeat": repeat, "started": 1.79e9, "folder": here, "wall_s": 20.0,
-               "trainer_s": 19.0, "versions": VERSIONS, "losses": [10.0, 5.0], "status": "ok"}  # fmt: skip
+    attempt = {
+        "unit": unit.name,
+        "repeat": repeat,
+        "started": 1.79e9,
+        "folder": here,
+        "wall_s": 20.0,
+        "trainer_s": 19.0,
+        "versions": VERSIONS,
+        "losses": [10.0, 5.0],
+        "status": "ok",
+    }
     if speed is None:
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         run.add_attempt({**attempt, "status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x"})
         return
     ways = {"transport": {"networks": {}, "ways": ["P2P"]}} if unit.world_size > 1 else {}
-    run.add_attempt({**attempt, **ways, "generation": "E", "throughput": speed, "latency_ms": 1e3 / speed,
-                     "memory_mib": 9000.0, "memory_peak_mib": 9100.0, "first_row_s": 4.0, "failure": None,
-                     "log_tail": "", "parameters": 1})  # fmt: skip
+    run.add_attempt(
+        {
+            **attempt,
+            **ways,
+            "generation": "E",
+            "throughput": speed,
+            "latency_ms": 1e3 / speed,
+            "memory_mib": 9000.0,
+            "memory_peak_mib": 9100.0,
+            "first_row_s": 4.0,
+            "failure": None,
+            "log_tail": "",
+            "parameters": 1,
+        }
+    )

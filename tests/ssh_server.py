@@ -38,10 +38,13 @@ GONE = (OSError, EOFError, paramiko.SSHException)
 
 
 def _serve_command(channel, command: str) -> None:
-    process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE)  # fmt: skip
-    threads = [threading.Thread(target=_copy, args=pair, daemon=True) for pair in (
-        (process.stdout.fileno(), channel.sendall), (process.stderr.fileno(), channel.sendall_stderr))]  # fmt: skip
+    process = subprocess.Popen(
+        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    threads = [
+        threading.Thread(target=_copy, args=pair, daemon=True)
+        for pair in ((process.stdout.fileno(), channel.sendall), (process.stderr.fileno(), channel.sendall_stderr))
+    ]
     threading.Thread(target=_feed, args=(channel, process), daemon=True).start()
     for thread in threads:
         thread.start()
@@ -98,12 +101,29 @@ class SshServer:
     def cluster(self, nodes: int = 1, **changes) -> Cluster:
         """A cluster whose nodes are all this server."""
         each = tuple(Node(f"node{i}", "127.0.0.1", self.port, "tester", 1) for i in range(nodes))
-        values = {"name": "loopback", "folder": self.folder, "nodes": each, "gpu": "", "gpus_per_node": 1,
-                  "interface": "lo", "hca": "", "gid_index": None, "network_gbits": 10, "stack": "cu102",
-                  "image": Image("oneflow-reproduction:cu102"), "data": "", "shared_results": "",
-                  "work": "/var/lib/oneflow-reproduction", "port": 29500, "containers": True, "launcher": "ssh",
-                  "accepted": frozenset(), "known_hosts": self.folder / "known_hosts",
-                  "private_key": self.folder / "id", "python": "/usr/bin/python3"}  # fmt: skip
+        values = {
+            "name": "loopback",
+            "folder": self.folder,
+            "nodes": each,
+            "gpu": "",
+            "gpus_per_node": 1,
+            "interface": "lo",
+            "hca": "",
+            "gid_index": None,
+            "network_gbits": 10,
+            "stack": "cu102",
+            "image": Image("oneflow-reproduction:cu102"),
+            "data": "",
+            "shared_results": "",
+            "work": "/var/lib/oneflow-reproduction",
+            "port": 29500,
+            "containers": True,
+            "launcher": "ssh",
+            "accepted": frozenset(),
+            "known_hosts": self.folder / "known_hosts",
+            "private_key": self.folder / "id",
+            "python": "/usr/bin/python3",
+        }
         return Cluster(**values | changes)
 
     def stop(self) -> None:

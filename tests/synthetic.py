@@ -16,12 +16,20 @@ NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\
 def environment(gpu=None, count=8, **changes):
     """What `repro.environment.capture` finds on a node of the published cluster."""
     return {
-        "host": "node1", "system": "Ubuntu 16.04.7 LTS", "kernel": "4.4.0-116-generic", "cpu": "Xeon Gold 5118",
-        "cpu_count": 48, "cpu_affinity": 48, "memory_mib": 386_000, "controller_python": "3.11.9",
+        "host": "node1",
+        "system": "Ubuntu 16.04.7 LTS",
+        "kernel": "4.4.0-116-generic",
+        "cpu": "Xeon Gold 5118",
+        "cpu_count": 48,
+        "cpu_affinity": 48,
+        "memory_mib": 386_000,
+        "controller_python": "3.11.9",
         "gpus": [dict(GPU, **(gpu or {}), uuid=f"GPU-{n}") for n in range(count)],
-        "git_commit": "0123456789abcdef0123456789abcdef01234567", "git_changed_files": 0,
-        "locks_sha256": {name: "0" * 64 for name in LOCKS}, **changes,
-    }  # fmt: skip
+        "git_commit": "0123456789abcdef0123456789abcdef01234567",
+        "git_changed_files": 0,
+        "locks_sha256": {name: "0" * 64 for name in LOCKS},
+        **changes,
+    }
 
 
 def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run"):
@@ -29,8 +37,12 @@ def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=Non
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
     plan = make_plan(cases, gpus, "published", len(ratios) or 1)
-    description = {"created": 1_600_000_000.0, "command": "make bench", "environment": env or environment(),
-                   "plan": plan.as_json()}  # fmt: skip
+    description = {
+        "created": 1_600_000_000.0,
+        "command": "make bench",
+        "environment": env or environment(),
+        "plan": plan.as_json(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder / label)
     run.folder.mkdir()
@@ -50,15 +62,29 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
         (folder / f"metrics-rank{rank}.jsonl").write_text(json.dumps(start) + "\n")
     transports = ["P2P/IPC"] * (gpus > 1) + ["NET/IB/0"] * (case.layout.data * case.layout.tensor > 8)
     (folder / "launcher.log").write_text("".join(NCCL_LINE.format(each) for each in transports))
-    attempt = {"unit": case.name, "repeat": repeat, "started": 1.6e9, "folder": str(folder.relative_to(run.folder)),
-               "status": status, "wall_s": 2.0}  # fmt: skip
+    attempt = {
+        "unit": case.name,
+        "repeat": repeat,
+        "started": 1.6e9,
+        "folder": str(folder.relative_to(run.folder)),
+        "status": status,
+        "wall_s": 2.0,
+    }
     if status == "ok":
         attempt |= {
-            "generation": "E", "throughput": float(case.published.throughput) * factor, "latency_ms": 100.0 / factor,
-            "memory_mib": float(case.published.memory_mib or 0) or None, "losses": [10.0, 9.0], "versions": VERSIONS,
-            "memory_peak_mib": None, "first_row_s": 2.0, "trainer_s": 1.9, "failure": None, "log_tail": "",
+            "generation": "E",
+            "throughput": float(case.published.throughput) * factor,
+            "latency_ms": 100.0 / factor,
+            "memory_mib": float(case.published.memory_mib or 0) or None,
+            "losses": [10.0, 9.0],
+            "versions": VERSIONS,
+            "memory_peak_mib": None,
+            "first_row_s": 2.0,
+            "trainer_s": 1.9,
+            "failure": None,
+            "log_tail": "",
             "parameters": 1,
-        }  # fmt: skip
+        }
     elif status == "failed":
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"failure": failure, "log_tail": "CUDA error", "losses": [], "versions": VERSIONS, "trainer_s": 1.0}

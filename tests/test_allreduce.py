@@ -64,8 +64,17 @@ class Told:
 
 
 START = {"event": "start", "rank": 0, "versions": {"nccl": 21210, "oneflow": "0.8.0"}, "libraries": ["/x/libnccl.so.2"]}
-ROW = {"event": "all_reduce", "rank": 0, "bytes": 1024, "calls": 10, "windows_s": [1e-5], "seconds": 1e-5,
-       "algorithm_gbs": 0.1024, "bus_gbs": 0.1792, "time": 1.0}  # fmt: skip
+ROW = {
+    "event": "all_reduce",
+    "rank": 0,
+    "bytes": 1024,
+    "calls": 10,
+    "windows_s": [1e-5],
+    "seconds": 1e-5,
+    "algorithm_gbs": 0.1024,
+    "bus_gbs": 0.1792,
+    "time": 1.0,
+}
 
 
 def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
@@ -104,9 +113,11 @@ def test_what_links_can_do():
 
 @pytest.mark.parametrize(("wanted", "status"), [(2.0, 0), (3.0, 1)])
 def test_a_wrong_sum_has_no_speed(tmp_path, wanted, status):
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import oneflow\n"
-            "from repro.trainers.collectives import check\n"
-            "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')")  # fmt: skip
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import oneflow\n"
+        "from repro.trainers.collectives import check\n"
+        "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')"
+    )
     command = [PYTHON, "-c", code, allreduce.ROOT, str(wanted)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status, done.stderr

@@ -79,13 +79,27 @@ PLANTED = [
     (R21, "5906.55, 15.35", "5906.55, 15.53", "resnet50_0821_2n8g_bs128", "speedup"),
     (SMALL, "throughput = 89,", "throughput = 98,", "gpt2_small_1n8g_bs1_zero1", "throughput_change_percent"),
     (SMALL, "memory_mib = 9547", "memory_mib = 9574", "gpt2_small_1n8g_bs4_zero1", "memory_change"),
-    (SMALL, "memory_change_percent = -31.3", "memory_change_percent = -33.1", "gpt2_small_1n8g_bs1_zero1",
-     "memory_change_percent"),
-    (SMALL, 'description = "on_optimization", layout = "2n_8g_dp_4bs"',
-     'description = "off_optimization", layout = "2n_8g_dp_4bs"', "gpt2_small_2n8g_bs4_zero1", "description"),
-    (SMALL, 'test = "test-19-1", description = "off_optimization", layout = "4n_8g_dp_4bs"',
-     'test = "test-19-1", description = "off_optimization", layout = "2n_8g_dp_4bs"', "gpt2_small_4n8g_bs4_zero0",
-     "layout"),
+    (
+        SMALL,
+        "memory_change_percent = -31.3",
+        "memory_change_percent = -33.1",
+        "gpt2_small_1n8g_bs1_zero1",
+        "memory_change_percent",
+    ),
+    (
+        SMALL,
+        'description = "on_optimization", layout = "2n_8g_dp_4bs"',
+        'description = "off_optimization", layout = "2n_8g_dp_4bs"',
+        "gpt2_small_2n8g_bs4_zero1",
+        "description",
+    ),
+    (
+        SMALL,
+        'test = "test-19-1", description = "off_optimization", layout = "4n_8g_dp_4bs"',
+        'test = "test-19-1", description = "off_optimization", layout = "2n_8g_dp_4bs"',
+        "gpt2_small_4n8g_bs4_zero0",
+        "layout",
+    ),
     (SMALL, "throughput = 717", "throughput = 377", "gpt2_small_4n8g_bs4_zero0", "throughput"),
     (SMALL, "cp37-cp37m", "cp36-cp36m", "", "python"),
     (SMALL, "oneflow_cu102", "oneflow_cu101", "", "cuda"),
@@ -96,14 +110,24 @@ PLANTED = [
     (GPT, "9505.83,", "9508.53,", MP32, "latency_ms"),
     (GPT, LOG24, LOG24.replace("mp4", "mp8"), PP24, "log"),
     (GPT, 'name = "2D_PP_2x4x4_512_2304x24"', 'name = "2D_PP_2x4x4_512_2304x16"', "2D_PP_2x4x4_512_2304x16", "case"),
-    (GPT, "micro_batch_times_data = 64", "micro_batch_times_data = 32", "DP_32x1x1_64_1536x16",
-     "micro_batch_times_data"),
-    (GPT, "throughput = 24.83, latency_ms = 644.4", "throughput = 22.83, latency_ms = 700.8", "2D_1x8x1_16_1536x16",
-     "case"),
+    (
+        GPT,
+        "micro_batch_times_data = 64",
+        "micro_batch_times_data = 32",
+        "DP_32x1x1_64_1536x16",
+        "micro_batch_times_data",
+    ),
+    (
+        GPT,
+        "throughput = 24.83, latency_ms = 644.4",
+        "throughput = 22.83, latency_ms = 700.8",
+        "2D_1x8x1_16_1536x16",
+        "case",
+    ),
     (GPT, "git.8b222ee", "git.8b222ef", "", "oneflow"),
     ("peers", "    464.12,", "    446.12,", "DP_1x1x1_2_1536x16", "throughput"),
     ("cluster", '["NV1", "X", "NV2", "NV1"', '["NV2", "X", "NV2", "NV1"', "GPU1", "GPU0"),
-]  # fmt: skip
+]
 FILES = {"peers": "peers.toml", "cluster": "clusters/v100x32.toml"}
 
 
@@ -154,8 +178,11 @@ def test_nothing_is_said_of_figures_that_are_right():
 def test_a_planted_error_is_found_at_its_place(tmp_path, name, printed, changed, row, column):
     found = {each.id: each for each in planted(tmp_path, name, printed, changed).findings}
     new = [each.place for each in found.values() if each.id not in EXPECTED]
-    grown = [each.place for key, each in found.items()
-             if key in BY_ID and (each.printed, each.severity) != (BY_ID[key].printed, BY_ID[key].severity)]
+    grown = [
+        each.place
+        for key, each in found.items()
+        if key in BY_ID and (each.printed, each.severity) != (BY_ID[key].printed, BY_ID[key].severity)
+    ]
     assert (row, column) in {(place.row, place.column) for place in new + grown}
 
 
@@ -168,7 +195,8 @@ def test_a_wrong_figure_that_rounding_explains_is_a_warning(tmp_path):
 def test_a_figure_put_right_is_no_longer_found(tmp_path):
     result = planted(tmp_path, SMALL, "memory_change_percent = -11.4", "memory_change_percent = -17.4")
     assert "gpt2-small-2020-12/change/gpt2_small_2n8g_bs4_zero1/memory_change_percent" not in {
-        found.id for found in result.findings}
+        found.id for found in result.findings
+    }
 
 
 def test_the_noise_estimate_comes_from_repeats_and_duplicates():

@@ -20,8 +20,11 @@ def stamped(folder: Path, name: str, samples_per_s: float, first: str = "20", la
     """A log of generation B of 2 nodes with 8 GPUs and batch size 128 that gives a throughput by its stamps."""
     row = "train: epoch 0, iter {}, loss: 1.0, top_1: 0.5, top_k: 0.5, samples/s: 1.000 {:.7f}\n"
     end = 1597933942.0 + 16 * 128 * 100 / samples_per_s
-    (folder / name).write_text("num_nodes = 2\ngpu_num_per_node = 8\nbatch_size_per_device = 128\n"
-                               + row.format(first, 1597933942.0) + row.format(last, end))
+    (folder / name).write_text(
+        "num_nodes = 2\ngpu_num_per_node = 8\nbatch_size_per_device = 128\n"
+        + row.format(first, 1597933942.0)
+        + row.format(last, end)
+    )
 
 
 def test_the_samples_give_the_published_figures():
@@ -29,7 +32,10 @@ def test_the_samples_give_the_published_figures():
     gpt = found["gpt_2D_PP_2x4x4_512_2304x24_E.log"]
     assert gpt.cases == ("2D_PP_2x4x4_512_2304x24",)
     assert [(str(each.published), each.agrees) for each in gpt.compared] == [
-        ("39.03", True), ("13117.188", True), ("11958", True)]
+        ("39.03", True),
+        ("13117.188", True),
+        ("11958", True),
+    ]
     bert = found["bert_1n1g_bs24_C.log"]
     assert (bert.cases, bert.run, bert.compared[0].agrees) == (("bert_1n1g_bs24",), 2, True)
     resnet = found["resnet50_2n8g_bs128_B.log"]

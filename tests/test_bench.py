@@ -98,8 +98,15 @@ def begin(tmp_path, name, **settings) -> subprocess.Popen:
     """Start a task with the stand-in, to stop it by hand."""
     environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
     environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen([sys.executable, "-m", "repro", name], cwd=ROOT, env=environment | settings, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", name],
+        cwd=ROOT,
+        env=environment | settings,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+    )
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,14 @@ def test_everything_is_installed_by_hash(machine):
 
 
 def test_make_lists_every_target_once():
-    listed = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True,
-                            env={**os.environ, "MAKEFLAGS": ""}).stdout  # fmt: skip
+    listed = subprocess.run(
+        ["make", "--no-print-directory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "MAKEFLAGS": ""},
+    ).stdout
     targets = [line.split()[1] for line in listed.splitlines()]
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:"))

@@ -187,9 +187,15 @@ def test_bert_has_the_figures_of_a_later_run():
     later = CATALOGUE.report("bert-2020-08-22").also("later run")
     found = {(row["micro_batch"], row["nodes"] * row["gpus_per_node"]): str(row["throughput"]) for row in later}
     assert found == {
-        (24, 1): "139.98", (24, 8): "985.10", (24, 16): "1700.05", (24, 32): "3312.17",
-        (48, 1): "148.01", (48, 8): "1103.01", (48, 16): "2078.66", (48, 32): "4090.99",
-    }  # fmt: skip
+        (24, 1): "139.98",
+        (24, 8): "985.10",
+        (24, 16): "1700.05",
+        (24, 32): "3312.17",
+        (48, 1): "148.01",
+        (48, 8): "1103.01",
+        (48, 16): "2078.66",
+        (48, 32): "4090.99",
+    }
 
 
 def test_resnet50_has_the_figures_of_another_version():
@@ -247,8 +253,11 @@ def test_gpt_3d_names_and_logs_say_the_same():
 
 def test_gpt_3d_latency_and_throughput_agree():
     cases = of("gpt-3d-2021-05")
-    off = [case.name for case in cases
-           if not case.published.throughput.agrees(1000 * case.global_batch / case.published.latency_ms)]  # fmt: skip
+    off = [
+        case.name
+        for case in cases
+        if not case.published.throughput.agrees(1000 * case.global_batch / case.published.latency_ms)
+    ]
     assert off == []
 
 
@@ -278,10 +287,18 @@ def test_published_settings():
         "gpt-3d-2021-05": ("last_rows", {"rows": 5}),
     }
     settings = {
-        report.id: (case.precision, case.log_generation, case.iterations, case.log_interval, case.rule.repeats,
-                    case.training["optimizer"]["lr"], case.activation_checkpointing)
-        for report in CATALOGUE.reports for case in of(report.id)
-    }  # fmt: skip
+        report.id: (
+            case.precision,
+            case.log_generation,
+            case.iterations,
+            case.log_interval,
+            case.rule.repeats,
+            case.training["optimizer"]["lr"],
+            case.activation_checkpointing,
+        )
+        for report in CATALOGUE.reports
+        for case in of(report.id)
+    }
     assert settings == {
         "resnet50-2020-08-08": ("fp32", "A", 200, 20, 1, 1e-3, False),
         "resnet50-2020-08-21": ("fp32", "B", 120, 20, 7, 1e-3, False),
@@ -305,16 +322,31 @@ def test_what_all_cases_of_a_report_share():
 def test_bert_trains_as_published():
     case = CATALOGUE.case("bert_4n8g_bs96")
     assert case.shape == {
-        "seq_length": 128, "max_predictions": 20, "vocab_size": 30522, "layers": 12, "hidden_size": 768,
+        "seq_length": 128,
+        "max_predictions": 20,
+        "vocab_size": 30522,
+        "layers": 12,
+        "hidden_size": 768,
         "attention_heads": 12,
-    }  # fmt: skip
+    }
     assert case.training == {
         "dropout": 0.1,
-        "optimizer": {"name": "adamw", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01,
-                      "clip_norm": 1.0},
-        "schedule": {"kind": "polynomial", "warmup_iterations": 14, "decay_iterations": 140, "min_lr": 0.0,
-                     "power": 1.0},
-    }  # fmt: skip
+        "optimizer": {
+            "name": "adamw",
+            "lr": 1e-4,
+            "betas": [0.9, 0.999],
+            "eps": 1e-6,
+            "weight_decay": 0.01,
+            "clip_norm": 1.0,
+        },
+        "schedule": {
+            "kind": "polynomial",
+            "warmup_iterations": 14,
+            "decay_iterations": 140,
+            "min_lr": 0.0,
+            "power": 1.0,
+        },
+    }
     assert all(type(value) is float for value in case.training["optimizer"]["betas"])
 
 
@@ -350,8 +382,12 @@ def test_the_cluster_of_the_reports():
     assert {report.cluster for report in CATALOGUE.reports} == {cluster["name"]}
     software = cluster["software"]
     assert [software[key] for key in ("driver", "cuda", "cudnn", "nccl", "python")] == [
-        "440.33.01", "10.2", "7.6.5", "2.7.3", "3.7.9",
-    ]  # fmt: skip
+        "440.33.01",
+        "10.2",
+        "7.6.5",
+        "2.7.3",
+        "3.7.9",
+    ]
 
 
 def test_environments_as_printed():
@@ -424,9 +460,11 @@ def test_loading_needs_the_standard_library_alone():
     code = "import sys; from repro.cases import load_catalogue; load_catalogue(); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     roots = {name.split(".")[0] for name in ast.literal_eval(loaded)}
-    assert not {root for root in roots if root not in sys.stdlib_module_names} - {"repro", "__main__"} - {
-        root for root in roots if root.startswith("_")
-    }
+    assert (
+        not {root for root in roots if root not in sys.stdlib_module_names}
+        - {"repro", "__main__"}
+        - {root for root in roots if root.startswith("_")}
+    )
     assert not roots & {"difflib", "statistics", "typing_extensions"}
 
 

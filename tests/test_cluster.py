@@ -9,15 +9,23 @@ import yaml
 from repro.cluster import ClusterError, Image, Node, load_cluster
 from repro.hardware import HardwareError, describe
 
-HOSTS = {"nodes": {"hosts": {
-    "second": {"ansible_host": "10.0.0.2", "ansible_user": "bench"},
-    "first": {"ansible_host": "10.0.0.1", "ansible_user": "bench", "ansible_port": 2222},
-}}}  # fmt: skip
+HOSTS = {
+    "nodes": {
+        "hosts": {
+            "second": {"ansible_host": "10.0.0.2", "ansible_user": "bench"},
+            "first": {"ansible_host": "10.0.0.1", "ansible_user": "bench", "ansible_port": 2222},
+        }
+    }
+}
 VARIABLES = {
-    "cluster_gpu": "Tesla V100-SXM2-16GB", "cluster_gpus_per_node": 4, "cluster_interface": "ib0",
-    "cluster_hca": "mlx5_0", "cluster_network_gbits": 100, "cluster_stack": "cu102",
+    "cluster_gpu": "Tesla V100-SXM2-16GB",
+    "cluster_gpus_per_node": 4,
+    "cluster_interface": "ib0",
+    "cluster_hca": "mlx5_0",
+    "cluster_network_gbits": 100,
+    "cluster_stack": "cu102",
     "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": f"sha256:{'0' * 64}"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -53,8 +61,11 @@ def test_everything_is_read_and_defaults_fill_the_rest(inventory):
 
 
 def test_keys_and_interpreter_of_the_inventory(inventory):
-    folder = inventory(known_hosts="# note\n|1|aGFzaA==|aGFzaA== ssh-ed25519 AAAAC3Nz\n10.0.0.1 ssh-rsa AAAAB3 c\n",
-                       ansible_ssh_private_key_file="/keys/id", ansible_python_interpreter="/opt/python")  # fmt: skip
+    folder = inventory(
+        known_hosts="# note\n|1|aGFzaA==|aGFzaA== ssh-ed25519 AAAAC3Nz\n10.0.0.1 ssh-rsa AAAAB3 c\n",
+        ansible_ssh_private_key_file="/keys/id",
+        ansible_python_interpreter="/opt/python",
+    )
     cluster = load_cluster(folder)
     assert cluster.known_hosts == folder / "known_hosts"
     assert (cluster.private_key, cluster.python) == (Path("/keys/id"), "/opt/python")

@@ -55,8 +55,9 @@ def cluster(tmp_path, monkeypatch):
     work.mkdir()
     (work / "venv").symlink_to(TRAINER_PYTHON.parent.parent)
     server = SshServer(tmp_path)
-    server.cluster_of = server.cluster(containers=False, work=str(work), gpus_per_node=4, port=free_port(),
-                                       python=os.path.realpath("/usr/bin/python3"))  # fmt: skip
+    server.cluster_of = server.cluster(
+        containers=False, work=str(work), gpus_per_node=4, port=free_port(), python=os.path.realpath("/usr/bin/python3")
+    )
     yield server.cluster_of
     server.stop()
 
@@ -101,25 +102,33 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
         ("exit=3@1", "60", "rank 1 on node0 exited with status 3"),
         ("kill@1 hang@0", "", "rank 1 on node0 was killed by SIGKILL"),
         ("quiet@1 hang@0", "", "rank 1 on node0 ended before its work was done"),
-        ("full@1 hang@0", "", "rank 1 on node0 exited with status 1 (the disk is full: free some space, then resume "
-                              "the run)"),
+        (
+            "full@1 hang@0",
+            "",
+            "rank 1 on node0 exited with status 1 (the disk is full: free some space, then resume the run)",
+        ),
         ("hang@0 hang@1", "", "no rank has printed anything for 2 s: at least one hangs"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, said):
     outcome, _, _ = attempt(cluster, tmp_path, fault, wait, silence_s=2)
     assert outcome.failure.text() == said
 
 
-@pytest.mark.parametrize(("fault", "said"), [("exit=5@0", "exited with status 5"), ("kill@0", "was killed by SIGKILL"),
-                                             ("quiet@0", "ended before its work was done")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("exit=5@0", "exited with status 5"),
+        ("kill@0", "was killed by SIGKILL"),
+        ("quiet@0", "ended before its work was done"),
+    ],
+)
 def test_a_single_process_that_ends(cluster, tmp_path, fault, said):
     outcome, _, _ = attempt(cluster, tmp_path, fault, ranks=1)
     assert outcome.failure.text() == f"rank 0 on node0 {said}"
 
 
-@pytest.mark.parametrize(("first", "told"), [(0x400100, [(4, -9), (5, -9)]), (0x400104, [])],
-                         ids=["goes on", "ends"])  # fmt: skip
+@pytest.mark.parametrize(("first", "told"), [(0x400100, [(4, -9), (5, -9)]), (0x400104, [])], ids=["goes on", "ends"])
 def test_ranks_that_are_killed_with_their_container_are_passed_over(monkeypatch, first, told):
     def process(state, parent, flags=0x400000, word=0):
         return [state, str(parent), "7", "7", "0", "-1", str(flags), *["0"] * 42, str(word)]
@@ -137,9 +146,11 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     flag = tmp_path / "was here"
     (tmp_path / "code").mkdir()
     script = tmp_path / "code" / "trainer.py"
-    script.write_text(f"import os, sys, runpy\nflag = {str(flag)!r}\nif not os.path.exists(flag):\n"
-                      f"    open(flag, 'w').close()\n    sys.exit('first time')\n"
-                      f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n")  # fmt: skip
+    script.write_text(
+        f"import os, sys, runpy\nflag = {str(flag)!r}\nif not os.path.exists(flag):\n"
+        f"    open(flag, 'w').close()\n    sys.exit('first time')\n"
+        f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
+    )
     plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(1),))
     run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
     with Fleet(cluster, Code(script), "tests") as fleet:
@@ -233,9 +244,21 @@ def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path,
 def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
     """A job of Slurm keeps what a keeper says: read there later, such a rank would be taken for the cause."""
     words = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
-    order = {"do": "run", "folder": str(tmp_path / "attempt"), "config": {}, "logs": [""], "output": ["out", "err"],
-             "port": 0, "words": words, "container": "", "first": 0, "ranks": 1, "caches": [], "sample": [],
-             "lease_s": 60}  # fmt: skip
+    order = {
+        "do": "run",
+        "folder": str(tmp_path / "attempt"),
+        "config": {},
+        "logs": [""],
+        "output": ["out", "err"],
+        "port": 0,
+        "words": words,
+        "container": "",
+        "first": 0,
+        "ranks": 1,
+        "caches": [],
+        "sample": [],
+        "lease_s": 60,
+    }
     command = [sys.executable, "-m", "repro.keeper"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         keeper.stdin.write(json.dumps(order) + "\n")
@@ -259,8 +282,16 @@ def test_a_work_folder_that_is_not_there(cluster, tmp_path):
         Fleet(replace(cluster, work="/proc/nowhere"), code(tmp_path / "code"), "tests").__enter__()
 
 
-FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_free": True, "images": {"found": {}},
-         "infiniband": ["/dev/infiniband/uverbs0"], "launcher": "/venv/launch.py", "libraries": ["cublas"]}  # fmt: skip
+FACTS = {
+    "writable": True,
+    "free_mib": 10_000,
+    "addresses": ["10.0.0.1"],
+    "port_free": True,
+    "images": {"found": {}},
+    "infiniband": ["/dev/infiniband/uverbs0"],
+    "launcher": "/venv/launch.py",
+    "libraries": ["cublas"],
+}
 
 
 @pytest.mark.parametrize(
@@ -275,11 +306,15 @@ FACTS = {"writable": True, "free_mib": 10_000, "addresses": ["10.0.0.1"], "port_
         ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
         ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
         ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
-        ({"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}}, 0,
-         {"hca": "", "containers": True}, f"is sha256:b there, and the inventory asks for {V100.image.digest}"),
+        (
+            {"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}},
+            0,
+            {"hca": "", "containers": True},
+            f"is sha256:b there, and the inventory asks for {V100.image.digest}",
+        ),
         ({"images": {"found": {}}}, 0, {"hca": "", "containers": True}, "it has no image sha256:a"),
     ],
-)  # fmt: skip
+)
 def test_what_keeps_a_node_out_is_said(facts, skew, changes, said):
     cluster = replace(V100, **{"containers": False, **changes})
     (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
@@ -291,8 +326,15 @@ def test_a_node_may_only_send_files_of_its_own_ranks(tmp_path):
     folder = tmp_path / "attempt"
     folder.mkdir()
     collected = Collected(folder, place(replace(V100, nodes=NODES[:2], gpus_per_node=2), 4, True))
-    for name in ("../evil", "logs/local_rank_2/stdout", "logs/local_rank_0/../../evil", "metrics-rank0.jsonl",
-                 "/etc/passwd", "logs/local_rank_0/..", "config.json"):  # fmt: skip
+    for name in (
+        "../evil",
+        "logs/local_rank_2/stdout",
+        "logs/local_rank_0/../../evil",
+        "metrics-rank0.jsonl",
+        "/etc/passwd",
+        "logs/local_rank_0/..",
+        "config.json",
+    ):
         collected.write(1, name, 0, "x")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     collected.write(1, "logs/local_rank_0/stdout", 0, "caf\xe9")
@@ -334,8 +376,11 @@ def test_a_case_that_cannot_fit_is_left_out_with_the_reason(monkeypatch):
 
     small = replace(V100, nodes=NODES[:1])
     hardware = from_devices("Tesla V100-SXM2-16GB", 8)
-    monkeypatch.setattr(fit, "describe", lambda name: replace(hardware, node=replace(hardware.node, gpu=replace(
-        hardware.gpu, memory_mib=8000))))  # fmt: skip
+    monkeypatch.setattr(
+        fit,
+        "describe",
+        lambda name: replace(hardware, node=replace(hardware.node, gpu=replace(hardware.gpu, memory_mib=8000))),
+    )
     cases = load_catalogue().select("gpt", None)
     plan = make_plan(cases, 8, "published", misfit=misfit_on(small))
     reasons = {skipped["case"]: skipped["message"].format(**skipped["values"]) for skipped in plan.skipped}

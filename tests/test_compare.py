@@ -29,10 +29,16 @@ def unit(description, name):
     return next(each for each in description["plan"]["units"] if each["name"] == name)
 
 
-@pytest.mark.parametrize(("factor", "ratios", "expected"), [
-    (1.0, (1.0, 1.001, 0.999), "same"), (1.3, (1.0, 1.001, 0.999), "faster"), (0.7, (1.0, 1.001, 0.999), "slower"),
-    (1.0, (1.0, 1.2, 0.8), "inconclusive"), (1.3, (1.0,), "inconclusive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("factor", "ratios", "expected"),
+    [
+        (1.0, (1.0, 1.001, 0.999), "same"),
+        (1.3, (1.0, 1.001, 0.999), "faster"),
+        (0.7, (1.0, 1.001, 0.999), "slower"),
+        (1.0, (1.0, 1.2, 0.8), "inconclusive"),
+        (1.3, (1.0,), "inconclusive"),
+    ],
+)
 def test_the_interval_of_the_ratio_decides(tmp_path, factor, ratios, expected):
     first = published_run(tmp_path, [EIGHT], label="first")
     second = published_run(tmp_path, [EIGHT], ratios, scale=lambda case: factor, label="second")
@@ -87,12 +93,16 @@ def test_a_name_is_a_better_match_than_a_configuration(tmp_path):
     assert found.only_first == (EIGHT,)
 
 
-@pytest.mark.parametrize(("change", "key"), [
-    (lambda config: config.update(micro_batch=4), "micro_batch"),
-    (lambda config: config.update(precision="fp32"), "precision"),
-    (lambda config: config["shape"].update(layers=8), "shape"), (lambda config: config.update(device="cpu"), "device"),
-    (lambda config: config["data"].update(kind="megatron"), "data"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda config: config.update(micro_batch=4), "micro_batch"),
+        (lambda config: config.update(precision="fp32"), "precision"),
+        (lambda config: config["shape"].update(layers=8), "shape"),
+        (lambda config: config.update(device="cpu"), "device"),
+        (lambda config: config["data"].update(kind="megatron"), "data"),
+    ],
+)
 def test_another_configuration_under_one_name_is_marked_and_not_compared(tmp_path, change, key):
     first = published_run(tmp_path, [EIGHT, SINGLE], label="first")
     second = published_run(tmp_path, [EIGHT, SINGLE], label="second")
@@ -189,9 +199,15 @@ def test_the_task_prints_a_table_and_writes_beside_the_first(task, tmp_path):
     assert (tmp_path / "here" / "compare-first-second" / "compare.zh.md").is_file()
 
 
-@pytest.mark.parametrize(("runs", "said"), [
-    ("", "name the two runs"), ("only-one", "name the two runs"), ("a b c", "name the two runs"), ("no such", "RUN=no"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ("", "name the two runs"),
+        ("only-one", "name the two runs"),
+        ("a b c", "name the two runs"),
+        ("no such", "RUN=no"),
+    ],
+)
 def test_wrong_runs_are_refused(task, runs, said):
     refused = task("compare", RUNS=runs)
     assert refused.returncode == 2 and said in refused.stderr

@@ -17,15 +17,32 @@ from repro.plan import Unit
 DIGEST = "sha256:" + "a" * 64
 NODES = tuple(Node(f"n{i}", f"10.0.0.{i}", 22, "alice", 8) for i in range(1, 5))
 V100 = Cluster(
-    name="v100x32", folder=Path("inventories/v100x32"), nodes=NODES, gpu="Tesla V100-SXM2-16GB", gpus_per_node=8,
-    interface="ib0", hca="mlx5_0", gid_index=None, network_gbits=100, stack="cu102",
-    image=Image("oneflow-reproduction:cu102", DIGEST), data="/data/ofrecord", shared_results="", work="/var/lib/w",
-    port=29500, containers=True, launcher="ssh", accepted=frozenset(), known_hosts=Path("known_hosts"),
-    private_key=None, python="/usr/bin/python3",
-)  # fmt: skip
+    name="v100x32",
+    folder=Path("inventories/v100x32"),
+    nodes=NODES,
+    gpu="Tesla V100-SXM2-16GB",
+    gpus_per_node=8,
+    interface="ib0",
+    hca="mlx5_0",
+    gid_index=None,
+    network_gbits=100,
+    stack="cu102",
+    image=Image("oneflow-reproduction:cu102", DIGEST),
+    data="/data/ofrecord",
+    shared_results="",
+    work="/var/lib/w",
+    port=29500,
+    containers=True,
+    launcher="ssh",
+    accepted=frozenset(),
+    known_hosts=Path("known_hosts"),
+    private_key=None,
+    python="/usr/bin/python3",
+)
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
-HOSTS = [Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4)
-         for i in range(1, 5)]  # fmt: skip
+HOSTS = [
+    Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4) for i in range(1, 5)
+]
 
 
 def unit(data=1, tensor=1, pipeline=1, device="cuda", name="case"):
@@ -60,8 +77,11 @@ def test_a_container_gets_no_privilege_and_only_what_it_needs():
     assert "/data/ofrecord:/data/ofrecord:ro" in after(words, "--volume")
     writable = [volume for volume in after(words, "--volume") if not volume.endswith(":ro")]
     assert writable == [f"{orders(data=32)[1]['folder']}:{orders(data=32)[1]['folder']}"]
-    assert after(words, "--label") == ["reproduction.run=run-1", "reproduction.unit=case",
-                                       "reproduction.attempt=repeat-1.attempt-1"]  # fmt: skip
+    assert after(words, "--label") == [
+        "reproduction.run=run-1",
+        "reproduction.unit=case",
+        "reproduction.attempt=repeat-1.attempt-1",
+    ]
 
 
 def test_the_launcher_is_told_of_every_node():
@@ -88,9 +108,12 @@ def test_one_process_needs_no_launcher():
 
 @pytest.mark.parametrize(
     ("ranks", "gpus", "cpus", "memory"),
-    [(8, '"device=0,1,2,3,4,5,6,7"', "0-19,40-59,20-39,60-79", "0,1"), (4, '"device=0,1,2,3"', "0-19,40-59", "0"),
-     (1, '"device=0"', "0-19,40-59", "0")],
-)  # fmt: skip
+    [
+        (8, '"device=0,1,2,3,4,5,6,7"', "0-19,40-59,20-39,60-79", "0,1"),
+        (4, '"device=0,1,2,3"', "0-19,40-59", "0"),
+        (1, '"device=0"', "0-19,40-59", "0"),
+    ],
+)
 def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpus, memory):
     words = orders(data=ranks)[0]["words"]
     assert after(words, "--gpus") == [gpus]
@@ -164,9 +187,18 @@ def test_dry_lines_name_every_node_and_can_be_read_by_a_shell():
 
 @pytest.mark.parametrize(
     ("ranks", "spread", "nodes", "per_node"),
-    [(1, True, 1, 1), (2, True, 2, 1), (4, True, 4, 1), (4, False, 1, 4), (8, False, 1, 8), (16, False, 2, 8),
-     (32, False, 4, 8), (6, True, 3, 2), (12, False, 2, 6)],
-)  # fmt: skip
+    [
+        (1, True, 1, 1),
+        (2, True, 2, 1),
+        (4, True, 4, 1),
+        (4, False, 1, 4),
+        (8, False, 1, 8),
+        (16, False, 2, 8),
+        (32, False, 4, 8),
+        (6, True, 3, 2),
+        (12, False, 2, 6),
+    ],
+)
 def test_places(ranks, spread, nodes, per_node):
     placement = place(V100, ranks, spread)
     assert (len(placement.nodes), placement.per_node) == (nodes, per_node)
@@ -183,9 +215,14 @@ def test_two_nodes_share_four_ranks():
 
 def test_nccl_is_told_the_network():
     across = network_environment(V100, "cuda", 2, 16)
-    assert across == {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "NCCL_DEBUG": "INFO",
-                      "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_SOCKET_IFNAME": "=ib0",
-                      "NCCL_IB_HCA": "=mlx5_0"}  # fmt: skip
+    assert across == {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_SOCKET_IFNAME": "=ib0",
+        "NCCL_IB_HCA": "=mlx5_0",
+    }
     roce = network_environment(replace(V100, gid_index=3), "cuda", 2, 16)
     assert roce["NCCL_IB_GID_INDEX"] == "3"
     sockets = network_environment(replace(V100, hca=""), "cuda", 2, 16)

@@ -20,8 +20,10 @@ TEXT = {"kind": "synthetic"}
 def curve(count, noise=0.0, order=1):
     """Losses that fall as those of a training do, with each batch's own difficulty; `order` is that of the batches."""
     batches, rounding = random.Random(order), random.Random(str(noise))
-    return [(2 + 3 * 0.97**step + batches.uniform(-0.2, 0.2)) * (1 + noise * rounding.uniform(-1, 1))
-            for step in range(count)]  # fmt: skip
+    return [
+        (2 + 3 * 0.97**step + batches.uniform(-0.2, 0.2)) * (1 + noise * rounding.uniform(-1, 1))
+        for step in range(count)
+    ]
 
 
 def write(folder, name, losses, repeat=1):
@@ -117,8 +119,9 @@ def test_deviation_refuses_too_few_iterations(lengths):
 def test_curves_that_agree_hold_and_errors_are_seen(tmp_path):
     curves = compared(tmp_path, {})
     assert curves.problems == []
-    assert curves.summary() == ("12 of 12 loss curves agree with their references; "
-                                "2 of 2 errors made on purpose were seen")  # fmt: skip
+    assert curves.summary() == (
+        "12 of 12 loss curves agree with their references; 2 of 2 errors made on purpose were seen"
+    )
     tolerance = curves.comparisons[0].tolerance
     assert tolerance.value == FACTOR * tolerance.noise > FLOOR
 

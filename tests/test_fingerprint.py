@@ -34,8 +34,9 @@ ADAPTER = "/sys/class/infiniband/mlx5_0"
 @pytest.fixture(scope="module")
 def facts_here():
     """What the script prints on this machine."""
-    done = subprocess.run([sys.executable, "-", "lo", "", "libc6"], input=SCRIPT.read_text(), capture_output=True,
-                          text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-", "lo", "", "libc6"], input=SCRIPT.read_text(), capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -43,8 +44,17 @@ def facts_here():
 def facts(facts_here):
     """The same as if no vendor's tool were installed here; to be changed by a test."""
     facts = copy.deepcopy(facts_here)
-    for name in ("nvidia-smi -q", "nvidia-smi topo -m", "ibstat", "ibv_devinfo", "ofed_info", "chronyc tracking",
-                 "docker info", "docker images", "nvidia-ctk"):  # fmt: skip
+    for name in (
+        "nvidia-smi -q",
+        "nvidia-smi topo -m",
+        "ibstat",
+        "ibv_devinfo",
+        "ofed_info",
+        "chronyc tracking",
+        "docker info",
+        "docker images",
+        "nvidia-ctk",
+    ):
         facts["commands"][name] = {"status": None, "output": "", "errors": "not found"}
     return facts
 
@@ -100,9 +110,14 @@ def test_gpus_and_their_topology(facts):
 
 
 def adapter_files(rate):
-    return {f"{ADAPTER}/hca_type": "MT4115", f"{ADAPTER}/fw_ver": "12.23.1020", f"{ADAPTER}/ports/1/rate": rate,
-            f"{ADAPTER}/ports/1/state": "4: ACTIVE", f"{ADAPTER}/ports/1/phys_state": "5: LinkUp",
-            f"{ADAPTER}/ports/1/link_layer": "InfiniBand"}  # fmt: skip
+    return {
+        f"{ADAPTER}/hca_type": "MT4115",
+        f"{ADAPTER}/fw_ver": "12.23.1020",
+        f"{ADAPTER}/ports/1/rate": rate,
+        f"{ADAPTER}/ports/1/state": "4: ACTIVE",
+        f"{ADAPTER}/ports/1/phys_state": "5: LinkUp",
+        f"{ADAPTER}/ports/1/link_layer": "InfiniBand",
+    }
 
 
 def test_adapters_by_files_are_those_by_ibstat(facts):
@@ -121,8 +136,14 @@ def test_a_link_below_what_it_could_be_says_so(facts):
 
 
 def test_engine_image_and_packages(facts):
-    told = {"ServerVersion": "26.1.5", "Driver": "overlay2", "CgroupDriver": "systemd", "CgroupVersion": "2",
-            "Runtimes": {"runc": {}, "nvidia": {}}, "DefaultRuntime": "runc"}  # fmt: skip
+    told = {
+        "ServerVersion": "26.1.5",
+        "Driver": "overlay2",
+        "CgroupDriver": "systemd",
+        "CgroupVersion": "2",
+        "Runtimes": {"runc": {}, "nvidia": {}},
+        "DefaultRuntime": "runc",
+    }
     answer(facts, "docker info", json.dumps(told))
     answer(facts, "docker images", f"other:1 sha256:{'1' * 64}\n{IMAGE} sha256:{'2' * 64}\n")
     answer(facts, "nvidia-ctk", "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: f202b80\n")
@@ -168,7 +189,9 @@ def test_equal_nodes_have_no_differences():
 def test_a_difference_names_nodes_and_puts_the_majority_first():
     found = differences(nodes(node("a", {"x": "1", "y": "1"}), node("b", {"x": "2", "y": "1"}), node("c", {"x": "2"})))
     assert [(each.field, each.values, each.accepted) for each in found] == [
-        ("x", {"2": ["b", "c"], "1": ["a"]}, False), ("y", {"1": ["a", "b"], "absent": ["c"]}, False)]  # fmt: skip
+        ("x", {"2": ["b", "c"], "1": ["a"]}, False),
+        ("y", {"1": ["a", "b"], "absent": ["c"]}, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,12 +199,12 @@ def test_a_difference_names_nodes_and_puts_the_majority_first():
     [([], False), (["gpu.vbios"], True), (["gpu"], True), (["gpu.vb", "g", "vbios"], False)],
 )
 def test_differences_are_accepted_by_name_or_by_what_stands_before_a_dot(accepted, expected):
-    found, = differences(nodes(node("a", {"gpu.vbios": "1"}), node("b", {"gpu.vbios": "2"})), accepted)
+    (found,) = differences(nodes(node("a", {"gpu.vbios": "1"}), node("b", {"gpu.vbios": "2"})), accepted)
     assert found.accepted is expected
 
 
 def test_clocks_differ_beyond_what_the_measurement_may_be_wrong_by():
-    found, = differences(nodes(node("a"), node("b", offset=2.0), node("c", offset=-0.02)))
+    (found,) = differences(nodes(node("a"), node("b", offset=2.0), node("c", offset=-0.02)))
     assert (found.field, found.values) == (CLOCK, {"within 0.1 s": ["a", "c"], "+2.00 s": ["b"]})
     assert differences(nodes(node("a"), node("b", offset=2.0, uncertainty=1.95), node("c"))) == []
     assert differences(nodes(node("a"), node("b", offset=2.0)), [CLOCK])[0].accepted
@@ -211,7 +234,7 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
     kept = json.loads((tmp_path / "fingerprint.json").read_text())
     assert (kept["schema"], kept["cluster"], list(kept["nodes"])) == (1, "loopback", ["node0", "node1"])
     assert set(kept["nodes"]["node0"]) == {"node", "fields", "readings", "topology", "notes"}
-    difference, = kept["differences"]
+    (difference,) = kept["differences"]
     assert (difference["field"], difference["accepted"]) == ("system.kernel", True)
     assert difference["values"] == {platform.release(): ["node0"], "4.4": ["node1"]}
 

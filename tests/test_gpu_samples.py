@@ -53,8 +53,15 @@ def alive(pid):
 
 def test_an_attempt_on_gpus_hands_over_the_samples_and_ends_the_sampling(tmp_path, nvidia_smi, standin, monkeypatch):
     monkeypatch.setenv("STANDIN", "hang@0")
-    config = {"model": "bert", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "micro_batch": 8, "device": "cuda",
-              "accumulation_steps": 1, "iterations": 3, "log_generation": "C"}  # fmt: skip
+    config = {
+        "model": "bert",
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+        "micro_batch": 8,
+        "device": "cuda",
+        "accumulation_steps": 1,
+        "iterations": 3,
+        "log_generation": "C",
+    }
     folder = tmp_path / "attempt"
     events = []
     Attempt(config, folder, Limits(total_s=1.5), trainer=standin).run(events.append)

@@ -60,12 +60,15 @@ def client(folder, name, script):
     return str(path)
 
 
-@pytest.mark.parametrize(("script", "good"), [
-    ('[ "$1" = buildx ] && echo buildx v0.13', True),
-    ('[ "$1" = version ] && echo 20.10.24', True),
-    ('[ "$1" = version ] && echo 27.0.1', False),
-    ("exit 1", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "good"),
+    [
+        ('[ "$1" = buildx ] && echo buildx v0.13', True),
+        ('[ "$1" = version ] && echo 20.10.24', True),
+        ('[ "$1" = version ] && echo 27.0.1', False),
+        ("exit 1", False),
+    ],
+)
 def test_a_client_is_taken_if_it_can_build(tmp_path, monkeypatch, script, good):
     monkeypatch.setenv("DOCKER", client(tmp_path, "mine", script))
     monkeypatch.setattr(image.shutil, "which", lambda name: name if name == str(tmp_path / "mine") else None)
@@ -113,14 +116,25 @@ def test_sources_become_build_arguments():
     assert not any(word.startswith("DEBIAN=") for word in options)
 
 
-@pytest.mark.parametrize(("lines", "said"), [
-    (["#5 0.2 pin 'NCCL 2.7.8': SHA-256 of /wheels/x is 1; docker/pins.toml has 2", "#5 ERROR"], "pin 'NCCL 2.7.8'"),
-    (["#5 0.2 pin 'Debian packages': these differ from docker/build/apt.lock, or are not in it:", "#5 0.2 aaaa  x.deb"],
-     "aaaa  x.deb"),
-    (["ERROR: failed to solve: base@sha256:12: not found"], "pin 'base image' (BASE=b)"),
-    (["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "tqdm==4.70.1"], "a wheel is not the one"),
-    (["something else"], "something else"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["#5 0.2 pin 'NCCL 2.7.8': SHA-256 of /wheels/x is 1; docker/pins.toml has 2", "#5 ERROR"],
+            "pin 'NCCL 2.7.8'",
+        ),
+        (
+            [
+                "#5 0.2 pin 'Debian packages': these differ from docker/build/apt.lock, or are not in it:",
+                "#5 0.2 aaaa  x.deb",
+            ],
+            "aaaa  x.deb",
+        ),
+        (["ERROR: failed to solve: base@sha256:12: not found"], "pin 'base image' (BASE=b)"),
+        (["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "tqdm==4.70.1"], "a wheel is not the one"),
+        (["something else"], "something else"),
+    ],
+)
 def test_why_a_build_stopped(lines, said):
     assert said in image._why("cu102", lines, Sources("b"))
 
@@ -132,8 +146,12 @@ def told():
     return {
         "libraries": {name: {"version": version, "source": "/x"} for name, version in expected.items()},
         "called": {"/opt/nccl/libnccl.so.2": ["ncclAllReduce", "ncclSend"], "/opt/liboneflow-1.so": ["cublasGemmEx"]},
-        "unknown": ["GPUs"], "libibverbs": True, "root_writable": False, "privileged_files": [], "import_s": 0.5,
-    }  # fmt: skip
+        "unknown": ["GPUs"],
+        "libibverbs": True,
+        "root_writable": False,
+        "privileged_files": [],
+        "import_s": 0.5,
+    }
 
 
 def differing(told, stack="cu102"):
@@ -146,24 +164,30 @@ def test_a_right_image_holds_and_says_what_is_unknown(told):
     assert [finding.what for finding in findings if finding.holds is None] == ["GPUs"]
 
 
-@pytest.mark.parametrize(("change", "what"), [
-    (lambda told: told["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
-    (lambda told: told["libraries"].pop("NumPy"), "NumPy"),
-    (lambda told: told["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
-    (lambda told: told.update(libibverbs=False), "libibverbs"),
-    (lambda told: told.update(root_writable=True), "root file system"),
-    (lambda told: told.update(privileged_files=["/bin/su"]), "setuid and setgid files"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda told: told["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
+        (lambda told: told["libraries"].pop("NumPy"), "NumPy"),
+        (lambda told: told["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
+        (lambda told: told.update(libibverbs=False), "libibverbs"),
+        (lambda told: told.update(root_writable=True), "root file system"),
+        (lambda told: told.update(privileged_files=["/bin/su"]), "setuid and setgid files"),
+    ],
+)
 def test_a_wrong_image_does_not(told, change, what):
     change(told)
     assert differing(told) == [what]
 
 
-@pytest.mark.parametrize(("stack", "label", "version"), [
-    ("cu102", "2.7.8", "2.7.8"),
-    ("cu102", "2.7.3", "2.7.3"),
-    ("cu102-modern", "2.12.10, the wheel's own", "2.12.10"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stack", "label", "version"),
+    [
+        ("cu102", "2.7.8", "2.7.8"),
+        ("cu102", "2.7.3", "2.7.3"),
+        ("cu102-modern", "2.12.10, the wheel's own", "2.12.10"),
+    ],
+)
 def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
     assert expected(load_pins(), stack, label)["NCCL called"] == version
 
@@ -172,8 +196,11 @@ def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
 def modern(told):
     """What the probe of the other image says."""
     modern = copy.deepcopy(told)
-    modern["called"] = {"/opt/compat/libcublas_forward.so": ["cublasGemmEx"], "/l/liboneflow-1.so": ["cublasLtMatmul"],
-                        "/opt/compat/libcudnn_forward.so": ["cudnnConvolutionForward"]}  # fmt: skip
+    modern["called"] = {
+        "/opt/compat/libcublas_forward.so": ["cublasGemmEx"],
+        "/l/liboneflow-1.so": ["cublasLtMatmul"],
+        "/opt/compat/libcudnn_forward.so": ["cudnnConvolutionForward"],
+    }
     for name, version in load_pins().expected("cu102-modern").items():
         modern["libraries"][name]["version"] = version
     return modern
@@ -214,9 +241,11 @@ def test_the_probe_runs_in_the_local_environment():
 
 
 def test_a_scan_knows_found_accepted_and_unknown(tmp_path):
-    told = [{"name": "requests", "version": "1", "vulns": [{"id": "X", "aliases": ["CVE-1"], "fix_versions": ["2"]}]},
-            {"name": "numpy", "version": "1", "vulns": [{"id": "CVE-1", "aliases": []}]},
-            {"name": "tqdm", "skip_reason": "not found"}]  # fmt: skip
+    told = [
+        {"name": "requests", "version": "1", "vulns": [{"id": "X", "aliases": ["CVE-1"], "fix_versions": ["2"]}]},
+        {"name": "numpy", "version": "1", "vulns": [{"id": "CVE-1", "aliases": []}]},
+        {"name": "tqdm", "skip_reason": "not found"},
+    ]
     result = judge(told, [{"package": "requests", "ids": ["CVE-1"], "reason": "not used"}])
     assert [row["package"] for row in result.found] == ["numpy"]
     assert [row["reason"] for row in result.accepted] == ["not used"]
@@ -240,11 +269,21 @@ def test_every_accepted_vulnerability_is_of_a_pinned_package_and_has_a_reason():
 
 
 def test_a_bill_of_materials_depends_on_the_image_alone_and_lists_what_wheels_hold():
-    document = {"serialNumber": "urn:uuid:random", "metadata": {"timestamp": "now"}, "components": [
-        {"type": "library", "name": "oneflow", "version": "0.8.0", "purl": "pkg:pypi/oneflow@0.8.0"},
-        {"type": "library", "name": "libc6", "version": "2", "purl": "pkg:deb/debian/libc6@2",
-         "licenses": [{"license": {"id": "LGPL-2.1-only"}}, {"expression": "MIT"}]},
-        {"type": "file", "name": "/etc/passwd"}]}  # fmt: skip
+    document = {
+        "serialNumber": "urn:uuid:random",
+        "metadata": {"timestamp": "now"},
+        "components": [
+            {"type": "library", "name": "oneflow", "version": "0.8.0", "purl": "pkg:pypi/oneflow@0.8.0"},
+            {
+                "type": "library",
+                "name": "libc6",
+                "version": "2",
+                "purl": "pkg:deb/debian/libc6@2",
+                "licenses": [{"license": {"id": "LGPL-2.1-only"}}, {"expression": "MIT"}],
+            },
+            {"type": "file", "name": "/etc/passwd"},
+        ],
+    }
     one, two = (complete(copy.deepcopy(document), IMAGE, "cu102", load_pins()) for _ in range(2))
     assert one == two
     assert one["serialNumber"] != "urn:uuid:random"

@@ -27,15 +27,21 @@ def test_ibstat_of_ethernet_ports_up_and_down():
 
 
 def test_ibstat_of_the_simulator():
-    port, = parse_ibstat(recorded("ibsim/ibstat.txt"))
+    (port,) = parse_ibstat(recorded("ibsim/ibstat.txt"))
     assert (port.device, port.state, port.rate_gbits, port.layer) == ("ibsim0", "Active", 10, "InfiniBand")
 
 
 def test_files_tell_the_same_as_ibstat():
     base = "/sys/class/infiniband/mlx5_0"
-    files = {f"{base}/hca_type": "MT4115", f"{base}/fw_ver": "12.23.1020", f"{base}/ports/1/state": "4: ACTIVE",
-             f"{base}/ports/1/phys_state": "5: LinkUp", f"{base}/ports/1/rate": "100 Gb/sec (4X EDR)",
-             f"{base}/ports/1/link_layer": "InfiniBand", "/sys/class/net/ib0/mtu": "2044"}  # fmt: skip
+    files = {
+        f"{base}/hca_type": "MT4115",
+        f"{base}/fw_ver": "12.23.1020",
+        f"{base}/ports/1/state": "4: ACTIVE",
+        f"{base}/ports/1/phys_state": "5: LinkUp",
+        f"{base}/ports/1/rate": "100 Gb/sec (4X EDR)",
+        f"{base}/ports/1/link_layer": "InfiniBand",
+        "/sys/class/net/ib0/mtu": "2044",
+    }
     assert ports_from_files(files) == parse_ibstat(recorded("edr/ibstat.txt"))
     assert ports_from_files({}) == []
 

@@ -108,12 +108,19 @@ def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interru
 
 def bench(folder):
     """A bench of two short units in a folder, started as from a terminal."""
-    environment = dict(os.environ, RUNS=str(folder), MODEL="bert", REPEATS="1",
-                       TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")  # fmt: skip
+    environment = dict(
+        os.environ, RUNS=str(folder), MODEL="bert", REPEATS="1", TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}"
+    )
     environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen([sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            preexec_fn=heed_interrupts)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", "bench"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,8 @@ def test_it_is_as_recorded_and_says_what_changed(original, kept):
                 assert (file.read() != was) is change["paths_rewritten"]
     unchanged = {path for path in files(original.folder) if path.startswith("units/")} - told["changed"].keys()
     assert unchanged and all(
-        (kept.folder / path).read_bytes() == (original.folder / path).read_bytes() for path in unchanged)  # fmt: skip
+        (kept.folder / path).read_bytes() == (original.folder / path).read_bytes() for path in unchanged
+    )
 
 
 def test_large_files_are_compressed_and_read_all_the_same(original, kept):
@@ -155,19 +156,53 @@ def test_paths_that_only_begin_alike_stay():
 
 def test_the_folders_of_the_machine_are_found_in_its_files(original):
     assert rewriting(original.folder) == {
-        str(ROOT): ".", CHECKOUT: ".", f"{RUNS}/{original.id}": f"runs/{original.id}", RUNS: "runs"}  # fmt: skip
+        str(ROOT): ".",
+        CHECKOUT: ".",
+        f"{RUNS}/{original.id}": f"runs/{original.id}",
+        RUNS: "runs",
+    }
 
 
 def preflight(folder):
     (folder / "allreduce-node1").mkdir(parents=True)
-    found = {"check": "names", "what": "", "machine": "node1", "result": "ok", "found": f"{ROOT}/x is there",
-             "means": "", "fix": "", "mended": False, "seconds": 1.0}  # fmt: skip
+    found = {
+        "check": "names",
+        "what": "",
+        "machine": "node1",
+        "result": "ok",
+        "found": f"{ROOT}/x is there",
+        "means": "",
+        "fix": "",
+        "mended": False,
+        "seconds": 1.0,
+    }
     write_json(folder / "preflight.json", {"created": 1.79e9, "cluster": None, "findings": [found]})
-    rows = [{"bytes": 4**n, "calls": 1, "windows_s": [0.1] * 40, "seconds": 1e-4 * n, "algorithm_gbs": 1.0 * n,
-             "bus_gbs": 1.5 * n} for n in range(5, 14)]  # fmt: skip
-    write_json(folder / "allreduce-node1" / "allreduce.json", {
-        "device": "cuda", "ranks": 4, "rows": rows, "pairs": [], "versions": {}, "libraries": [], "transports": ["P2P"],
-        "bus_gbs": 19.5, "latency_us": 500.0, "link_gbs": 39.0})  # fmt: skip
+    rows = [
+        {
+            "bytes": 4**n,
+            "calls": 1,
+            "windows_s": [0.1] * 40,
+            "seconds": 1e-4 * n,
+            "algorithm_gbs": 1.0 * n,
+            "bus_gbs": 1.5 * n,
+        }
+        for n in range(5, 14)
+    ]
+    write_json(
+        folder / "allreduce-node1" / "allreduce.json",
+        {
+            "device": "cuda",
+            "ranks": 4,
+            "rows": rows,
+            "pairs": [],
+            "versions": {},
+            "libraries": [],
+            "transports": ["P2P"],
+            "bus_gbs": 19.5,
+            "latency_us": 500.0,
+            "link_gbs": 39.0,
+        },
+    )
     return folder
 
 

@@ -101,8 +101,15 @@ STATUS = Failure("rank {rank} exited with status {status}", {"rank": 0, "status"
 
 
 def told(operator, error, model="resnet50"):
-    return {"event": "error", "operator": operator, "models": [model], "precision": "fp32", "part": "forward",
-            "error": error, "tolerance": 1e-4}  # fmt: skip
+    return {
+        "event": "error",
+        "operator": operator,
+        "models": [model],
+        "precision": "fp32",
+        "part": "forward",
+        "error": error,
+        "tolerance": 1e-4,
+    }
 
 
 def test_a_program_that_does_not_come_to_its_operators_is_told(tmp_path):
@@ -122,8 +129,10 @@ def test_versions_are_readable_and_no_number_is_wrong(tmp_path):
 def wrong():
     """ResNet50's convolutions as cuDNN 7.6.5 computes them on an H200, and a product that is right."""
     names = ("convolution 3 to 64, 7x7", "convolution 64 to 64, 1x1", "product")
-    results = [Result(name, (model,), "fp32", "forward", error, 1e-4) for name, model, error in
-               zip(names, ("resnet50", "resnet50", "gpt"), (1.0, 2.7, 3e-7), strict=True)]  # fmt: skip
+    results = [
+        Result(name, (model,), "fp32", "forward", error, 1e-4)
+        for name, model, error in zip(names, ("resnet50", "resnet50", "gpt"), (1.0, 2.7, 3e-7), strict=True)
+    ]
     return Kernels("cuda", tuple(results), {}, (), 20.0)
 
 
@@ -180,8 +189,10 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
 
 def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):
     tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
-                    '*) echo "NVIDIA H200, 0.0.0, 143771, 96.00, 1980, 3201, GPU-1";; esac\n')  # fmt: skip
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
+        '*) echo "NVIDIA H200, 0.0.0, 143771, 96.00, 1980, 3201, GPU-1";; esac\n'
+    )
     tool.chmod(0o755)
     for name in ("libcublas.so.12", "libcudnn.so.9"):
         (tmp_path / name).touch()
@@ -272,15 +283,23 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     assert len(begun) == 1
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"operators": "all"}, "operators: 'all' is not a list of names"),
-    ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
-    ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
-    ({"operators": ["no such"]}, "no such: there is no such operator"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"operators": "all"}, "operators: 'all' is not a list of names"),
+        ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
+        ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
+        ({"operators": ["no such"]}, "no such: there is no such operator"),
+    ],
+)
 def test_a_wrong_configuration_names_its_key(tmp_path, python, change, said):
-    config = {"device": "cpu", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "scale": "small", "operators": [],
-              "output": str(tmp_path)}  # fmt: skip
+    config = {
+        "device": "cpu",
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+        "scale": "small",
+        "operators": [],
+        "output": str(tmp_path),
+    }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | change))
     command = [python, kernel_check.PROGRAM, "--config", path]

@@ -44,8 +44,10 @@ def test_on_the_cpu_only_the_number_counts():
     assert lanes.take(4) == ()
 
 
-@pytest.mark.parametrize(("spans", "most"), [([], 0), ([(0, 10), (10, 5)], 1), ([(0, 10), (9.5, 5)], 1),
-                                             ([(0, 10), (2, 5), (4, 1.5), (8, 4)], 3)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spans", "most"),
+    [([], 0), ([(0, 10), (10, 5)], 1), ([(0, 10), (9.5, 5)], 1), ([(0, 10), (2, 5), (4, 1.5), (8, 4)], 3)],
+)
 def test_how_many_went_on_at_once(spans, most):
     assert most_at_once([{"started": start, "wall_s": length} for start, length in spans]) == most
 
@@ -55,7 +57,8 @@ def test_curves_side_by_side_are_all_recorded_and_the_report_says_so(task, tmp_p
     folder = only_run(tmp_path)
     ended = attempts(folder)
     assert sorted({attempt["unit"] for attempt in ended}) == sorted(
-        unit["name"] for unit in json.loads((folder / "run.json").read_text())["plan"]["units"])
+        unit["name"] for unit in json.loads((folder / "run.json").read_text())["plan"]["units"]
+    )
     assert {attempt["status"] for attempt in ended} == {"ok"}
     assert re.search(r"^    bert_fp32_1x1x1\w*: \d+\.\d+ samples/s", done.stderr, re.MULTILINE)
     assert most_at_once(ended) == 3
@@ -89,13 +92,24 @@ def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
 def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
     """Single ranks one GPU each, at the same time; two ranks both, and nobody beside them."""
     tool, trainer = tmp_path / "nvidia-smi", tmp_path / "trainer.py"
-    tool.write_text('#!/bin/sh\ncase "$1" in *compute_cap*) echo 7.0; echo 7.0;; '
-                    '*) for i in 0 1; do echo "V100, 440.33.01, 16160, 88.00, 1530, 877, GPU-$i"; done;; esac\n')
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo 7.0; echo 7.0;; '
+        '*) for i in 0 1; do echo "V100, 440.33.01, 16160, 88.00, 1530, 877, GPU-$i"; done;; esac\n'
+    )
     tool.chmod(0o755)
-    trainer.write_text(f"import os, runpy; open('visible', 'w').write(os.environ['CUDA_VISIBLE_DEVICES']); "
-                       f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')")  # fmt: skip
-    task("curves", MODEL="bert", CASES="bert_fp32_dp2", STANDIN="slow=2@0", CUDA_VISIBLE_DEVICES="5,3",
-         PATH=f"{tmp_path}:{os.environ['PATH']}", TRAINER_COMMAND=f"{TRAINER_PYTHON} {trainer}")  # fmt: skip
+    trainer.write_text(
+        f"import os, runpy; open('visible', 'w').write(os.environ['CUDA_VISIBLE_DEVICES']); "
+        f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')"
+    )
+    task(
+        "curves",
+        MODEL="bert",
+        CASES="bert_fp32_dp2",
+        STANDIN="slow=2@0",
+        CUDA_VISIBLE_DEVICES="5,3",
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        TRAINER_COMMAND=f"{TRAINER_PYTHON} {trainer}",
+    )
     folder = only_run(tmp_path)
     ended = attempts(folder)
     seen = {attempt["unit"]: (folder / attempt["folder"] / "visible").read_text() for attempt in ended}
@@ -108,9 +122,11 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"AT_ONCE": 2, "PORT": 29999}, "AT_ONCE=2: PORT is the port of one attempt"),
-     ({"AT_ONCE": 0}, "AT_ONCE=0: it is a whole")],
-)  # fmt: skip
+    [
+        ({"AT_ONCE": 2, "PORT": 29999}, "AT_ONCE=2: PORT is the port of one attempt"),
+        ({"AT_ONCE": 0}, "AT_ONCE=0: it is a whole"),
+    ],
+)
 def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, said):
     done = task("curves", MODEL="bert", **wrong)
     assert done.returncode == 2

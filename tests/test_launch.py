@@ -16,8 +16,14 @@ from repro.keeper_facts import port_is_free
 from repro.keeper_ranks import children, new_ranks
 from repro.launch import Attempt, Limits, Tail, free_port
 
-CONFIG = {"model": "bert", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "micro_batch": 8, "accumulation_steps": 1,
-          "iterations": 7, "log_generation": "C"}  # fmt: skip
+CONFIG = {
+    "model": "bert",
+    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+    "micro_batch": 8,
+    "accumulation_steps": 1,
+    "iterations": 7,
+    "log_generation": "C",
+}
 
 
 def attempt(folder, standin, ranks=1, **limits):
@@ -82,8 +88,9 @@ def test_a_rank_that_a_glance_misses_has_not_ended(tmp_path, standin, monkeypatc
     Rank 0 ends long before the others.
     """
     glances = itertools.count()
-    monkeypatch.setattr("repro.keeper_ranks.children",
-                        lambda pid: children(pid) if next(glances) > 4 else children(pid)[seen])  # fmt: skip
+    monkeypatch.setattr(
+        "repro.keeper_ranks.children", lambda pid: children(pid) if next(glances) > 4 else children(pid)[seen]
+    )
     monkeypatch.setenv("STANDIN", "nothing@9")
     monkeypatch.setenv("STANDIN_WAIT", "1")
     assert attempt(tmp_path, standin, 2).run().failure is None

@@ -79,7 +79,10 @@ def test_digits_become_pictures_by_label(tmp_path):
     rows[0, :32] = 16
     write_pictures(rows, tmp_path)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jpg")) == [
-        "0/0001.jpg", "7/0000.jpg", "7/0002.jpg"]  # fmt: skip
+        "0/0001.jpg",
+        "7/0000.jpg",
+        "7/0002.jpg",
+    ]
     pixels = np.asarray(Image.open(tmp_path / "7" / "0000.jpg"))
     assert pixels.shape == (40, 40, 3)
     assert pixels[:15].min() > 240 > 20 > pixels[25:].max()
@@ -95,7 +98,8 @@ def test_gpus_learn_in_both_precisions():
     plan, goals = make_learning_plan(1, {"gpt": corpus(), "resnet50": corpus("digits")})
     assert [unit.name for unit in plan.units] == list(goals)
     assert {(unit.model, unit.config["precision"]) for unit in plan.units} == {
-        (model, precision) for model in ("gpt", "resnet50") for precision in ("fp32", "amp")}  # fmt: skip
+        (model, precision) for model in ("gpt", "resnet50") for precision in ("fp32", "amp")
+    }
 
 
 def test_too_few_iterations_are_refused():

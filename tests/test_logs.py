@@ -44,8 +44,10 @@ NOISE = [
 
 
 def a_row(iteration, rate=385.0, loss=1.0, epoch=0, stamp=""):
-    return (f"train: epoch {epoch}, iter {iteration}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, "
-            f"samples/s: {rate:.3f}{stamp}")
+    return (
+        f"train: epoch {epoch}, iter {iteration}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, "
+        f"samples/s: {rate:.3f}{stamp}"
+    )
 
 
 def d_row(step, rate=95.3, loss=10.1, stamp=" 1607400000.1"):
@@ -60,9 +62,16 @@ def text_of(path):
     return path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("path", "generation", "rows", "figure"), [
-    (A, "A", 10, "385.10"), (B, "B", 2, "5915.65"), (C, "C", 2, "140.20"), (C_UNSTAMPED, "C", 10, "142.47"),
-    (E, "E", 10, "39.03")])
+@pytest.mark.parametrize(
+    ("path", "generation", "rows", "figure"),
+    [
+        (A, "A", 10, "385.10"),
+        (B, "B", 2, "5915.65"),
+        (C, "C", 2, "140.20"),
+        (C_UNSTAMPED, "C", 10, "142.47"),
+        (E, "E", 10, "39.03"),
+    ],
+)
 def test_published_samples(path, generation, rows, figure):
     found = summary(path)
     assert (found["generation"], found["rows"]) == (generation, rows)
@@ -91,11 +100,26 @@ def test_e_arguments_are_typed():
 
 
 def test_settings_before_the_rows_are_kept_and_later_ones_are_noise():
-    log = parse(["model = BERT Pretrain", "node_ips = ['10.11.0.2', '10.11.0.3']", "rgb_mean = [123.68, 116.779]",
-                 "lr = nan", "version = 0.1.8", "odd = [1, {}]", d_row(10), "model = other"])
+    log = parse(
+        [
+            "model = BERT Pretrain",
+            "node_ips = ['10.11.0.2', '10.11.0.3']",
+            "rgb_mean = [123.68, 116.779]",
+            "lr = nan",
+            "version = 0.1.8",
+            "odd = [1, {}]",
+            d_row(10),
+            "model = other",
+        ]
+    )
     assert log.configuration == {
-        "model": "BERT Pretrain", "node_ips": ["10.11.0.2", "10.11.0.3"], "rgb_mean": [123.68, 116.779],
-        "lr": "nan", "version": "0.1.8", "odd": "[1, {}]"}  # fmt: skip
+        "model": "BERT Pretrain",
+        "node_ips": ["10.11.0.2", "10.11.0.3"],
+        "rgb_mean": [123.68, 116.779],
+        "lr": "nan",
+        "version": "0.1.8",
+        "odd": "[1, {}]",
+    }
     assert log.noise_lines == 1
 
 
@@ -150,8 +174,9 @@ def test_short_stamped_log_takes_the_stamps_there_are(tmp_path):
 
 
 def test_stamps_are_taken_within_one_epoch():
-    log = parse([a_row(n, epoch=epoch, stamp=f" {1600000000 + n + 1000 * epoch}")
-                 for epoch in (0, 1) for n in (20, 40, 60)])
+    log = parse(
+        [a_row(n, epoch=epoch, stamp=f" {1600000000 + n + 1000 * epoch}") for epoch in (0, 1) for n in (20, 40, 60)]
+    )
     assert [row.step for row in log.rows] == [20, 40, 60, 80, 100, 120]
     with pytest.raises(LogError, match="from step 20 to 60"):
         throughput(log, Rule("stamps", first_row=1, last_row=6), 4)
@@ -166,8 +191,12 @@ def test_stamps_that_do_not_grow_are_refused():
 
 
 def test_scaled_log_that_prints_every_iteration_keeps_the_published_rows():
-    log = parse([f"step: {n}, total_loss: 9.000, mlm_loss: 8.000, nsp_loss: 1.000, throughput: 4.000 {100 + n * 2}"
-                 for n in range(10)])
+    log = parse(
+        [
+            f"step: {n}, total_loss: 9.000, mlm_loss: 8.000, nsp_loss: 1.000, throughput: 4.000 {100 + n * 2}"
+            for n in range(10)
+        ]
+    )
     assert throughput(log, Rule("stamps", first_row=1, last_row=6), 8) == pytest.approx(4)
 
 
@@ -177,10 +206,14 @@ def test_a_lost_first_row_is_not_taken_for_the_print_interval():
         throughput(log, Rule("stamps", first_row=1, last_row=6), 4)
 
 
-@pytest.mark.parametrize(("rule", "message"), [
-    (Rule("mean_rows", skip_first=2), "needs 3 rows, the log holds 2"),
-    (Rule("last_rows", rows=5), "needs 5 rows, the log holds 2"),
-    (Rule("stamps", first_row=1, last_row=2), "no Unix stamp")])
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("mean_rows", skip_first=2), "needs 3 rows, the log holds 2"),
+        (Rule("last_rows", rows=5), "needs 5 rows, the log holds 2"),
+        (Rule("stamps", first_row=1, last_row=2), "no Unix stamp"),
+    ],
+)
 def test_too_little_for_the_rule(rule, message):
     with pytest.raises(LogError, match=message):
         throughput(parse([a_row(20), a_row(40)]), rule, 8)
@@ -206,12 +239,26 @@ def test_losses_that_are_not_finite_are_kept_and_noted():
     assert "2 rows print a loss that is nan or inf" in log.notes
 
 
-@pytest.mark.parametrize(("lines", "steps"), [
-    ([a_row(20), a_row(40), a_row(20, epoch=1)], [20, 40, 60]),
-    ([" 50 iter per epoch...", a_row(20), a_row(40), a_row(20, epoch=1)], [20, 40, 70]),
-    (["num_examples = 95", "batch_size_per_device = 2", "gpu_num_per_node = 1", "num_nodes = 1",
-      a_row(20), a_row(40), a_row(20, epoch=1)], [20, 40, 68]),
-    ([a_row(20), a_row(40), a_row(20, epoch=1), a_row(20, epoch=2)], [20, 40, None, None])])
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        ([a_row(20), a_row(40), a_row(20, epoch=1)], [20, 40, 60]),
+        ([" 50 iter per epoch...", a_row(20), a_row(40), a_row(20, epoch=1)], [20, 40, 70]),
+        (
+            [
+                "num_examples = 95",
+                "batch_size_per_device = 2",
+                "gpu_num_per_node = 1",
+                "num_nodes = 1",
+                a_row(20),
+                a_row(40),
+                a_row(20, epoch=1),
+            ],
+            [20, 40, 68],
+        ),
+        ([a_row(20), a_row(40), a_row(20, epoch=1), a_row(20, epoch=2)], [20, 40, None, None]),
+    ],
+)
 def test_steps_go_on_over_epochs_where_their_length_can_be_told(lines, steps):
     log = parse(lines)
     assert [row.step for row in log.rows] == steps
@@ -237,15 +284,19 @@ def test_what_begins_like_a_row_and_validation_are_counted():
     assert "3 lines begin like a row" in log.notes[0]
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text.replace(b"\n", b"\r\n"),
-    lambda text: text.replace(b"\n", b"\r"),
-    lambda text: b"\xef\xbb\xbf" + text,
-    lambda text: text.replace(b"train:", b" 5%|#    |\rtrain:").replace(b"|  ", b" 5%|#    |\r|  "),
-    lambda text: text.replace(b"\n", b"\x1b[0m\n\x1b[1;32m"),
-    lambda text: text.replace(b"\n", b"  \n\n"),
-    lambda text: b"\xff\xfe\xfa latin\n" + text,
-    lambda text: text.rstrip(b"\n")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b"\n", b"\r\n"),
+        lambda text: text.replace(b"\n", b"\r"),
+        lambda text: b"\xef\xbb\xbf" + text,
+        lambda text: text.replace(b"train:", b" 5%|#    |\rtrain:").replace(b"|  ", b" 5%|#    |\r|  "),
+        lambda text: text.replace(b"\n", b"\x1b[0m\n\x1b[1;32m"),
+        lambda text: text.replace(b"\n", b"  \n\n"),
+        lambda text: b"\xff\xfe\xfa latin\n" + text,
+        lambda text: text.rstrip(b"\n"),
+    ],
+)
 @pytest.mark.parametrize("path", [A, B, C, C_UNSTAMPED, E])
 def test_bytes_around_rows_do_not_matter(path, change, tmp_path):
     changed = tmp_path / "changed.log"
@@ -307,10 +358,19 @@ def test_mixed_generations_are_refused(first, second, tmp_path):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"", "is empty"), (b"\n\n", "no whole row"), (b"hello\nworld\n", "no whole row in 2 lines"),
-    (b"\x7fELF\x00\x01", "binary"), ("step: 1".encode("utf-16"), "UTF-16"), (b"\x1f\x8b\x08abc", "compressed"),
-    (b"x" * 3_000_000, "no whole row"), (b"y" * 1_048_576 + d_row(10).encode(), "no whole row")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "no whole row"),
+        (b"hello\nworld\n", "no whole row in 2 lines"),
+        (b"\x7fELF\x00\x01", "binary"),
+        ("step: 1".encode("utf-16"), "UTF-16"),
+        (b"\x1f\x8b\x08abc", "compressed"),
+        (b"x" * 3_000_000, "no whole row"),
+        (b"y" * 1_048_576 + d_row(10).encode(), "no whole row"),
+    ],
+)
 def test_what_is_no_log(content, message, tmp_path):
     path = tmp_path / "no.log"
     path.write_bytes(content)
@@ -371,7 +431,7 @@ def test_damaged_logs_fail_clearly_or_are_read(tmp_path):
         content = bytearray(generator.choice((A, B, C, E)).read_bytes())
         for _ in range(generator.randrange(1, 30)):
             at = generator.randrange(len(content))
-            content[at:at + generator.randrange(4)] = generator.randbytes(generator.randrange(4)).replace(b"\0", b"0")
+            content[at : at + generator.randrange(4)] = generator.randbytes(generator.randrange(4)).replace(b"\0", b"0")
         path.write_bytes(content)
         try:
             found = summary(path)
@@ -381,10 +441,19 @@ def test_damaged_logs_fail_clearly_or_are_read(tmp_path):
             json.dumps(found, allow_nan=False)
 
 
-@pytest.mark.parametrize("line", [
-    b"| " + b" " * 900_000 + b"x", b"train: epoch " + b"1" * 900_000, b"step: 1, loss: " + b"1" * 900_000,
-    b"step: 1, loss: 1, throughput: 1" + b" " * 900_000 + b"x", b"\x1b[" * 400_000, b"\x1b]" * 400_000,
-    b"a" * 900_000 + b" = 1 " + b" " * 90_000, b"\r" * 900_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"| " + b" " * 900_000 + b"x",
+        b"train: epoch " + b"1" * 900_000,
+        b"step: 1, loss: " + b"1" * 900_000,
+        b"step: 1, loss: 1, throughput: 1" + b" " * 900_000 + b"x",
+        b"\x1b[" * 400_000,
+        b"\x1b]" * 400_000,
+        b"a" * 900_000 + b" = 1 " + b" " * 90_000,
+        b"\r" * 900_000,
+    ],
+)
 def test_no_line_takes_long(line):
     started = time.process_time()
     log = parse([line, d_row(10)])
@@ -393,8 +462,11 @@ def test_no_line_takes_long(line):
 
 
 def test_import_is_light():
-    code = ("import sys, repro.logs; "
-            "print([m for m in ('numpy', 'pandas', 'random', 'statistics', 'tomllib') if m in sys.modules])")
-    found = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True,
-                           check=True)
+    code = (
+        "import sys, repro.logs; "
+        "print([m for m in ('numpy', 'pandas', 'random', 'statistics', 'tomllib') if m in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"

@@ -50,7 +50,7 @@ def test_only_confirmed_keys_are_kept_and_every_node_needs_one():
 
 @needs_keyscan
 def test_keys_are_scanned_and_a_silent_host_is_named(server):
-    key, = scan([("one", "127.0.0.1", server.port)])
+    (key,) = scan([("one", "127.0.0.1", server.port)])
     assert key.fingerprint == server.host_key.fingerprint
     assert key.line.startswith(f"[127.0.0.1]:{server.port} ")
     server.stop()
@@ -61,8 +61,11 @@ def test_keys_are_scanned_and_a_silent_host_is_named(server):
 def test_nodes_are_named_and_numbered():
     nodes = nodes_of("10.0.0.1, big=10.0.0.2:2222 gpu7.site [fe80::1]:22", "me")
     assert [(node.name, node.address, node.port) for node in nodes] == [
-        ("node1", "10.0.0.1", 22), ("big", "10.0.0.2", 2222), ("gpu7.site", "gpu7.site", 22),
-        ("node4", "fe80::1", 22)]  # fmt: skip
+        ("node1", "10.0.0.1", 22),
+        ("big", "10.0.0.2", 2222),
+        ("gpu7.site", "gpu7.site", 22),
+        ("node4", "fe80::1", 22),
+    ]
 
 
 @pytest.mark.parametrize("hosts", ["", "a a", "-oProxyCommand=x", "a;b", "a:port"])
@@ -104,8 +107,11 @@ def test_suggestions_for_a_node_without_gpus():
 )
 def test_suggestions_for_gpus_and_infiniband(recorded, gpu, stack):
     port = "/sys/class/infiniband/mlx5_0/ports/1"
-    files = network("eno2", "ib0") | {f"{port}/state": "4: ACTIVE", f"{port}/rate": "100 Gb/sec (4X EDR)",
-                                      f"{port}/link_layer": "InfiniBand"}  # fmt: skip
+    files = network("eno2", "ib0") | {
+        f"{port}/state": "4: ACTIVE",
+        f"{port}/rate": "100 Gb/sec (4X EDR)",
+        f"{port}/link_layer": "InfiniBand",
+    }
     found = found_in(facts(files, (RECORDED / recorded / "nvidia-smi-q.txt").read_text()), "10.11.0.7")
     assert (found.gpu, found.stack, found.interface, found.hca) == (gpu, stack, "ib0", "mlx5_0")
     assert found.network_gbits == 100
@@ -121,9 +127,19 @@ def test_source_of_the_image(source, registry, archive):
 
 
 def settings(server, tmp_path, **changes):
-    given = {"NAME": f"{tmp_path}/new", "HOSTS": f"127.0.0.1:{server.port}", "LOGIN": "tester",
-             "KEY": f"{tmp_path}/id", "FINGERPRINTS": server.host_key.fingerprint, "GPU": "", "GPUS": "2",
-             "INTERFACE": "lo", "HCA": "", "GBITS": "10", "STACK": "cu102"}  # fmt: skip
+    given = {
+        "NAME": f"{tmp_path}/new",
+        "HOSTS": f"127.0.0.1:{server.port}",
+        "LOGIN": "tester",
+        "KEY": f"{tmp_path}/id",
+        "FINGERPRINTS": server.host_key.fingerprint,
+        "GPU": "",
+        "GPUS": "2",
+        "INTERFACE": "lo",
+        "HCA": "",
+        "GBITS": "10",
+        "STACK": "cu102",
+    }
     return {name: value for name, value in (given | changes).items() if value is not None}
 
 
@@ -133,7 +149,7 @@ def test_an_inventory_by_settings_alone(server, tmp_path):
     made = new_cluster(Answers(settings(server, tmp_path).get, None), said.append)
     cluster = load_cluster(tmp_path / "new")
     assert made == cluster
-    node, = cluster.nodes
+    (node,) = cluster.nodes
     assert (node.name, node.address, node.port, node.user) == ("node1", "127.0.0.1", server.port, "tester")
     assert (cluster.interface, cluster.world_size, cluster.private_key) == ("lo", 2, tmp_path / "id")
     assert cluster.known_hosts.read_text() == (tmp_path / "known_hosts").read_text()

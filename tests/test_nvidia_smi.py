@@ -17,20 +17,30 @@ def recorded(name):
 
 def test_report_of_a_new_driver():
     report = parse_report(recorded("h200/nvidia-smi-q.txt"))
-    gpu, = report.gpus
+    (gpu,) = report.gpus
     assert (report.driver, report.cuda, gpu.bus_id) == ("580.159.04", "13.0", "00000000:00:06.0")
     assert {name: gpu.field(name) for name in GPU_FIELDS} == {
-        "model": "NVIDIA H200", "vbios": "96.00.A5.00.1A", "memory": "143771 MiB", "clock_sm_max": "1980 MHz",
-        "clock_memory_max": "3201 MHz", "clock_graphics_application": "1980 MHz",
-        "clock_memory_application": "3201 MHz", "power_limit": "700.00 W", "ecc": "Enabled", "mig": "Disabled",
-        "persistence": "Enabled", "compute_mode": "Default", "pcie_generation_max": "5", "pcie_width": "16x",
-    }  # fmt: skip
+        "model": "NVIDIA H200",
+        "vbios": "96.00.A5.00.1A",
+        "memory": "143771 MiB",
+        "clock_sm_max": "1980 MHz",
+        "clock_memory_max": "3201 MHz",
+        "clock_graphics_application": "1980 MHz",
+        "clock_memory_application": "3201 MHz",
+        "power_limit": "700.00 W",
+        "ecc": "Enabled",
+        "mig": "Disabled",
+        "persistence": "Enabled",
+        "compute_mode": "Default",
+        "pcie_generation_max": "5",
+        "pcie_width": "16x",
+    }
     assert gpu.values["Clocks Event Reasons/HW Slowdown"] == "Not Active"
 
 
 def test_report_of_the_driver_before_cuda_versions():
     report = parse_report(recorded("v100-driver-384/nvidia-smi-q.txt"))
-    gpu, = report.gpus
+    (gpu,) = report.gpus
     assert (report.driver, report.cuda) == ("384.145", "")
     assert (gpu.field("model"), gpu.field("persistence")) == ("Tesla V100-SXM2-32GB", "Disabled")
     assert (gpu.field("power_limit"), gpu.field("clock_graphics_application")) == ("300.00 W", "1290 MHz")
@@ -42,12 +52,16 @@ def test_gpus_of_one_node_may_differ():
     assert (first.field("vbios"), second.field("vbios")) == ("88.00.4F.00.09", "88.00.13.00.02")
     assert (first.field("power_limit"), first.field("pcie_generation_max")) == ("300.00 W", "3")
     apart = {path for path in first.values if first.values[path] != second.values[path]}
-    assert apart == {"Minor Number", "VBIOS Version", "GPU Power Readings/Power Draw",
-                     "GPU Power Readings/Min Power Limit"}  # fmt: skip
+    assert apart == {
+        "Minor Number",
+        "VBIOS Version",
+        "GPU Power Readings/Power Draw",
+        "GPU Power Readings/Min Power Limit",
+    }
 
 
 def test_query_with_units_in_its_header():
-    row, = parse_query(recorded("h200/nvidia-smi-query-gpu.txt"))
+    (row,) = parse_query(recorded("h200/nvidia-smi-query-gpu.txt"))
     assert (row["name"], row["memory.total"], row["power.limit"]) == ("NVIDIA H200", "143771", "700.00")
     assert (row["pcie.link.gen.max"], row["ecc.mode.current"]) == ("5", "Enabled")
 

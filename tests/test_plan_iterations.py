@@ -112,9 +112,22 @@ def test_the_duration_follows():
 
 
 def _attempts(found):
-    return [{"unit": unit.name, "repeat": repeat, "status": "ok", "throughput": 100.0, "latency_ms": 1.0,
-             "memory_mib": 1.0, "wall_s": 1.0, "trainer_s": 1.0, "losses": [1.0], "folder": "units/none"}
-            for unit in found.units for repeat in (1, 2)]  # fmt: skip
+    return [
+        {
+            "unit": unit.name,
+            "repeat": repeat,
+            "status": "ok",
+            "throughput": 100.0,
+            "latency_ms": 1.0,
+            "memory_mib": 1.0,
+            "wall_s": 1.0,
+            "trainer_s": 1.0,
+            "losses": [1.0],
+            "folder": "units/none",
+        }
+        for unit in found.units
+        for repeat in (1, 2)
+    ]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -132,4 +145,5 @@ def test_the_verdict_remarks_on_the_length(tmp_path):
     attempts = _attempts(found)
     (verdict,) = judge(run, found, attempts, summarise(found, attempts)).verdicts
     assert "iterations: 140 were published, here 120: the rule reads the same ones of them" in [
-        remark.text() for remark in verdict.remarks]  # fmt: skip
+        remark.text() for remark in verdict.remarks
+    ]

@@ -48,7 +48,7 @@ def test_machines_are_checked_at_once():
 
 def test_a_check_of_all_machines_together_gets_them_all():
     check = Check("pairs", "pairs", lambda machines: ok(str(len(machines))), together=True)
-    entry, = next(run_checks([check], [machine({}, name="node1"), machine({}, name="node2")]))
+    (entry,) = next(run_checks([check], [machine({}, name="node1"), machine({}, name="node2")]))
     assert (entry.machine, entry.finding.found) == ("all", "2")
 
 
@@ -64,7 +64,7 @@ def test_a_node_that_is_lost_is_a_finding():
     def look(subject):
         raise RemoteError("node1", "the connection was lost while `df` ran")
 
-    entry, = next(run_checks([Check("disk", "disk", look)], [machine({})]))
+    (entry,) = next(run_checks([Check("disk", "disk", look)], [machine({})]))
     assert entry.finding.result == FAILED
     assert "connection was lost" in entry.finding.found
 
@@ -90,8 +90,9 @@ def table(bus, device="cuda", transports=("P2P",)):
     return Table(device, 4, (row,), (), {}, (), transports)
 
 
-@pytest.mark.parametrize(("bus", "limit", "result"), [(350.0, 370.8, OK), (250.0, 370.8, WARNING),
-                                                      (9.0, 370.8, FAILED), (0.4, None, OK)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bus", "limit", "result"), [(350.0, 370.8, OK), (250.0, 370.8, WARNING), (9.0, 370.8, FAILED), (0.4, None, OK)]
+)
 def test_an_all_reduce_is_held_to_what_the_links_can_do(bus, limit, result):
     finding = judge(table(bus), limit)
     assert finding.result == result
@@ -159,16 +160,19 @@ def test_the_collectives_of_this_machine_are_measured(task, tmp_path):
     done = task("preflight", ONLY="allreduce")
     finding = kept(done, tmp_path / "runs")["allreduce"]
     assert finding["result"] == OK, finding
-    measured, = (tmp_path / "runs").glob("preflight-*/allreduce-this-machine/allreduce.json")
+    (measured,) = (tmp_path / "runs").glob("preflight-*/allreduce-this-machine/allreduce.json")
     assert json.loads(measured.read_text())["bus_gbs"] > 0
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ({"ONLY": "dsk"}, "ONLY=dsk: no such check"),
-    ({"FIX": "yes"}, "FIX=yes"),
-    ({"CLUSTER": "nowhere"}, "CLUSTER=nowhere"),
-    ({"STACK": "cu90"}, "STACK=cu90"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ONLY": "dsk"}, "ONLY=dsk: no such check"),
+        ({"FIX": "yes"}, "FIX=yes"),
+        ({"CLUSTER": "nowhere"}, "CLUSTER=nowhere"),
+        ({"STACK": "cu90"}, "STACK=cu90"),
+    ],
+)
 def test_wrong_settings_are_named(task, tmp_path, settings, said):
     done = task("preflight", **settings)
     assert done.returncode == 2

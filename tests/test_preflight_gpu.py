@@ -14,8 +14,10 @@ QUERY, REMAPPED = "nvidia-smi --query-gpu=index,", "nvidia-smi --query-remapped-
 HARDWARE = Path(__file__).parent / "data" / "hardware"
 V100 = "Tesla V100-SXM2-16GB"
 # nvidia-smi 440 and 580: what it prints when the module is not loaded, and for a field that a driver does not know.
-NO_DRIVER = ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
-             "NVIDIA driver is installed and running.\n")  # fmt: skip
+NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+    "NVIDIA driver is installed and running.\n"
+)
 NO_FIELD = 'Field "{}" is not a valid field to query.\n'
 # `nvidia-smi topo -p2p r`, github.com/aikitoria/open-gpu-kernel-modules/issues/13 and noonghunna/club-3090/issues/1124.
 ALL_PEERS = """ \tGPU0\tGPU1\tGPU2\t
@@ -42,7 +44,7 @@ def names(count, name=V100):
 
 
 def look(check, answers, **wanted):
-    entry, = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
     return entry.finding
 
 
@@ -53,17 +55,32 @@ CASES = [
     ("gpus", {QUERY: (9, NO_DRIVER)}, FAILED, "couldn't communicate with the NVIDIA driver"),
     ("gpus", {}, FAILED, "nvidia-smi is not installed"),
     ("gpu-busy", {QUERY: "0, 0, 0\n", "nvidia-smi --query-compute-apps": ""}, OK, "1 idle"),
-    ("gpu-busy", {QUERY: "0, 0, 0\n", "nvidia-smi --query-compute-apps": "00000000:1B:00.0, 4242, python3, 1517\n"},
-     FAILED, "in use by python3 (pid 4242, 1517 MiB)"),
+    (
+        "gpu-busy",
+        {QUERY: "0, 0, 0\n", "nvidia-smi --query-compute-apps": "00000000:1B:00.0, 4242, python3, 1517\n"},
+        FAILED,
+        "in use by python3 (pid 4242, 1517 MiB)",
+    ),
     ("gpu-busy", {QUERY: "0, 9000, 97\n", "nvidia-smi --query-compute-apps": ""}, FAILED, "MiB: GPU 0: 9000"),
     ("gpu-busy", {}, UNAVAILABLE, "nvidia-smi is not installed"),
     ("gpu-throttled", {QUERY: "0, 0x0000000000000001, 33\n"}, OK, "GPU 0: 33 C"),
-    ("gpu-throttled", {QUERY: "0, 0x0000000000000001, 33\n1, 0x0000000000000048, 91\n"}, FAILED,
-     "GPU 1: hardware slowdown and hardware thermal limit"),
+    (
+        "gpu-throttled",
+        {QUERY: "0, 0x0000000000000001, 33\n1, 0x0000000000000048, 91\n"},
+        FAILED,
+        "GPU 1: hardware slowdown and hardware thermal limit",
+    ),
     ("gpu-throttled", {QUERY: "0, 0x0000000000000004, 33\n"}, WARNING, "GPU 0 at the power cap"),
     ("gpu-throttled", {QUERY: "0, [N/A], 33\n"}, UNAVAILABLE, "do not tell"),
-    ("gpu-throttled", {f"{QUERY}clocks_thr": (2, NO_FIELD.format("clocks_throttle_reasons.active")),
-                       f"{QUERY}clocks_event_reasons.active": "0, 0x0000000000000080, 33\n"}, FAILED, "power brake"),
+    (
+        "gpu-throttled",
+        {
+            f"{QUERY}clocks_thr": (2, NO_FIELD.format("clocks_throttle_reasons.active")),
+            f"{QUERY}clocks_event_reasons.active": "0, 0x0000000000000080, 33\n",
+        },
+        FAILED,
+        "power brake",
+    ),
     ("gpu-clocks", {QUERY: "0, 1312, 1312, 877, 877\n"}, OK, "GPU 0: 1312 MHz"),
     ("gpu-clocks", {QUERY: "0, 1005, 1312, 877, 877\n"}, WARNING, "GPU 0: 1005 MHz, by default 1312"),
     ("gpu-clocks", {QUERY: "0, [N/A], [N/A], [N/A], [N/A]\n"}, OK, "no application clocks"),
@@ -71,8 +88,12 @@ CASES = [
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n1, Enabled, 2, 2, 0, No\n"}, FAILED, "GPU 1: 2"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 1, 0, Yes\n"}, FAILED, "waits to be retired"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, No, No\n"}, OK, "no errors"),
-    ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, Yes, No\n"}, FAILED,
-     "00000000:00:06.0: a bad row waits to be remapped"),
+    (
+        "gpu-ecc",
+        {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, Yes, No\n"},
+        FAILED,
+        "00000000:00:06.0: a bad row waits to be remapped",
+    ),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n", REMAPPED: (1, "Option is not recognized.")}, OK, "no errors"),
     ("gpu-ecc", {QUERY: "0, Disabled, [N/A], [N/A], [N/A], No\n", REMAPPED: ""}, WARNING, "GPU 0: Disabled"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 17, No\n", REMAPPED: ""}, WARNING, "corrected: GPU 0: 17"),
@@ -91,10 +112,19 @@ CASES = [
     ("gpu-peers", {QUERY: names(4), "nvidia-smi topo": ALL_PEERS}, UNAVAILABLE, "not tell about all"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n" * 8}, OK, "8 GPUs in a container"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n"}, FAILED, "1 GPUs in a container, 8 on"),
-    ("container", {"docker run": (125, 'docker: Error response from daemon: could not select device driver "" with '
-                                       "capabilities: [[gpu]].\n")}, FAILED, "could not select device driver"),
+    (
+        "container",
+        {
+            "docker run": (
+                125,
+                'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].\n',
+            )
+        },
+        FAILED,
+        "could not select device driver",
+    ),
     ("container", {}, FAILED, "docker is not installed"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("check", "answers", "result", "said"), CASES)
@@ -126,13 +156,16 @@ def test_any_gpus_will_do_on_this_machine():
     assert look("gpus", {}).found == "no NVIDIA driver here, so no GPU"
 
 
-@pytest.mark.parametrize(("check", "before", "after", "command"), [
-    ("gpu-persistence", "0, Disabled\n", "0, Enabled\n", "sudo nvidia-smi -pm 1"),
-    ("gpu-clocks", "0, 1005, 1312, 877, 877\n", "0, 1312, 1312, 877, 877\n", "sudo nvidia-smi -rac"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "before", "after", "command"),
+    [
+        ("gpu-persistence", "0, Disabled\n", "0, Enabled\n", "sudo nvidia-smi -pm 1"),
+        ("gpu-clocks", "0, 1005, 1312, 877, 877\n", "0, 1312, 1312, 877, 877\n", "sudo nvidia-smi -rac"),
+    ],
+)
 def test_what_is_safe_is_mended(check, before, after, command):
     subject = machine({QUERY: [before, after], "nvidia-smi -": "done"})
-    entry, = next(run_checks([NAMED[check]], [subject], mend=True))
+    (entry,) = next(run_checks([NAMED[check]], [subject], mend=True))
     assert entry.finding.mended
     assert entry.finding.result == OK
     assert command in subject.runner.commands
@@ -140,7 +173,7 @@ def test_what_is_safe_is_mended(check, before, after, command):
 
 def test_what_cannot_be_mended_says_why():
     subject = machine({QUERY: "0, Disabled\n", "nvidia-smi -pm": (1, "sudo: a password is required")})
-    entry, = next(run_checks([NAMED["gpu-persistence"]], [subject], mend=True))
+    (entry,) = next(run_checks([NAMED["gpu-persistence"]], [subject], mend=True))
     assert entry.finding.result == WARNING
     assert "a password is required" in entry.finding.fix
 

@@ -70,7 +70,7 @@ CASES = [
     ("ssh", {"ssh": ""}, {}, OK, "reaches node2"),
     ("ssh", {"ssh": (255, "Host key verification failed.\n")}, {}, WARNING, "to node2: Host key verification failed."),
     ("ssh", {}, {}, UNAVAILABLE, "ssh is not installed"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def impatient(monkeypatch):
 
 @pytest.mark.parametrize(("check", "answers", "wanted", "result", "said"), CASES)
 def test_a_check_finds(check, answers, wanted, result, said):
-    entry, = next(run_checks([NAMED[check]], [machine(answers, peers=["node2"], **wanted)]))
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, peers=["node2"], **wanted)]))
     assert entry.finding.result == result
     assert said in entry.finding.found
     assert bool(entry.finding.means and entry.finding.fix) == (result in (WARNING, FAILED))
@@ -88,7 +88,7 @@ def test_a_check_finds(check, answers, wanted, result, said):
 
 @pytest.mark.parametrize("check", ["names", "ssh"])
 def test_a_single_machine_has_no_peers(check):
-    entry, = next(run_checks([NAMED[check]], [machine({})]))
+    (entry,) = next(run_checks([NAMED[check]], [machine({})]))
     assert entry.finding.result == UNAVAILABLE
 
 
@@ -109,7 +109,7 @@ def answers(program, outcome):
 
 def bandwidth(*each, **wanted):
     machines = [machine(answer, name=f"node{number}", **wanted) for number, answer in enumerate(each, 1)]
-    entry, = next(run_checks([NAMED["bandwidth"]], machines))
+    (entry,) = next(run_checks([NAMED["bandwidth"]], machines))
     return entry.finding
 
 

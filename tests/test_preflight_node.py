@@ -29,8 +29,13 @@ GIB = 2**30
 CASES = [
     ("memlock", {"cat /proc/self/limits": LIMITS.format("unlimited")}, {}, OK, "unlimited"),
     ("memlock", {"cat /proc/self/limits": LIMITS.format(65536)}, {"hca": "mlx5_0"}, FAILED, "64 KiB"),
-    ("memlock", {"cat /proc/self/limits": LIMITS.format(65536)}, {"hca": "mlx5_0", "containers": True},
-     WARNING, "64 KiB"),
+    (
+        "memlock",
+        {"cat /proc/self/limits": LIMITS.format(65536)},
+        {"hca": "mlx5_0", "containers": True},
+        WARNING,
+        "64 KiB",
+    ),
     ("memlock", {"cat /proc/self/limits": LIMITS.format(8388608)}, {}, WARNING, "8,192 KiB"),
     ("memlock", {"cat": (1, "cat: /proc/self/limits: No such file or directory")}, {}, UNAVAILABLE, "No such file"),
     ("shared-memory", {"df": df(200 * GIB, 190 * GIB, "/dev/shm")}, {}, OK, "190.0 of 200.0 GiB"),
@@ -40,21 +45,28 @@ CASES = [
     ("disk", {"df": df(900 * GIB, 500 * GIB)}, {}, OK, "500.0 of 900.0 GiB free on /"),
     ("disk", {"df": df(900 * GIB, 5 * GIB)}, {}, WARNING, "5.0 of 900.0"),
     ("disk", {"df": df(900 * GIB, 0)}, {}, FAILED, "0.0 of 900.0"),
-    ("disk", {"df -B1 --output=size,avail,target /srv/runs/new": (1, "df: No such file or directory"),
-              "df -B1 --output=size,avail,target /srv/runs": (1, "df: No such file or directory"),
-              "df -B1 --output=size,avail,target /srv": df(90 * GIB, 80 * GIB, "/srv")},
-     {"work": "/srv/runs/new"}, OK, "free on /srv"),
+    (
+        "disk",
+        {
+            "df -B1 --output=size,avail,target /srv/runs/new": (1, "df: No such file or directory"),
+            "df -B1 --output=size,avail,target /srv/runs": (1, "df: No such file or directory"),
+            "df -B1 --output=size,avail,target /srv": df(90 * GIB, 80 * GIB, "/srv"),
+        },
+        {"work": "/srv/runs/new"},
+        OK,
+        "free on /srv",
+    ),
     ("port", {"ss": FREE}, {"port": 29500}, OK, "port 29500 is free"),
     ("port", {"ss": BUSY}, {"port": 29500}, FAILED, "port 29500 is held by python3 (pid 4242)"),
     ("port", {"ss": HIDDEN}, {"port": 29500}, FAILED, "held by a process of another user"),
     ("port", {"ss": BUSY}, {}, UNAVAILABLE, "takes a free port"),
     ("port", {}, {"port": 29500}, UNAVAILABLE, "ss is not installed"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("check", "answers", "wanted", "result", "said"), CASES)
 def test_a_check_finds(check, answers, wanted, result, said):
-    entry, = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
     assert entry.finding.result == result
     assert said in entry.finding.found
     assert bool(entry.finding.means and entry.finding.fix) == (result in (WARNING, FAILED))
@@ -78,23 +90,23 @@ class Clock:
 
 @pytest.mark.parametrize(("ahead", "result"), [(0.0, OK), (-0.02, OK), (0.5, WARNING), (-30.0, FAILED)])
 def test_clocks_are_compared_with_the_controllers(ahead, result):
-    entry, = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(ahead, 0.02), Wanted())]))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(ahead, 0.02), Wanted())]))
     assert entry.finding.result == result
     assert float(entry.finding.found.split()[0]) == pytest.approx(ahead, abs=0.05)
 
 
 def test_a_slow_way_to_the_node_is_not_taken_for_a_wrong_clock():
-    entry, = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(0.15, 0.2), Wanted())]))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(0.15, 0.2), Wanted())]))
     assert entry.finding.result == OK
 
 
 def test_a_wrong_clock_can_be_set():
-    entry, = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(9.0, 0.0), Wanted())], mend=True))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(9.0, 0.0), Wanted())], mend=True))
     assert (entry.finding.result, entry.finding.mended) == (OK, True)
 
 
 @pytest.mark.parametrize(("told", "result"), [("yes", OK), ("no", WARNING)])
 def test_this_machine_asks_for_a_time_server(monkeypatch, told, result):
     monkeypatch.setattr(Local, "run", lambda self, words, **options: Result(told + "\n", "", 0))
-    entry, = next(run_checks([NAMED["clock"]], [Machine("this machine", Local())]))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("this machine", Local())]))
     assert entry.finding.result == result

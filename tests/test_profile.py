@@ -80,7 +80,8 @@ NAMES = {
         "void at::native::vectorized_elementwise_kernel<8, at::native::float16_copy_kernel_cuda(at::TensorIteratorBa",
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<4u>",
         "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)0>",
-        "Memcpy host to device", "Memset",
+        "Memcpy host to device",
+        "Memset",
     ],
     "elementwise": [
         "void (anonymous namespace)::FusedBiasAddGradRowGpu<(anonymous namespace)::GeluGradFunctor<float>, float, in",
@@ -93,7 +94,7 @@ NAMES = {
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::na",
     ],
     "other": ["void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float const*, long"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "expected"), [(name, kind) for kind, names in NAMES.items() for name in names])
@@ -145,7 +146,8 @@ def test_an_iteration_is_the_mean_over_the_window(tmp_path):
     found.write(tmp_path)
     assert Profile.read(tmp_path) == found
     assert (tmp_path / "kernels.csv").read_text().splitlines()[0] == (
-        "name,class,launches_per_iteration,ms_per_iteration")  # fmt: skip
+        "name,class,launches_per_iteration,ms_per_iteration"
+    )
 
 
 def test_times_go_by_the_nearest_pair_of_clocks():
@@ -178,8 +180,11 @@ def test_a_cut_off_line_is_passed_over(tmp_path):
 
 def test_the_window_is_the_last_printed_iterations(tmp_path):
     metrics = tmp_path / "metrics-rank0.jsonl"
-    rows = [{"event": "start", "time": 0.0}, *({"event": "iteration", "iteration": n, "time": float(n)}
-            for n in (10, 20, 30, 40)), {"event": "end", "time": 99.0}]  # fmt: skip
+    rows = [
+        {"event": "start", "time": 0.0},
+        *({"event": "iteration", "iteration": n, "time": float(n)} for n in (10, 20, 30, 40)),
+        {"event": "end", "time": 99.0},
+    ]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert window(metrics) == (30.0, 40.0, 10)
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
@@ -201,10 +206,14 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
 
 def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(tmp_path, monkeypatch):
     peer = tmp_path / "env/bin/python"
-    for path in ("cuda-12.4/extras/CUPTI/lib64/libcupti.so.12", "cuda-12.4/extras/CUPTI/lib64/libcupti.so.2024.1.0",
-                 "cuda-13.0/targets/x86_64-linux/lib/libcupti.so.13", "cuda-10.2/extras/CUPTI/lib64/libcupti.so.10.2",
-                 "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13", "mine/libcupti.so.11.8",
-                 ):  # fmt: skip
+    for path in (
+        "cuda-12.4/extras/CUPTI/lib64/libcupti.so.12",
+        "cuda-12.4/extras/CUPTI/lib64/libcupti.so.2024.1.0",
+        "cuda-13.0/targets/x86_64-linux/lib/libcupti.so.13",
+        "cuda-10.2/extras/CUPTI/lib64/libcupti.so.10.2",
+        "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13",
+        "mine/libcupti.so.11.8",
+    ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     toolkit = tmp_path / "cuda-13.0/targets/x86_64-linux/lib/libcupti.so.13"
@@ -235,8 +244,14 @@ def profiled(task, tmp_path):
     (tmp_path / "libcupti.so.13").touch()
 
     def run(name="profile", **settings):
-        given = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "PEER_COMMAND": COMMAND, "PEERS": "pytorch",
-                 "CUPTI": tmp_path, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}  # fmt: skip
+        given = {
+            "MODEL": "bert",
+            "CASES": "bert_1n1g_bs96",
+            "PEER_COMMAND": COMMAND,
+            "PEERS": "pytorch",
+            "CUPTI": tmp_path,
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        }
         return task(name, **given | settings)
 
     return run
@@ -279,8 +294,9 @@ def kept(folder: Path, name: str, *kernels):
     """An attempt with a profile of an iteration of 100 ms in which these kernels, (name, ms), follow each other."""
     (folder / name).mkdir()
     ends = [sum(ms for _, ms in kernels[: n + 1]) for n in range(len(kernels))]
-    records = tuple((round((end - ms) * MS), round(end * MS), n)
-                    for n, (end, (_, ms)) in enumerate(zip(ends, kernels, strict=True)))  # fmt: skip
+    records = tuple(
+        (round((end - ms) * MS), round(end * MS), n) for n, (end, (_, ms)) in enumerate(zip(ends, kernels, strict=True))
+    )
     names = {n: kernel for n, (kernel, _) in enumerate(kernels)}
     profile_of(Trace("", ((0, 0),), names, records), 0.0, 0.1, 1).write(folder / name)
     return {"unit": name, "status": "ok", "folder": name}
@@ -289,8 +305,10 @@ def kept(folder: Path, name: str, *kernels):
 def test_classes_are_sorted_by_what_oneflow_spends_more(tmp_path):
     plan = make_profile_plan(load_catalogue().select("bert", "bert_1n1g_bs96"), 1, peers=("pytorch", "pytorch-tf32"))
     ours, theirs, missing = (unit.name for unit in plan.units)
-    found = [kept(tmp_path, ours, ("sgemm", 60), ("AdamUpdateGpu", 10), ("ReluGpu", 20)),
-             kept(tmp_path, theirs, ("sgemm", 61), ("multi_tensor_apply", 4), ("fmha", 8))]  # fmt: skip
+    found = [
+        kept(tmp_path, ours, ("sgemm", 60), ("AdamUpdateGpu", 10), ("ReluGpu", 20)),
+        kept(tmp_path, theirs, ("sgemm", 61), ("multi_tensor_apply", 4), ("fmha", 8)),
+    ]
     read = profiles(plan, found, tmp_path)
     assert read.problems == [f"1 configurations have no profile ({missing})"]
     section = profile_section(lambda text: text, read)
@@ -306,7 +324,12 @@ def test_classes_are_sorted_by_what_oneflow_spends_more(tmp_path):
         ("Iteration", "100.000", "100.000", "+0.000"),
     ]
     chart = profile_plates(read)[0].chart(lambda text: text)
-    assert [part.label for part in chart.parts] == ["Attention (fused)", "Matrix products", "Optimizer, gradient norm",
-                                                    "Activation, bias, other elementwise", "GPU idle"]  # fmt: skip
+    assert [part.label for part in chart.parts] == [
+        "Attention (fused)",
+        "Matrix products",
+        "Optimizer, gradient norm",
+        "Activation, bias, other elementwise",
+        "GPU idle",
+    ]
     assert chart.values == ((0.0, 60.0, 10.0, 20.0, 10.0), (8.0, 61.0, 4.0, 0.0, 27.0))
     assert len({(part.style.ink, part.style.hatch) for part in chart.parts}) == 5

@@ -13,14 +13,23 @@ from repro.progress import LiveProgress, PlainProgress
 UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config={"iterations": 20})
 PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu")
 GOOD = {"status": "ok", "throughput": 851.234, "losses": [2.5], "wall_s": 3.0, "log_tail": ""}
-BAD = {"status": "failed", "failure": {"message": "rank {rank} exited with status {status}",
-                                       "values": {"rank": 1, "status": 3}},
-       "wall_s": 3.0, "log_tail": "first\n[b]last[/b]"}  # fmt: skip
+BAD = {
+    "status": "failed",
+    "failure": {"message": "rank {rank} exited with status {status}", "values": {"rank": 1, "status": 3}},
+    "wall_s": 3.0,
+    "log_tail": "first\n[b]last[/b]",
+}
 
 
 def row(rank, iteration):
-    return {"event": "iteration", "rank": rank, "iteration": iteration, "throughput": 851.2, "loss": 2.5,
-            "memory_mib": 100}  # fmt: skip
+    return {
+        "event": "iteration",
+        "rank": rank,
+        "iteration": iteration,
+        "throughput": 851.2,
+        "loss": 2.5,
+        "memory_mib": 100,
+    }
 
 
 @pytest.fixture
@@ -81,6 +90,8 @@ def test_on_a_terminal_the_ranks_stand_below_the_two_bars(console):
 
 
 def test_without_a_terminal_rich_is_not_imported():
-    code = ("import io, sys; from repro.progress import progress_display; import repro.bench, repro.fabfile; "
-            "progress_display(io.StringIO()).close(); print('rich' in sys.modules)")  # fmt: skip
+    code = (
+        "import io, sys; from repro.progress import progress_display; import repro.bench, repro.fabfile; "
+        "progress_display(io.StringIO()).close(); print('rich' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -62,18 +62,24 @@ def test_a_changed_byte_in_any_file_is_found_and_named(run):
     assert verify(run.folder).holds
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    (lambda folder: (folder / LOG).open("a").write("one more line\n"), f"changed: {LOG}"),
-    (lambda folder: os.truncate(folder / LOG, 3), f"changed: {LOG}"),
-    (lambda folder: os.truncate(folder / LOG, 0), f"changed: {LOG}"),
-    (lambda folder: (folder / LOG).unlink(), f"removed: {LOG}"),
-    (lambda folder: (folder / METADATA).unlink(), f"removed: {METADATA}"),
-    (lambda folder: (folder / LOG).rename(folder / "moved.log"), "added: moved.log"),
-    (lambda folder: (folder / ".hidden").touch(), "added: .hidden"),
-    (lambda folder: (folder / LOG).with_name("extra.log").write_text(""), f"added: {LOG.replace('launcher', 'extra')}"),
-    (lambda folder: (folder / "link").symlink_to("/"), "added: link"),
-    (lambda folder: (folder / "odd\udc80name").touch(), "added: odd\\udc80name"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / LOG).open("a").write("one more line\n"), f"changed: {LOG}"),
+        (lambda folder: os.truncate(folder / LOG, 3), f"changed: {LOG}"),
+        (lambda folder: os.truncate(folder / LOG, 0), f"changed: {LOG}"),
+        (lambda folder: (folder / LOG).unlink(), f"removed: {LOG}"),
+        (lambda folder: (folder / METADATA).unlink(), f"removed: {METADATA}"),
+        (lambda folder: (folder / LOG).rename(folder / "moved.log"), "added: moved.log"),
+        (lambda folder: (folder / ".hidden").touch(), "added: .hidden"),
+        (
+            lambda folder: (folder / LOG).with_name("extra.log").write_text(""),
+            f"added: {LOG.replace('launcher', 'extra')}",
+        ),
+        (lambda folder: (folder / "link").symlink_to("/"), "added: link"),
+        (lambda folder: (folder / "odd\udc80name").touch(), "added: odd\\udc80name"),
+    ],
+)
 def test_what_was_done_is_named(run, change, said):
     change(run.folder)
     assert said in lines(run)
@@ -98,16 +104,21 @@ def replace_in_manifest(folder, old, new):
     (folder / MANIFEST).write_text(text.replace(old, new, 1), newline="")
 
 
-@pytest.mark.parametrize("change", [
-    lambda folder: replace_in_manifest(folder, f"  {LOG}\n", f"  {LOG}.old\n"),
-    lambda folder: (folder / MANIFEST).write_text("".join(reversed((folder / MANIFEST).read_text().splitlines(True)))),
-    lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes().replace(b"\n", b"\r\n")),
-    lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-1]),
-    lambda folder: replace_in_manifest(folder, "\n", "\n\n"),
-    lambda folder: replace_in_manifest(folder, "  run.json", " *run.json"),
-    lambda folder: (folder / MANIFEST).write_text((folder / MANIFEST).read_text() * 2),
-    lambda folder: (folder / MANIFEST).write_text(""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: replace_in_manifest(folder, f"  {LOG}\n", f"  {LOG}.old\n"),
+        lambda folder: (folder / MANIFEST).write_text(
+            "".join(reversed((folder / MANIFEST).read_text().splitlines(True)))
+        ),
+        lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes().replace(b"\n", b"\r\n")),
+        lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-1]),
+        lambda folder: replace_in_manifest(folder, "\n", "\n\n"),
+        lambda folder: replace_in_manifest(folder, "  run.json", " *run.json"),
+        lambda folder: (folder / MANIFEST).write_text((folder / MANIFEST).read_text() * 2),
+        lambda folder: (folder / MANIFEST).write_text(""),
+    ],
+)
 def test_a_changed_manifest_is_found(run, change):
     change(run.folder)
     try:
@@ -154,7 +165,8 @@ def test_the_crate_lists_files_command_code_software_and_hardware(run):
     recorded = read_manifest(run.folder)
     payload = {entity.id: entity for entity in crate.data_entities}
     assert {path: entity["sha256"] for path, entity in payload.items()} == {
-        path: digest for path, digest in recorded.items() if path != METADATA}  # fmt: skip
+        path: digest for path, digest in recorded.items() if path != METADATA
+    }
     assert all(int(entity["contentSize"]) == (run.folder / path).stat().st_size for path, entity in payload.items())
     action = crate.dereference("#run")
     assert (action["name"], action["startTime"]) == ("make bench", "2020-09-13T12:26:40+00:00")
@@ -217,19 +229,25 @@ def test_a_resumed_run_is_recorded_and_its_earlier_part_is_kept(run):
     assert verify(run.folder).holds
     after = read_manifest(run.folder)
     assert {path: after[path] for path in before if path.startswith(("units/", "run.json"))} == {
-        path: digest for path, digest in before.items() if path.startswith(("units/", "run.json"))}  # fmt: skip
+        path: digest for path, digest in before.items() if path.startswith(("units/", "run.json"))
+    }
     assert any("attempt-1/launcher.log" in path and "repeat-3" in path for path in after)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    (lambda run: (run.folder / LOG).write_text("nicer figures\n"), f"changed: {LOG}"),
-    (lambda run: (run.folder / LOG).unlink(), f"removed: {LOG}"),
-    (lambda run: (run.folder / LOG).with_name("new.log").touch(), f"added: {LOG.replace('launcher', 'new')}"),
-    (lambda run: (run.folder / "run.json").open("a").write(" "), "changed: run.json"),
-    (lambda run: run.attempts_file.write_text(run.attempts_file.read_text().replace("4.92", "5.92")),
-     "changed: attempts.jsonl"),
-    (lambda run: (run.folder / "notes.txt").write_text("n"), "added: notes.txt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda run: (run.folder / LOG).write_text("nicer figures\n"), f"changed: {LOG}"),
+        (lambda run: (run.folder / LOG).unlink(), f"removed: {LOG}"),
+        (lambda run: (run.folder / LOG).with_name("new.log").touch(), f"added: {LOG.replace('launcher', 'new')}"),
+        (lambda run: (run.folder / "run.json").open("a").write(" "), "changed: run.json"),
+        (
+            lambda run: run.attempts_file.write_text(run.attempts_file.read_text().replace("4.92", "5.92")),
+            "changed: attempts.jsonl",
+        ),
+        (lambda run: (run.folder / "notes.txt").write_text("n"), "added: notes.txt"),
+    ],
+)
 def test_nothing_that_was_measured_is_recorded_anew(run, change, said):
     change(run)
     assert alterations(run.folder) == [said]

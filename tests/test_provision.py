@@ -20,11 +20,19 @@ ANSIBLE = ROOT / "ansible"
 BIN = Path(sys.executable).parent
 WRITERS = ("copy", "template", "file", "blockinfile", "get_url", "user")
 GPUS = {
-    "Tesla V100-SXM2-16GB": "440.33.01", "NVIDIA TITAN V": "440.33.01", "Tesla T4": "535.183.06",
-    "Quadro RTX 6000": "535.183.06", "NVIDIA A100-SXM4-40GB": "535.183.06", "NVIDIA A10": "535.183.06",
-    "NVIDIA GeForce RTX 3090": "535.183.06", "NVIDIA L40S": "535.183.06", "NVIDIA H100 80GB HBM3": "535.183.06",
-    "NVIDIA H200": "535.183.06", "NVIDIA GH200 480GB": "535.183.06", "NVIDIA B200": "570.124.06",
-}  # fmt: skip
+    "Tesla V100-SXM2-16GB": "440.33.01",
+    "NVIDIA TITAN V": "440.33.01",
+    "Tesla T4": "535.183.06",
+    "Quadro RTX 6000": "535.183.06",
+    "NVIDIA A100-SXM4-40GB": "535.183.06",
+    "NVIDIA A10": "535.183.06",
+    "NVIDIA GeForce RTX 3090": "535.183.06",
+    "NVIDIA L40S": "535.183.06",
+    "NVIDIA H100 80GB HBM3": "535.183.06",
+    "NVIDIA H200": "535.183.06",
+    "NVIDIA GH200 480GB": "535.183.06",
+    "NVIDIA B200": "570.124.06",
+}
 
 
 def settings(role):
@@ -33,6 +41,7 @@ def settings(role):
 
 def tasks():
     """Every task of every role, blocks opened."""
+
     def opened(listed):
         for task in listed or []:
             yield task
@@ -45,14 +54,19 @@ def tasks():
 
 def test_ansible_lint_has_nothing_to_say(tmp_path):
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_HOME": str(tmp_path), "NO_COLOR": "1"}
-    done = subprocess.run([BIN / "ansible-lint", "--offline", "--profile", "production"], cwd=ANSIBLE, env=environment,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [BIN / "ansible-lint", "--offline", "--profile", "production"],
+        cwd=ANSIBLE,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'production' was required, and it passed" in done.stderr
 
 
 def test_the_playbook_runs_the_roles_that_can_be_named():
-    play, = yaml.safe_load((ANSIBLE / "site.yml").read_text())
+    (play,) = yaml.safe_load((ANSIBLE / "site.yml").read_text())
     assert tuple(role["role"] for role in play["roles"]) == ROLES
     assert all(role["tags"] == [role["role"]] for role in play["roles"])
 
@@ -100,9 +114,12 @@ def test_all_that_is_written_can_be_taken_back():
 
 def plain(path):
     """A path with its templates made out: those of the record's list in full, others as ANY."""
-    for name, value in (("cluster_work", "/work"), ("platform_home", "/home/user"),
-                        ("vendor_packages_keyring", "/usr/share/keyrings/oneflow-reproduction-ANY.asc"),
-                        ("vendor_packages_list", "/etc/apt/sources.list.d/oneflow-reproduction-ANY.list")):  # fmt: skip
+    for name, value in (
+        ("cluster_work", "/work"),
+        ("platform_home", "/home/user"),
+        ("vendor_packages_keyring", "/usr/share/keyrings/oneflow-reproduction-ANY.asc"),
+        ("vendor_packages_list", "/etc/apt/sources.list.d/oneflow-reproduction-ANY.list"),
+    ):
         path = path.replace(f"{{{{ {name} }}}}", value)
     return re.sub(r"\{\{.*?\}\}", "ANY", path).rstrip("/")
 
@@ -114,8 +131,12 @@ def test_the_driver_follows_the_generation(gpu):
 
 
 def test_keys_are_pinned_by_their_whole_fingerprints():
-    pinned = {name: value for role in ("nvidia_driver", "nvidia_container_toolkit")
-              for name, value in settings(role).items() if name.endswith("_fingerprint")}  # fmt: skip
+    pinned = {
+        name: value
+        for role in ("nvidia_driver", "nvidia_container_toolkit")
+        for name, value in settings(role).items()
+        if name.endswith("_fingerprint")
+    }
     assert len(pinned) == 2
     assert all(re.fullmatch(r"[0-9A-F]{40}", value) for value in pinned.values())
     # That of MLNX_OFED could not be verified; the role refuses to go on until somebody gives it.
@@ -128,8 +149,12 @@ def record(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("provision_record", ANSIBLE / "library/provision_record.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    system = {"packages": {"bash:amd64": "5.2", "timesyncd:amd64": "252", "libc6:amd64": "2.36-1"}, "users": ["root"],
-              "groups": ["root", "docker"], "memberships": []}  # fmt: skip
+    system = {
+        "packages": {"bash:amd64": "5.2", "timesyncd:amd64": "252", "libc6:amd64": "2.36-1"},
+        "users": ["root"],
+        "groups": ["root", "docker"],
+        "memberships": [],
+    }
     asked = []
     monkeypatch.setattr(module, "state_of_system", lambda: json.loads(json.dumps(system)))
     monkeypatch.setattr(module, "answer", lambda *words: (asked.append(words), (1, ""))[1])
@@ -143,8 +168,9 @@ def record(tmp_path, monkeypatch):
 
 def begin(record, paths=(), folders=(), blocks=()):
     made = record()
-    changed = made.begin([str(path) for path in paths], [str(path) for path in folders], [str(path) for path in blocks],
-                         [], [], [])  # fmt: skip
+    changed = made.begin(
+        [str(path) for path in paths], [str(path) for path in folders], [str(path) for path in blocks], [], [], []
+    )
     made.save()
     return changed
 
@@ -190,8 +216,11 @@ def test_what_others_did_since_stays(record, tmp_path):
     end(record)
     theirs.write_text("somebody else's\n")
     _, left = record().undo([str(engine)], pretend=False)
-    assert left == [f"{theirs}, which was changed after provisioning", f"{engine}, which holds what others put there",
-                    f"{work}, which holds runs"]  # fmt: skip
+    assert left == [
+        f"{theirs}, which was changed after provisioning",
+        f"{engine}, which holds what others put there",
+        f"{work}, which holds runs",
+    ]
     assert theirs.read_text() == "somebody else's\n"
     assert (work / "runs").exists()
 
@@ -228,8 +257,13 @@ def test_a_second_run_notes_nothing_new_and_the_users_own_packages_are_not_ours(
     assert record().data["packages_added"] == ["chrony:amd64"]
 
 
-@pytest.mark.parametrize(("names", "said"), [({"tags": "base,docker"}, "TAGS=base,docker: there is no 'docker'"),
-                                             ({"limit": "node9"}, "LIMIT=node9: there is no 'node9'")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"tags": "base,docker"}, "TAGS=base,docker: there is no 'docker'"),
+        ({"limit": "node9"}, "LIMIT=node9: there is no 'node9'"),
+    ],
+)
 def test_unknown_names_are_refused(names, said):
     with pytest.raises(ProvisionError, match=said):
         provision(load_cluster("sim"), **names)
@@ -242,12 +276,15 @@ def test_a_bundle_that_is_none_is_refused(tmp_path):
         provision(load_cluster("sim"), bundle=tmp_path)
 
 
-@pytest.mark.parametrize(("settings", "status", "said"), [
-    ({}, 2, "CLUSTER=NAME: name the cluster"),
-    ({"CLUSTER": "none"}, 2, "CLUSTER=none: no inventory"),
-    ({"CLUSTER": "sim", "CHECK": "yes"}, 2, "CHECK=yes: it is 1 for a dry run"),
-    ({"CLUSTER": "sim", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "status", "said"),
+    [
+        ({}, 2, "CLUSTER=NAME: name the cluster"),
+        ({"CLUSTER": "none"}, 2, "CLUSTER=none: no inventory"),
+        ({"CLUSTER": "sim", "CHECK": "yes"}, 2, "CHECK=yes: it is 1 for a dry run"),
+        ({"CLUSTER": "sim", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
+    ],
+)
 def test_what_is_wrong_with_the_settings(task, settings, status, said):
     done = task("provision", **settings)
     assert done.returncode == status
@@ -257,8 +294,9 @@ def test_what_is_wrong_with_the_settings(task, settings, status, said):
 def test_nodes_that_do_not_answer_fail(task, tmp_path):
     """Port 1 of this machine: nobody listens there."""
     (tmp_path / "c/group_vars").mkdir(parents=True)
-    (tmp_path / "c/hosts.yml").write_text("nodes: {hosts: {gone: {ansible_host: 127.0.0.1, ansible_port: 1, "
-                                          "ansible_user: nobody}}}\n")  # fmt: skip
+    (tmp_path / "c/hosts.yml").write_text(
+        "nodes: {hosts: {gone: {ansible_host: 127.0.0.1, ansible_port: 1, ansible_user: nobody}}}\n"
+    )
     text = (ANSIBLE / "inventories/sim/group_vars/all.yml").read_text()
     (tmp_path / "c/group_vars/all.yml").write_text(text)
     done = task("provision", CLUSTER=tmp_path / "c", CHECK=1)
@@ -269,8 +307,9 @@ def test_nodes_that_do_not_answer_fail(task, tmp_path):
 
 def test_an_outcome_in_one_line():
     assert Outcome("a", 40, 3, 0, 12.34).line() == "a  ok  40 ok, 3 changed, 12.3 s"
-    assert Outcome("b", 4, 0, 1, 2, "base : Packages", "no").line() == ("b  FAILED  4 ok, 0 changed, 2.0 s: "
-                                                                        "base : Packages: no")  # fmt: skip
+    assert Outcome("b", 4, 0, 1, 2, "base : Packages", "no").line() == (
+        "b  FAILED  4 ok, 0 changed, 2.0 s: base : Packages: no"
+    )
     assert not Provisioned((), 1.0, 0).succeeded
     assert not Provisioned((Outcome("a", 1, 0, 0, 1.0),), 1.0, 4).succeeded
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")

@@ -29,8 +29,16 @@ RESNET50 = """
 16 6260.30 5758.49 5099.42 5716.79 4855.34 4849.68 5115.40 4895.27
 32 12411.97 11331.93 9514.64 10917.09 9579.74 9418.44 10021.29 9348.17
 """
-RESNET50_FRAMEWORKS = ["OneFlow", "NGC MXNet", "NGC TensorFlow", "NGC PyTorch", "MXNet", "TensorFlow", "PyTorch",
-                       "PaddlePaddle"]  # fmt: skip
+RESNET50_FRAMEWORKS = [
+    "OneFlow",
+    "NGC MXNet",
+    "NGC TensorFlow",
+    "NGC PyTorch",
+    "MXNet",
+    "TensorFlow",
+    "PyTorch",
+    "PaddlePaddle",
+]
 BERT_32 = """
 1 152.89 107.33 119.60 132.64 153.94 150.11
 8 1105.55 790.03 921.32 615.12 1194.48 1058.60

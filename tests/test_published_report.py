@@ -16,10 +16,36 @@ from repro.published_report import FOLDER, INDEX, build, differing, index, rende
 
 AUDIT = audit()
 REPORTS = AUDIT.material.reports
-MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-          "December"]
-SAME_IN_CHINESE = {"ResNet50-V1.5", "BERT base", "GPT", "Dropout", "GPU", "CUDA", "cuDNN", "NCCL", "Python", "RDMA",
-                   "OneFlow", "XLA", "CV", "{framework} {version}"}
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+SAME_IN_CHINESE = {
+    "ResNet50-V1.5",
+    "BERT base",
+    "GPT",
+    "Dropout",
+    "GPU",
+    "CUDA",
+    "cuDNN",
+    "NCCL",
+    "Python",
+    "RDMA",
+    "OneFlow",
+    "XLA",
+    "CV",
+    "{framework} {version}",
+}
 
 
 def numbers(text: str) -> list[str]:
@@ -41,8 +67,9 @@ def pieces(document: Document):
                 yield f"{place} caption", block.caption
                 yield from ((f"{place} column {at}", column.title) for at, column in enumerate(block.columns))
                 for at, row in enumerate(block.rows):
-                    yield from ((f"{place} row {at} cell {n}", f"{cell.text} {cell.note}")
-                                for n, cell in enumerate(row))
+                    yield from (
+                        (f"{place} row {at} cell {n}", f"{cell.text} {cell.note}") for n, cell in enumerate(row)
+                    )
             elif block.kind == "items":
                 yield from ((f"{place} item {at}", item) for at, item in enumerate(block.items))
             elif block.kind == "figure":
@@ -93,8 +120,11 @@ def test_rendering_is_the_same_each_time_and_quick(tmp_path):
     written = render(tmp_path)
     assert time.process_time() - began < 10
     names = {path.name for path in written if path.suffix != ".svg"}
-    assert names == {"audit.json", *INDEX.values(), *(f"{report.id}.{ending}" for report in REPORTS
-                                                      for ending in ("zh.md", "en.md", "html"))}  # fmt: skip
+    assert names == {
+        "audit.json",
+        *INDEX.values(),
+        *(f"{report.id}.{ending}" for report in REPORTS for ending in ("zh.md", "en.md", "html")),
+    }
     assert differing(tmp_path) == []
 
 
@@ -145,8 +175,14 @@ def test_every_published_figure_stands_in_its_report(language):
         text = (FOLDER / f"{report.id}.{language}.md").read_text(encoding="utf-8")
         for case in AUDIT.material.cases_of(report):
             published = case.published
-            figures = (published.throughput, published.latency_ms, published.memory_mib, published.speedup,
-                       published.gpu_utilisation, *published.repeats)
+            figures = (
+                published.throughput,
+                published.latency_ms,
+                published.memory_mib,
+                published.speedup,
+                published.gpu_utilisation,
+                *published.repeats,
+            )
             for figure in (str(each) for each in figures if each is not None):
                 assert re.search(rf"\| {re.escape(figure)}[ |]", text), (report.id, case.name, figure)
         for row in report.stray:

@@ -28,8 +28,17 @@ def test_chosen_steps_of_one_model():
     ("task", "kept"), [("bench", {"CASES", "FIT", "REPEATS"}), ("curves", {"AT_ONCE"}), ("profile", set())]
 )
 def test_a_step_sees_what_concerns_it(task, kept):
-    outer = {"MAKEFLAGS": " -- MODEL=all", "MODEL": "all", "HOST": "x", "STEPS": "bench", "PATH": "/bin", "CASES": "a",
-             "FIT": "4", "REPEATS": "3", "AT_ONCE": "2"}  # fmt: skip
+    outer = {
+        "MAKEFLAGS": " -- MODEL=all",
+        "MODEL": "all",
+        "HOST": "x",
+        "STEPS": "bench",
+        "PATH": "/bin",
+        "CASES": "a",
+        "FIT": "4",
+        "REPEATS": "3",
+        "AT_ONCE": "2",
+    }
     environment = Step(task, {"MODEL": "gpt"}).environment(outer)
     assert environment["MODEL"] == "gpt" and environment["PATH"] == "/bin"
     assert environment.keys() == {"MODEL", "PATH"} | kept

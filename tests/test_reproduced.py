@@ -79,7 +79,10 @@ def table(text: str, title: str) -> list[dict]:
 def test_ratios_are_those_of_the_run(reproduced):
     rows = table(page(reproduced), "Beside PyTorch in the same run")
     assert {(row["Configuration"], row["GPUs"]) for row in rows} == {
-        ("DP_1x1x1_2_1536x16", "1"), ("DP_8x1x1_16_1536x16.as_2x1x1", "2"), (SHARDED, "4")}  # fmt: skip
+        ("DP_1x1x1_2_1536x16", "1"),
+        ("DP_8x1x1_16_1536x16.as_2x1x1", "2"),
+        (SHARDED, "4"),
+    }
     four = next(row for row in rows if row["GPUs"] == "4")
     assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
     assert (four["OneFlow / PyTorch"], four["Target"], four["Standing"]) == ("0.900", "≥ 0.85", "met")
@@ -163,7 +166,10 @@ def test_what_differs_from_the_runs_is_named(altered):
     (altered / "h200" / "figures" / "ratios.zh.svg").unlink()
     (altered / "h200" / "figures" / "more.svg").write_text("")
     assert [path.name for path in reproduced_page.differing("h200", altered)] == [
-        "README.md", "more.svg", "ratios.zh.svg"]  # fmt: skip
+        "README.md",
+        "more.svg",
+        "ratios.zh.svg",
+    ]
 
 
 def test_other_measurements_make_another_page(altered):
@@ -258,12 +264,17 @@ def test_what_was_tried_by_hand_is_a_table(altered):
 
 @pytest.mark.parametrize(
     ("written", "message"),
-    [('english = "text"', "reading.toml: english: it has a text for each of zh, en"), ("en = text", "not TOML"),
-     ("en = 1", "reading.toml: en: it has a text"), ("tried = 1", "reading.toml: tried: write each as a table"),
-     ("tried = [1]", "tried 1: case, en, gpus, stays"),
-     (TRIAL.replace("stays", "kept"), "tried 1: kept, stays: each has"),
-     (TRIAL.replace("51", "true"), "tried 1: with_it: each has"), (TRIAL * 2 + "more = 1", "tried 2: more: each has")],
-)  # fmt: skip
+    [
+        ('english = "text"', "reading.toml: english: it has a text for each of zh, en"),
+        ("en = text", "not TOML"),
+        ("en = 1", "reading.toml: en: it has a text"),
+        ("tried = 1", "reading.toml: tried: write each as a table"),
+        ("tried = [1]", "tried 1: case, en, gpus, stays"),
+        (TRIAL.replace("stays", "kept"), "tried 1: kept, stays: each has"),
+        (TRIAL.replace("51", "true"), "tried 1: with_it: each has"),
+        (TRIAL * 2 + "more = 1", "tried 2: more: each has"),
+    ],
+)
 def test_a_reading_that_is_wrong_is_named(altered, written, message):
     (altered / "h200" / READING).write_text(written)
     with pytest.raises(RecordError, match=message):
@@ -310,8 +321,14 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
     def comparison(name, role, apart):
         return Comparison(unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0))
 
-    curves = Curves((comparison("a", LAYOUT, 1e-4), comparison("b", LAYOUT, 9e-4), comparison("c", HARMLESS, 1e-4),
-                     comparison("d", ERROR, 1e-1)))  # fmt: skip
+    curves = Curves(
+        (
+            comparison("a", LAYOUT, 1e-4),
+            comparison("b", LAYOUT, 9e-4),
+            comparison("c", HARMLESS, 1e-4),
+            comparison("d", ERROR, 1e-1),
+        )
+    )
     (section,) = shown(catalogue("en").gettext, told_of(curves, tmp_path), "en")
     said = "1 of 2 loss curves agree with their references; 1 of 1 errors made on purpose were seen"
     assert said in section.blocks[0].text

@@ -27,10 +27,20 @@ def by_name(found: Plan) -> dict[str, Unit]:
 def results(found: Plan, throughput):
     """Three repeats a unit around `throughput(unit)`."""
     attempts = [
-        {"unit": unit.name, "repeat": repeat, "status": "ok", "throughput": throughput(unit) * factor,
-         "latency_ms": 1.0, "memory_mib": 1000.0, "wall_s": 1.0, "trainer_s": 1.0, "losses": [1.0]}
-        for unit in found.units for repeat, factor in enumerate((1.0, 0.99, 1.01), 1)
-    ]  # fmt: skip
+        {
+            "unit": unit.name,
+            "repeat": repeat,
+            "status": "ok",
+            "throughput": throughput(unit) * factor,
+            "latency_ms": 1.0,
+            "memory_mib": 1000.0,
+            "wall_s": 1.0,
+            "trainer_s": 1.0,
+            "losses": [1.0],
+        }
+        for unit in found.units
+        for repeat, factor in enumerate((1.0, 0.99, 1.01), 1)
+    ]
     return summarise(found, attempts)
 
 
@@ -46,7 +56,11 @@ def test_a_shrunk_case_keeps_the_work_of_a_rank():
 def test_equal_configurations_run_once_and_name_all_they_come_from():
     units = by_name(plan("gpt"))
     assert units["DP_8x1x1_16_1536x16.as_4x1x1"].derived_from == (
-        "DP_8x1x1_16_1536x16", "DP_16x1x1_32_1536x16", "DP_32x1x1_64_1536x16", "2D_8x1x1_16_1536x16")  # fmt: skip
+        "DP_8x1x1_16_1536x16",
+        "DP_16x1x1_32_1536x16",
+        "DP_32x1x1_64_1536x16",
+        "2D_8x1x1_16_1536x16",
+    )
     configurations = [json.dumps([{**unit.config, "case": ""}, unit.rule]) for unit in units.values()]
     assert len(set(configurations)) == len(configurations)
     derived = [name for unit in units.values() for name in unit.derived_from]
@@ -71,8 +85,12 @@ def test_no_published_case_is_stood_for_by_a_shrunk_layout():
 
 def test_data_parallel_cases_come_on_one_gpu_too():
     names = by_name(plan("gpt", "gpt2_small_1n8g_bs4*,MP_1x8x1*"))
-    assert list(names) == ["gpt2_small_1n8g_bs4_zero0.as_1x1x1", "gpt2_small_1n8g_bs4_zero0.as_4x1x1",
-                           "gpt2_small_1n8g_bs4_zero1.as_4x1x1", "MP_1x8x1_16_1536x16.as_1x4x1"]  # fmt: skip
+    assert list(names) == [
+        "gpt2_small_1n8g_bs4_zero0.as_1x1x1",
+        "gpt2_small_1n8g_bs4_zero0.as_4x1x1",
+        "gpt2_small_1n8g_bs4_zero1.as_4x1x1",
+        "MP_1x8x1_16_1536x16.as_1x4x1",
+    ]
     assert names["gpt2_small_1n8g_bs4_zero0.as_1x1x1"].config["optimizer_sharding"] == 0
 
 
@@ -108,12 +126,18 @@ def test_what_cannot_be_shrunk_is_said(arguments, said):
 def test_peers_come_right_after_their_unit_and_share_its_work():
     found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", peers=PEERS)
     names = [unit.name for unit in found.units]
-    assert names == [f"{unit}{peer}" for unit in ("bert_1n1g_bs96", "bert_1n8g_bs96.as_4x1x1")
-                     for peer in ("", ".pytorch", ".pytorch-tf32")]  # fmt: skip
+    assert names == [
+        f"{unit}{peer}"
+        for unit in ("bert_1n1g_bs96", "bert_1n8g_bs96.as_4x1x1")
+        for peer in ("", ".pytorch", ".pytorch-tf32")
+    ]
     for unit in found.units:
         ours = by_name(found)[unit.peer_of or unit.name]
-        assert (unit.program, unit.rule, unit.global_batch) == ("pytorch" if unit.peer_of else "oneflow", ours.rule,
-                                                                ours.global_batch)  # fmt: skip
+        assert (unit.program, unit.rule, unit.global_batch) == (
+            "pytorch" if unit.peer_of else "oneflow",
+            ours.rule,
+            ours.global_batch,
+        )
         rest = {key: value for key, value in unit.config.items() if key not in ("case", "peer")}
         assert rest == {key: value for key, value in ours.config.items() if key != "case"}
         assert unit.config.get("peer", {}).get("tf32", False) is (variant(unit) == "pytorch-tf32")
@@ -127,8 +151,11 @@ def test_what_a_peer_cannot_run_has_none_and_what_says_nothing_is_left_out():
         layout = unit.config["layout"]
         refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
         assert (f"{unit.name}.pytorch" in by_name(gpt)) is (not refused and not unit.peer_of)
-    options = {variant(unit): unit.config["peer"] for unit in plan("resnet50", "*1n1g*", peers=tuple(VARIANTS)).units
-               if unit.peer_of}  # fmt: skip
+    options = {
+        variant(unit): unit.config["peer"]
+        for unit in plan("resnet50", "*1n1g*", peers=tuple(VARIANTS)).units
+        if unit.peer_of
+    }
     channels_last, tf32 = ({kind for kind, each in options.items() if each[key]} for key in ("channels_last", "tf32"))
     assert channels_last == {"pytorch-tf32", "pytorch-channels-last"}
     assert tf32 == {"pytorch-tf32"}
@@ -150,7 +177,14 @@ def test_a_plan_from_before_there_were_peers_is_read():
     found = plan("bert", "bert_1n1g*", fit=())
     old = json.loads(json.dumps(found.as_json()))
     new = {field for unit in old["units"] for field in unit} - {
-        "name", "model", "config", "rule", "global_batch", "stands_for", "reference"}  # fmt: skip
+        "name",
+        "model",
+        "config",
+        "rule",
+        "global_batch",
+        "stands_for",
+        "reference",
+    }
     assert {"derived_from", "program", "peer_of"} <= new
     old["units"] = [{key: value for key, value in unit.items() if key not in new} for unit in old["units"]]
     assert Plan.from_json(old) == found
@@ -166,7 +200,8 @@ def test_ratios_to_peers_and_efficiency_come_from_the_run_alone():
     assert all(each.ratio.interval.low < 0.9 < each.ratio.interval.high for each in peers)
     scaled = scaling_relations(measured)
     assert {each.result.unit.name: each.base.unit.name for each in scaled} == {
-        f"bert_1n8g_bs96.as_4x1x1{peer}": f"bert_1n1g_bs96{peer}" for peer in ("", ".pytorch", ".pytorch-tf32")}
+        f"bert_1n8g_bs96.as_4x1x1{peer}": f"bert_1n1g_bs96{peer}" for peer in ("", ".pytorch", ".pytorch-tf32")
+    }
     assert [each.ratio.value for each in scaled] == pytest.approx([0.95] * 3)
     assert {result.unit.name: result.speedup for result in measured}["bert_1n8g_bs96.as_4x1x1"] == pytest.approx(3.8)
 
@@ -176,7 +211,9 @@ def test_layouts_are_set_against_data_parallelism_of_the_same_model():
     relations = layout_relations(results(found, lambda unit: 50.0 if unit.config["layout"]["tensor"] > 1 else 100.0))
     base = "DP_8x1x1_16_1536x16.as_4x1x1"
     assert {(each.result.unit.name, each.base.unit.name, round(each.ratio.value, 6)) for each in relations} == {
-        ("MP_1x8x1_16_1536x16.as_1x4x1", base, 0.5), ("2D_4x2x1_16_1536x16.as_2x2x1", base, 0.5)}  # fmt: skip
+        ("MP_1x8x1_16_1536x16.as_1x4x1", base, 0.5),
+        ("2D_4x2x1_16_1536x16.as_2x2x1", base, 0.5),
+    }
 
 
 def test_a_peer_that_failed_has_no_ratio():

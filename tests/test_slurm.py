@@ -23,7 +23,7 @@ from repro.slurm_attempt import minutes_of, slurm_attempts, slurm_work
 from repro.slurm_script import job_options, job_script
 from tests.conftest import ROOT, STANDIN, TRAINER_PYTHON
 
-ODD = "it's \"a\" $(touch x) `y` \\ case"
+ODD = 'it\'s "a" $(touch x) `y` \\ case'
 
 
 def cluster_of(folder, **changes):
@@ -32,17 +32,43 @@ def cluster_of(folder, **changes):
     The nodes that Slurm grants have other names, so that none of them is asked over SSH.
     """
     nodes = tuple(Node(f"listed{number}", f"10.0.0.{number}", 22, "bench", 2) for number in (1, 2))
-    given = {"name": "some", "folder": folder, "nodes": nodes, "gpu": "", "gpus_per_node": 2, "interface": "lo",
-             "hca": "", "gid_index": None, "network_gbits": 10, "stack": "cu102", "image": Image("trainer:cu102"),
-             "data": "", "shared_results": f"{folder}/shared", "work": f"{folder}/work", "port": 29500,
-             "containers": False, "launcher": "slurm", "accepted": frozenset(), "known_hosts": folder / "known_hosts",
-             "private_key": None, "python": sys.executable}  # fmt: skip
+    given = {
+        "name": "some",
+        "folder": folder,
+        "nodes": nodes,
+        "gpu": "",
+        "gpus_per_node": 2,
+        "interface": "lo",
+        "hca": "",
+        "gid_index": None,
+        "network_gbits": 10,
+        "stack": "cu102",
+        "image": Image("trainer:cu102"),
+        "data": "",
+        "shared_results": f"{folder}/shared",
+        "work": f"{folder}/work",
+        "port": 29500,
+        "containers": False,
+        "launcher": "slurm",
+        "accepted": frozenset(),
+        "known_hosts": folder / "known_hosts",
+        "private_key": None,
+        "python": sys.executable,
+    }
     return Cluster(**{**given, **changes})
 
 
 def unit_of(ranks=4, name="bert_4x1x1", **changes):
-    config = {"model": "bert", "layout": {"data": ranks, "tensor": 1, "pipeline": 1}, "micro_batch": 8, "device": "cpu",
-              "accumulation_steps": 1, "iterations": 5, "log_generation": "C", **changes}  # fmt: skip
+    config = {
+        "model": "bert",
+        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
+        "micro_batch": 8,
+        "device": "cpu",
+        "accumulation_steps": 1,
+        "iterations": 5,
+        "log_generation": "C",
+        **changes,
+    }
     return Unit(name, "bert", config, {}, 8 * ranks)
 
 
@@ -69,10 +95,20 @@ def test_a_job_asks_for_whole_nodes_and_the_inventory_has_the_last_word(tmp_path
     unit = unit_of(device="cuda")
     options = job_options(work_in(tmp_path, unit, slurm=slurm), 30)
     assert options == [
-        "--job-name=reproduction-bert_4x1x1", "--nodes=2", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--time=30",
-        "--no-requeue", "--output=/dev/null", "--gres=gpu:2", "--partition=gpu", "--account=project-7", "--qos=high",
+        "--job-name=reproduction-bert_4x1x1",
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--exclusive",
+        "--mem=0",
+        "--time=30",
+        "--no-requeue",
+        "--output=/dev/null",
+        "--gres=gpu:2",
+        "--partition=gpu",
+        "--account=project-7",
+        "--qos=high",
         "--exclusive=user",
-    ]  # fmt: skip
+    ]
     assert not any("gres" in option for option in job_options(work_in(tmp_path), 30))
 
 
@@ -117,16 +153,24 @@ def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
 @pytest.mark.parametrize(
     ("line", "job"),
     [
-        ("JobId=7 JobName=a JobState=PENDING Reason=Resources NodeList=(null) ExitCode=0:0",
-         Job(7, "PENDING", "Resources", "")),
-        ("JobId=7 JobState=RUNNING Reason=None NodeList=node[1-2] ReqNodeList=x ExitCode=0:0",
-         Job(7, "RUNNING", "None", "node[1-2]")),
-        ("JobId=7 JobState=FAILED Reason=NonZeroExitCode NodeList=node1 ExitCode=3:0 DerivedExitCode=1:0",
-         Job(7, "FAILED", "NonZeroExitCode", "node1", 3)),
-        ("JobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=node[1-2] ExitCode=0:9",
-         Job(7, "NODE_FAIL", "NodeDown", "node[1-2]", 0, 9)),
+        (
+            "JobId=7 JobName=a JobState=PENDING Reason=Resources NodeList=(null) ExitCode=0:0",
+            Job(7, "PENDING", "Resources", ""),
+        ),
+        (
+            "JobId=7 JobState=RUNNING Reason=None NodeList=node[1-2] ReqNodeList=x ExitCode=0:0",
+            Job(7, "RUNNING", "None", "node[1-2]"),
+        ),
+        (
+            "JobId=7 JobState=FAILED Reason=NonZeroExitCode NodeList=node1 ExitCode=3:0 DerivedExitCode=1:0",
+            Job(7, "FAILED", "NonZeroExitCode", "node1", 3),
+        ),
+        (
+            "JobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=node[1-2] ExitCode=0:9",
+            Job(7, "NODE_FAIL", "NodeDown", "node[1-2]", 0, 9),
+        ),
     ],
-)  # fmt: skip
+)
 def test_states_are_read_of_scontrol(line, job):
     assert parse_job(7, line) == job
 
@@ -188,7 +232,7 @@ def slurm(tmp_path, monkeypatch):
     tools.mkdir()
     jobs.mkdir()
     for name in ("sbatch", "scontrol", "sacct", "scancel", "srun"):
-        (tools / name).write_text(f"#!/bin/sh\nexec {sys.executable} {ROOT}/tests/standin/slurm.py {name} \"$@\"\n")
+        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/standin/slurm.py {name} "$@"\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_STANDIN", str(jobs))
@@ -208,8 +252,9 @@ def site(tmp_path, slurm):
 
 
 def attempt(site, unit=None, limits=None, **changes):
-    make = slurm_attempts(cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True,
-                          free_port(), "the run")  # fmt: skip
+    make = slurm_attempts(
+        cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True, free_port(), "the run"
+    )
     return make(unit or unit_of(), site.parent / "attempt")
 
 

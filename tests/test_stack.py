@@ -33,8 +33,9 @@ def libraries(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize(("gpu", "name"), [(H200, "cu102-modern"), (A100, "cu102-modern"), (T4, "cu102"),
-                                           (V100, "cu102")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "name"), [(H200, "cu102-modern"), (A100, "cu102-modern"), (T4, "cu102"), (V100, "cu102")]
+)
 def test_the_generation_decides(libraries, monkeypatch, gpu, name):
     monkeypatch.setattr(stack, "_published", lambda notes: {})
     assert stack_of([gpu], given={"CUBLAS": str(libraries)}).name == name
@@ -172,8 +173,10 @@ def test_the_loaders_list_is_read(tmp_path, monkeypatch):
 def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_driver, capability):
     tool = tmp_path / "nvidia-smi"
     refusal = 'echo "Field \\"compute_cap\\" is not a valid field to query."; exit 2' if old_driver else "echo 9.0"
-    tool.write_text(f'#!/bin/sh\ncase "$1" in *compute_cap*) {refusal};; '
-                    '*) echo "GPU, 440.33.01, 16160, 88.00, 1530, 877, GPU-1";; esac\n')  # fmt: skip
+    tool.write_text(
+        f'#!/bin/sh\ncase "$1" in *compute_cap*) {refusal};; '
+        '*) echo "GPU, 440.33.01, 16160, 88.00, 1530, 877, GPU-1";; esac\n'
+    )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert gpus()[0].get("compute_cap") == capability
@@ -191,14 +194,16 @@ def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
 
 def test_a_run_records_its_stack(task, tmp_path, libraries):
     tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
-                    '*) echo "NVIDIA H200, 580.159.04, 143771, 96.00, 1980, 3201, GPU-1";; esac\n')  # fmt: skip
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
+        '*) echo "NVIDIA H200, 580.159.04, 143771, 96.00, 1980, 3201, GPU-1";; esac\n'
+    )
     tool.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     (libraries / "libcudnn.so.9").touch()
     done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", REPEATS=1, PATH=path, CUBLAS=libraries, CUDNN=libraries)
     assert done.returncode == 0, done.stderr
-    record, = (tmp_path / "runs").glob("*/run.json")
+    (record,) = (tmp_path / "runs").glob("*/run.json")
     environment = json.loads(record.read_text())["environment"]
     assert environment["stack"]["name"] == "cu102-modern"
     assert "libcublas_forward" in environment["stack"]["environment"]["LD_PRELOAD"]

@@ -25,8 +25,9 @@ BERT_96 = [149.9, 149.8, 149.8, 149.9, 149.7, 149.8, 150.0]
 BERT_96_8 = [1160.4, 1158.3, 1159.0, 1157.9, 1157.3, 1159.7, 1158.5]
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    (BERT_96, 149.8), (BERT_96_8, 1158.5), ([3, 1, 2], 2), ([4, 1, 2, 3], 2.5), ([7], 7)])
+@pytest.mark.parametrize(
+    ("values", "expected"), [(BERT_96, 149.8), (BERT_96_8, 1158.5), ([3, 1, 2], 2), ([4, 1, 2, 3], 2.5), ([7], 7)]
+)
 def test_median(values, expected):
     before = list(values)
     assert median(values) == expected
@@ -73,9 +74,15 @@ def test_samples_needed_follows_the_widest_order_statistic_interval():
     assert samples_needed(0.95) == 6
 
 
-@pytest.mark.parametrize("interval", [
-    median_interval(BERT_96[:5]), ratio_interval(BERT_96, BERT_96[:5]), ratio_interval([1.0], [2.0]),
-    t_interval([1.0])])
+@pytest.mark.parametrize(
+    "interval",
+    [
+        median_interval(BERT_96[:5]),
+        ratio_interval(BERT_96, BERT_96[:5]),
+        ratio_interval([1.0], [2.0]),
+        t_interval([1.0]),
+    ],
+)
 def test_too_few_samples_is_an_answer(interval):
     assert isinstance(interval, TooFew)
     assert not interval
@@ -113,8 +120,10 @@ def test_median_interval_covers_the_true_median():
     assert held >= 50
 
 
-@pytest.mark.parametrize(("degrees", "expected"), [
-    (1, 12.7062047), (2, 4.3026527), (3, 3.1824463), (6, 2.4469119), (29, 2.0452296), (120, 1.9799304)])
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [(1, 12.7062047), (2, 4.3026527), (3, 3.1824463), (6, 2.4469119), (29, 2.0452296), (120, 1.9799304)],
+)
 def test_t_quantile_agrees_with_the_tables(degrees, expected):
     assert t_quantile(0.95, degrees) == pytest.approx(expected, abs=1e-7)
 

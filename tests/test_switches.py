@@ -36,16 +36,29 @@ ONE_UPDATE = "ONEFLOW_ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 
 
 def switches(device, *layout, **given) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, device, *map(str, layout)], cwd=ROOT, env=os.environ | given,
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, device, *map(str, layout)],
+        cwd=ROOT,
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
     ("layout", "one_update"),
-    [((1, 1, 1), True), ((4, 1, 1), True), ((1, 4, 1), True),
-     ((2, 2, 1), False), ((1, 1, 4), False), ((2, 1, 2), False), ((2, 2, 2), False)],
-)  # fmt: skip
+    [
+        ((1, 1, 1), True),
+        ((4, 1, 1), True),
+        ((1, 4, 1), True),
+        ((2, 2, 1), False),
+        ((1, 1, 4), False),
+        ((2, 1, 2), False),
+        ((2, 2, 2), False),
+    ],
+)
 def test_parameters_are_updated_at_once_only_where_oneflow_can(layout, one_update):
     assert (f"{ONE_UPDATE}=1" in switches("cuda", *layout)) == one_update
 

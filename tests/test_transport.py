@@ -36,8 +36,7 @@ def test_each_rank_says_its_network(tmp_path):
     found = transport_of(logs(tmp_path, IB, SOCKET, "no NCCL here\n"), 4)
     assert found.networks == {0: "IB", 1: "Socket"}
     assert found.ways == ("NET/IB", "NET/Socket", "P2P", "SHM")
-    assert found.as_json() == {"networks": {"IB": [0], "Socket": [1]},
-                               "ways": ["NET/IB", "NET/Socket", "P2P", "SHM"]}  # fmt: skip
+    assert found.as_json() == {"networks": {"IB": [0], "Socket": [1]}, "ways": ["NET/IB", "NET/Socket", "P2P", "SHM"]}
 
 
 @pytest.mark.parametrize(("text", "network"), [(OLDER, "IB"), (SOCKET.splitlines()[1] + "\n", "Socket")])

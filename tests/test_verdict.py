@@ -57,15 +57,25 @@ def test_the_published_cluster_is_comparable(tmp_path):
     run = published_run(tmp_path, [SINGLE, EIGHT])
     found = judged(run)
     assert [(v.case, v.comparable, v.outcome, v.reasons) for v in found.verdicts] == [
-        (SINGLE, True, "reproduced", ()), (EIGHT, True, "reproduced", ())]  # fmt: skip
+        (SINGLE, True, "reproduced", ()),
+        (EIGHT, True, "reproduced", ()),
+    ]
     assert found.status == 0
     assert "2 reproduced" in found.summary()
 
 
-@pytest.mark.parametrize(("factor", "expected", "status"), [
-    (1.000, "reproduced", 0), (1.009, "reproduced", 0), (0.991, "reproduced", 0),
-    (1.050, "faster", 0), (0.950, "slower", 1), (0.989, "inconclusive", 1), (1.011, "inconclusive", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("factor", "expected", "status"),
+    [
+        (1.000, "reproduced", 0),
+        (1.009, "reproduced", 0),
+        (0.991, "reproduced", 0),
+        (1.050, "faster", 0),
+        (0.950, "slower", 1),
+        (0.989, "inconclusive", 1),
+        (1.011, "inconclusive", 1),
+    ],
+)
 def test_the_interval_decides(tmp_path, factor, expected, status):
     run = published_run(tmp_path, [EIGHT], [factor * r for r in (1, 1.0008, 0.9992, 1.0004)])
     found = judged(run)
@@ -112,7 +122,7 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
         "input": ("Megatron-format tokens of an OpenWebText sample, split 949, 50, 1", "synthetic"),
         "code": ("0123456789ab", "3"),
         "published_stack": ("10.2", "cu112"),
-    }  # fmt: skip
+    }
 
 
 def test_the_release_that_stands_for_the_published_one_is_the_locked_one():
@@ -144,12 +154,15 @@ def test_a_given_tolerance_replaces_every_other(tmp_path):
 # Not comparable
 
 NOT_COMPARABLE = [
-    ("model", {"env": environment({"name": "NVIDIA H200", "memory.total": "143771"})},
-     ["hardware.gpu_model", "hardware.gpu_memory"]),
+    (
+        "model",
+        {"env": environment({"name": "NVIDIA H200", "memory.total": "143771"})},
+        ["hardware.gpu_model", "hardware.gpu_memory"],
+    ),
     ("memory", {"env": environment({"memory.total": "32510"})}, ["hardware.gpu_memory"]),
     ("pcie", {"env": environment({"name": "Tesla V100-PCIE-16GB"})}, ["hardware.gpu_model"]),
     ("other host", {"env": environment(host="login")}, ["hardware.gpu_model", "hardware.gpu_memory"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "options", "expected"), NOT_COMPARABLE)
@@ -166,10 +179,16 @@ def test_one_other_gpu_among_eight_is_enough(tmp_path):
     assert aspects(only(published_run(tmp_path, [EIGHT], env=env))) == ["hardware.gpu_model"]
 
 
-@pytest.mark.parametrize(("version", "value", "expected"), [
-    ("oneflow", "0.9.0", "stack.oneflow"), ("cuda", "11.2", "stack.cuda"), ("cudnn", 8201, "stack.cudnn"),
-    ("nccl", 21210, "stack.nccl"), ("nccl", "2.12.10+cuda10.2", "stack.nccl"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "value", "expected"),
+    [
+        ("oneflow", "0.9.0", "stack.oneflow"),
+        ("cuda", "11.2", "stack.cuda"),
+        ("cudnn", 8201, "stack.cudnn"),
+        ("nccl", 21210, "stack.nccl"),
+        ("nccl", "2.12.10+cuda10.2", "stack.nccl"),
+    ],
+)
 def test_another_stack_is_not_comparable(tmp_path, version, value, expected):
     run = published_run(tmp_path, [EIGHT])
     edit_starts(run, lambda start: {**start, "versions": {**start["versions"], version: value}}, pattern="3")
@@ -239,12 +258,19 @@ def test_ranks_that_name_their_gpus_make_several_nodes_comparable(tmp_path):
     assert only(run).outcome == "reproduced"
 
 
-@pytest.mark.parametrize(("seen", "kind"), [
-    (["P2P/IPC", "NET/Socket/0"], "differs"), (["P2P/IPC"], "differs"), (["NET/IB/0"], "differs"),
-    (["direct shared memory", "NET/IB/0"], "differs"), ([], "missing"),
-    (["P2P/IPC", "NET/IB/0", "NET/Socket/1"], "differs"),
-    (["P2P/IPC", "NET/IB/0"], None), (["P2P/IPC/read", "SHM/direct", "NET/IB/1/GDRDMA"], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        (["P2P/IPC", "NET/Socket/0"], "differs"),
+        (["P2P/IPC"], "differs"),
+        (["NET/IB/0"], "differs"),
+        (["direct shared memory", "NET/IB/0"], "differs"),
+        ([], "missing"),
+        (["P2P/IPC", "NET/IB/0", "NET/Socket/1"], "differs"),
+        (["P2P/IPC", "NET/IB/0"], None),
+        (["P2P/IPC/read", "SHM/direct", "NET/IB/1/GDRDMA"], None),
+    ],
+)
 def test_transport_between_nodes(tmp_path, seen, kind):
     run = published_run(tmp_path, [TWO_NODES])
     edit_starts(run, lambda start: {**start, "gpu": GPU["name"], "gpu_memory_mib": 16160})
@@ -254,11 +280,17 @@ def test_transport_between_nodes(tmp_path, seen, kind):
     assert [(reason.aspect, reason.kind) for reason in verdict.reasons] == ([("transport", kind)] if kind else [])
 
 
-@pytest.mark.parametrize(("hca", "said"), [
-    ("mlx5_0", "transport between GPUs: the inventory asks for InfiniBand (mlx5_0), and NCCL's log says NET/Socket: "
-               "the environment is not as described"),
-    ("", "transport between GPUs: published NET/IB, P2P, here NET/Socket, P2P"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hca", "said"),
+    [
+        (
+            "mlx5_0",
+            "transport between GPUs: the inventory asks for InfiniBand (mlx5_0), and NCCL's log says NET/Socket: "
+            "the environment is not as described",
+        ),
+        ("", "transport between GPUs: published NET/IB, P2P, here NET/Socket, P2P"),
+    ],
+)
 def test_sockets_where_the_inventory_asks_for_infiniband(tmp_path, hca, said):
     env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
     run = published_run(tmp_path, [TWO_NODES], env=env)
@@ -277,7 +309,8 @@ def test_transports_are_read_from_any_log(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "nccl.txt").write_text(
         "n1:1:2 [0] NCCL INFO Channel 00/02 : 0[1000] -> 1[2000] [send] via NET/Socket/0\n"
-        "n1:1:2 [0] NCCL INFO Ring 00 : 3 -> 0 via direct shared memory\nvia P2P/IPC in other words\n")  # fmt: skip
+        "n1:1:2 [0] NCCL INFO Ring 00 : 3 -> 0 via direct shared memory\nvia P2P/IPC in other words\n"
+    )
     assert transports(tmp_path) == {"NET/Socket", "SHM"}
 
 
@@ -428,10 +461,18 @@ def test_repeats_without_any_spread_give_a_point():
     assert not repeated_ratio([200, 201], [100]).interval
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [
-    (0.96, 1.04, "reproduced"), (0.95, 1.05, "reproduced"), (1.06, 1.2, "faster"), (1.04, 1.2, "inconclusive"),
-    (0.8, 0.94, "slower"), (0.8, 0.96, "inconclusive"), (0.5, 2.0, "inconclusive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.96, 1.04, "reproduced"),
+        (0.95, 1.05, "reproduced"),
+        (1.06, 1.2, "faster"),
+        (1.04, 1.2, "inconclusive"),
+        (0.8, 0.94, "slower"),
+        (0.8, 0.96, "inconclusive"),
+        (0.5, 2.0, "inconclusive"),
+    ],
+)
 def test_outcomes(low, high, expected):
     assert outcome(Ratio(1.0, Interval(low, high, 0.95, "any", (3,))), 0.05) == expected
 
@@ -464,10 +505,14 @@ def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(t
     assert "| Verdict |" not in english and "()" not in english
 
 
-@pytest.mark.parametrize(("ratios", "env", "status"), [
-    ((1.0, 1.001, 0.999), environment(), 0), ((0.9, 0.901, 0.899), environment(), 1),
-    ((5.0, 5.001, 4.999), environment({"name": "NVIDIA H200"}), 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ratios", "env", "status"),
+    [
+        ((1.0, 1.001, 0.999), environment(), 0),
+        ((0.9, 0.901, 0.899), environment(), 1),
+        ((5.0, 5.001, 4.999), environment({"name": "NVIDIA H200"}), 3),
+    ],
+)
 def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, env, status):
     published_run(tmp_path / "runs", [EIGHT], ratios, env=env)
     checked = task("report", CHECK=1)
@@ -478,10 +523,16 @@ def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, en
         assert task("report", RUN="run").returncode == 0
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ({"TOLERANCE": "wide"}, "TOLERANCE=wide"), ({"TOLERANCE": "0"}, "TOLERANCE=0"), ({"CHECK": "yes"}, "CHECK=yes"),
-    ({"TOLERANCE": "nan"}, "TOLERANCE=nan"), ({"RUN": "absent"}, "RUN=absent"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"TOLERANCE": "wide"}, "TOLERANCE=wide"),
+        ({"TOLERANCE": "0"}, "TOLERANCE=0"),
+        ({"CHECK": "yes"}, "CHECK=yes"),
+        ({"TOLERANCE": "nan"}, "TOLERANCE=nan"),
+        ({"RUN": "absent"}, "RUN=absent"),
+    ],
+)
 def test_wrong_settings_are_refused_by_name(task, tmp_path, settings, said):
     published_run(tmp_path / "runs", [SINGLE], (1.0,))
     refused = task("report", **settings)

@@ -49,7 +49,7 @@ def test_each_fatbin_of_a_library_is_found(warm, tmp_path):
     found = warm.fatbins(library)
     assert [length for _, _, length in found] == [len(first), len(second)]
     content = library.read_bytes()
-    assert [content[at:at + length] for _, at, length in found] == [first, second]
+    assert [content[at : at + length] for _, at, length in found] == [first, second]
 
 
 def test_a_library_without_gpu_code_has_none(warm, tmp_path):
@@ -57,10 +57,13 @@ def test_a_library_without_gpu_code_has_none(warm, tmp_path):
     assert warm.fatbins(tmp_path / "library.so") == []
 
 
-@pytest.mark.parametrize(("preloaded", "names"), [
-    ("", ["libcudnn-1.so", "liboneflow-2.so"]),
-    ("/opt/compat/libcublas_forward.so:/opt/compat/libcudnn_forward.so", ["liboneflow-2.so"]),
-])
+@pytest.mark.parametrize(
+    ("preloaded", "names"),
+    [
+        ("", ["libcudnn-1.so", "liboneflow-2.so"]),
+        ("/opt/compat/libcublas_forward.so:/opt/compat/libcudnn_forward.so", ["liboneflow-2.so"]),
+    ],
+)
 def test_what_a_newer_cudnn_stands_in_for_is_not_compiled(warm, tmp_path, monkeypatch, preloaded, names):
     for name in ("oneflow/__init__.py", "oneflow.libs/libcudnn-1.so", "oneflow.libs/liboneflow-2.so"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

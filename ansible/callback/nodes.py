@@ -61,10 +61,14 @@ class CallbackModule(Default):
         for name in sorted(stats.processed):
             counts = stats.summarize(name)
             failed = counts["failures"] + counts["unreachable"]
-            nodes[name] = {"ok": counts["ok"], "changed": counts["changed"], "failed": failed,
-                           "seconds": round(self._seconds.get(name, 0), 1),
-                           "notes": self._notes.get(name, []),
-                           "failure": self._failures.get(name) if failed else None}  # fmt: skip
+            nodes[name] = {
+                "ok": counts["ok"],
+                "changed": counts["changed"],
+                "failed": failed,
+                "seconds": round(self._seconds.get(name, 0), 1),
+                "notes": self._notes.get(name, []),
+                "failure": self._failures.get(name) if failed else None,
+            }
         target = os.environ.get("PROVISION_SUMMARY")
         if target:
             with open(target, "w", encoding="utf-8") as file:

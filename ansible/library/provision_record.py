@@ -50,9 +50,12 @@ def state_of_system():
     _, told = answer("dpkg-query", "--show", "--showformat", PACKAGE)
     packages = dict(line.split()[1:] for line in told.splitlines() if line[1] == "i")
     groups = grp.getgrall()
-    return {"packages": packages, "users": [user.pw_name for user in pwd.getpwall()],
-            "groups": [group.gr_name for group in groups],
-            "memberships": [f"{group.gr_name} {name}" for group in groups for name in group.gr_mem]}
+    return {
+        "packages": packages,
+        "users": [user.pw_name for user in pwd.getpwall()],
+        "groups": [group.gr_name for group in groups],
+        "memberships": [f"{group.gr_name} {name}" for group in groups for name in group.gr_mem],
+    }
 
 
 def digest(path):
@@ -68,8 +71,17 @@ class Record:
 
     def __init__(self, file):
         self.file, self.folder = file, os.path.dirname(file)
-        self.data = {"paths": {}, "folders": {}, "blocks": {}, "sysctl": {}, "services": {}, "links": {},
-                     "packages_removed": [], "packages_changed": {}, **{name: [] for name in LISTS}}
+        self.data = {
+            "paths": {},
+            "folders": {},
+            "blocks": {},
+            "sysctl": {},
+            "services": {},
+            "links": {},
+            "packages_removed": [],
+            "packages_changed": {},
+            **{name: [] for name in LISTS},
+        }
         self.there = os.path.exists(file)
         if self.there:
             with open(file) as source:
@@ -100,8 +112,9 @@ class Record:
                 with open(path) as source:
                     self.data["sysctl"][name] = source.read().strip()
         for name in services:
-            self.data["services"].setdefault(name, [answer("systemctl", verb, name)[0] == 0
-                                                    for verb in ("is-enabled", "is-active")])
+            self.data["services"].setdefault(
+                name, [answer("systemctl", verb, name)[0] == 0 for verb in ("is-enabled", "is-active")]
+            )
         for name in links:
             self.data["links"].setdefault(name, os.path.exists("/sys/class/net/" + name))
         changed = json.dumps(self.data, sort_keys=True) != before
@@ -169,8 +182,10 @@ class Record:
             if not existed and os.path.exists("/sys/class/net/" + name):
                 act(f"removed network interface {name}", answer, "ip", "link", "delete", name)
         self._undo_users(act)
-        left += [f"{name} in version {new}, which was {old}"
-                 for name, (old, new) in sorted(self.data["packages_changed"].items())]
+        left += [
+            f"{name} in version {new}, which was {old}"
+            for name, (old, new) in sorted(self.data["packages_changed"].items())
+        ]
         for path, before in self.data["folders"].items():
             self._undo_folder(path, before, act, left)
         act(f"removed {self.folder}", shutil.rmtree, self.folder)
@@ -218,8 +233,11 @@ class Record:
     def _undo_folder(self, path, before, act, left):
         if not os.path.isdir(path):
             return
-        gone = {os.path.basename(known) for known, was in self.data["paths"].items()
-                if was is None and os.path.dirname(known) == path}
+        gone = {
+            os.path.basename(known)
+            for known, was in self.data["paths"].items()
+            if was is None and os.path.dirname(known) == path
+        }
         rest = sorted(set(os.listdir(path)) - gone)
         if before is not None:
             if before != self.backup(path):
@@ -253,11 +271,14 @@ def own(path, before):
 def main():
     """What Ansible calls."""
     listed = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(supports_check_mode=True, argument_spec={
-        "state": {"required": True, "choices": ["begin", "end", "undo", "read"]},
-        "file": {"type": "path", "required": True},
-        **{name: listed for name in (*NOTED, "keep")},
-    })
+    module = AnsibleModule(
+        supports_check_mode=True,
+        argument_spec={
+            "state": {"required": True, "choices": ["begin", "end", "undo", "read"]},
+            "file": {"type": "path", "required": True},
+            **{name: listed for name in (*NOTED, "keep")},
+        },
+    )
     given, record = module.params, Record(module.params["file"])
     if given["state"] == "read":
         module.exit_json(changed=False, there=record.there, record=record.data)

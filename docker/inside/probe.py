@@ -29,8 +29,12 @@ class LinkMap(ctypes.Structure):
 class Place(ctypes.Structure):
     """glibc's Dl_info: the file that holds an address."""
 
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p),
-                ("address", ctypes.c_void_p)]  # fmt: skip
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
 
 
 system = ctypes.CDLL(None)
@@ -180,8 +184,10 @@ def driver():
     cuda.cuDriverGetVersion(ctypes.byref(number))
     if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return {"NVIDIA driver": entry(cuda_version(number.value), "libcuda.so.1")}, ["GPUs"]
-    return {"NVIDIA driver": entry(cuda_version(number.value), "libcuda.so.1"),
-            "GPUs": entry(str(count.value), "libcuda.so.1")}, []  # fmt: skip
+    return {
+        "NVIDIA driver": entry(cuda_version(number.value), "libcuda.so.1"),
+        "GPUs": entry(str(count.value), "libcuda.so.1"),
+    }, []
 
 
 def privileged_files():

@@ -32,11 +32,11 @@ class DriverError(Exception):
 
 def sections(data):
     """Name -> (offset, size) of the sections of a 64-bit ELF file."""
-    table, = struct.unpack_from("<Q", data, 40)
+    (table,) = struct.unpack_from("<Q", data, 40)
     width, count, names = struct.unpack_from("<HHH", data, 58)
     headers = [struct.unpack_from("<IIQQQQ", data, table + i * width) for i in range(count)]
     strings = headers[names][4]
-    return {bytes(data[strings + h[0]:data.find(b"\0", strings + h[0])]).decode(): (h[4], h[5]) for h in headers}
+    return {bytes(data[strings + h[0] : data.find(b"\0", strings + h[0])]).decode(): (h[4], h[5]) for h in headers}
 
 
 def fatbins(path):
@@ -62,10 +62,12 @@ def driver():
         except OSError as error:
             raise DriverError(f"no NVIDIA driver here ({error}): there is nothing to compile for") from None
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        for step, code in (("cuInit", cuda.cuInit(0)),
-                           ("cuDeviceGet", cuda.cuDeviceGet(ctypes.byref(device), 0)),
-                           ("cuDevicePrimaryCtxRetain", cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)),
-                           ("cuCtxSetCurrent", cuda.cuCtxSetCurrent(context))):  # fmt: skip
+        for step, code in (
+            ("cuInit", cuda.cuInit(0)),
+            ("cuDeviceGet", cuda.cuDeviceGet(ctypes.byref(device), 0)),
+            ("cuDevicePrimaryCtxRetain", cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)),
+            ("cuCtxSetCurrent", cuda.cuCtxSetCurrent(context)),
+        ):
             if code:
                 raise DriverError(f"{step} fails with CUDA error {code}")
         _driver = cuda
@@ -153,8 +155,14 @@ def main():
     say("first start of OneFlow, which links NCCL's code on one core: about two minutes on a Hopper")
     subprocess.run([sys.executable, "-c", FIRST_START], check=True, stdout=subprocess.DEVNULL)
     linked = time.monotonic()
-    note = dict(gpu, libraries=[file.name for file in files], modules=codes.get(SUCCESS, 0),
-                compile_s=compiled - started, first_start_s=linked - compiled, finished=time.time())  # fmt: skip
+    note = dict(
+        gpu,
+        libraries=[file.name for file in files],
+        modules=codes.get(SUCCESS, 0),
+        compile_s=compiled - started,
+        first_start_s=linked - compiled,
+        finished=time.time(),
+    )
     (cache / NOTE).write_text(json.dumps(note, indent=1) + "\n")
     say("{:.0f} s to compile, {:.0f} s for the first start".format(note["compile_s"], note["first_start_s"]))
 

@@ -1,4 +1,5 @@
 """The BERT pretraining peer: post-normalised encoder, masked-token loss plus next-sentence loss."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,5 @@
 """What a peer is told: a trainer's configuration and a table of its own, `peer`."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

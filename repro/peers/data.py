@@ -1,4 +1,5 @@
 """Feeds a rank its rows of the trainers' batches, cut into micro-batches on its device."""
+
 from __future__ import annotations
 
 import numpy as np

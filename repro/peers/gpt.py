@@ -1,4 +1,5 @@
 """The GPT peer: pre-normalised decoder, learned positions, output tied to the token table."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,5 @@
 """The parts that the GPT and BERT peers share."""
+
 from __future__ import annotations
 
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
 """Makes layers that begin with the trainers' weights, value by value."""
+
 from __future__ import annotations
 
 import numpy as np

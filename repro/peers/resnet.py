@@ -1,4 +1,5 @@
 """The ResNet50 v1.5 peer: bottleneck blocks that stride on their 3x3 convolution, label-smoothed loss."""
+
 from __future__ import annotations
 
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
 """Entry of a peer process: `run.py --config FILE`, alone or with a launcher's RANK, WORLD_SIZE and MASTER_ADDR."""
+
 from __future__ import annotations
 
 import sys

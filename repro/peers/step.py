@@ -1,4 +1,5 @@
 """One training iteration of a peer: micro-steps, scaling, clipping and update, without waiting for the device."""
+
 from __future__ import annotations
 
 from contextlib import nullcontext

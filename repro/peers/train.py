@@ -1,4 +1,5 @@
 """A whole training run of one peer process: device, model, data and the loop."""
+
 from __future__ import annotations
 
 import os

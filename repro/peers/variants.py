@@ -1,4 +1,5 @@
 """The ways in which PyTorch is run beside a trainer, each with a name that is put after the trainer's."""
+
 from __future__ import annotations
 
 from repro.peers import make_peer_config, refusal

@@ -1,4 +1,5 @@
 """Which software a peer process really runs with."""
+
 from __future__ import annotations
 
 import ctypes

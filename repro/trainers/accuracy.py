@@ -1,4 +1,5 @@
 """How far what a device computes, forward and backward, is from the same on the CPU in fp64."""
+
 from __future__ import annotations
 
 import math
@@ -38,8 +39,15 @@ def compare(comparison: Comparison) -> None:
     for name in comparison.operators:
         if name not in names:
             raise ValueError(f"{name}: there is no such operator")
-    metrics.write("start", rank=0, world_size=1, pid=os.getpid(), host=socket.gethostname(),
-                  versions=versions(comparison.device), libraries=libraries())  # fmt: skip
+    metrics.write(
+        "start",
+        rank=0,
+        world_size=1,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        versions=versions(comparison.device),
+        libraries=libraries(),
+    )
     flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
     chosen = [operator for operator in every if not comparison.operators or operator.name in comparison.operators]
     metrics.write("operators", names=[operator.name for operator in chosen])
@@ -73,8 +81,9 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     else:
         gradients = flow.autograd.grad(result, [tensors[index] for index in varied], back)
 
-    plain = [exact(cut(each, wanted.axis, places), bool(wanted.below))
-             for each, wanted in zip(tensors, operator.inputs)]  # fmt: skip
+    plain = [
+        exact(cut(each, wanted.axis, places), bool(wanted.below)) for each, wanted in zip(tensors, operator.inputs)
+    ]
     wanted = operator.plain(*plain)
     slopes = flow.autograd.grad(wanted, [plain[index] for index in varied], exact(cut(back, operator.axis, places)))
 

@@ -1,4 +1,5 @@
 """Measures OneFlow's own collectives: `allreduce.py --config FILE`, alone or under oneflow.distributed.launch."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """Batches as arrays: synthetic ones, and those of Megatron token files; the same ones in every layout."""
+
 from __future__ import annotations
 
 import struct

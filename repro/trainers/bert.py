@@ -1,4 +1,5 @@
 """BERT pretraining as published: post-normalised encoder, masked-token loss plus next-sentence loss."""
+
 from __future__ import annotations
 
 from functools import partial

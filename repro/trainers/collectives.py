@@ -1,4 +1,5 @@
 """How fast the ranks sum a tensor and send one to each other, with the operations that training uses."""
+
 from __future__ import annotations
 
 import os
@@ -29,8 +30,15 @@ def measure(measurement: Measurement) -> None:
         If a sum or a received tensor is wrong: a link or a library that computes nonsense has no speed.
     """
     metrics = Metrics(measurement.output, flow.env.get_rank())
-    metrics.write("start", rank=flow.env.get_rank(), world_size=flow.env.get_world_size(), pid=os.getpid(),
-                  host=socket.gethostname(), versions=versions(measurement.device), libraries=libraries())  # fmt: skip
+    metrics.write(
+        "start",
+        rank=flow.env.get_rank(),
+        world_size=flow.env.get_world_size(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        versions=versions(measurement.device),
+        libraries=libraries(),
+    )
     ranks = Ranks(measurement.device)
     for size in measurement.sizes:
         metrics.write("all_reduce", **all_reduce(ranks, size, measurement))
@@ -82,8 +90,14 @@ def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
     check(result.to_local(), wanted, f"the all-reduce of {size} bytes")
     seconds = max(ranks.gather(median(times)))
     algorithm = size / seconds / 1e9
-    return {"bytes": size, "calls": calls, "windows_s": times, "seconds": seconds, "algorithm_gbs": algorithm,
-            "bus_gbs": 2 * (ranks.count - 1) / ranks.count * algorithm}  # fmt: skip
+    return {
+        "bytes": size,
+        "calls": calls,
+        "windows_s": times,
+        "seconds": seconds,
+        "algorithm_gbs": algorithm,
+        "bus_gbs": 2 * (ranks.count - 1) / ranks.count * algorithm,
+    }
 
 
 def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list[dict]:
@@ -109,8 +123,10 @@ def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list
     if receives:
         check(result, float(ranks.rank), f"what rank {ranks.rank - 1} sent to {ranks.rank}")
     told = ranks.gather(median(times))
-    return [{"from": rank, "to": rank + 1, "bytes": size, "seconds": told[rank + 1], "gbs": size / told[rank + 1] / 1e9}
-            for rank in senders]  # fmt: skip
+    return [
+        {"from": rank, "to": rank + 1, "bytes": size, "seconds": told[rank + 1], "gbs": size / told[rank + 1] / 1e9}
+        for rank in senders
+    ]
 
 
 def windows(ranks: Ranks, call: Callable, local: Callable, size: int, measurement: Measurement) -> tuple:

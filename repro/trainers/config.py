@@ -1,4 +1,5 @@
 """What a trainer is told: the JSON configuration, its checks, and the sizes that follow from it."""
+
 from __future__ import annotations
 
 import json

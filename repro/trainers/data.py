@@ -1,4 +1,5 @@
 """Feeds batches to the graph: each process places its own rows on its device."""
+
 from __future__ import annotations
 
 import numpy as np

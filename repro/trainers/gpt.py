@@ -1,4 +1,5 @@
 """The GPT model of the published runs: pre-normalised decoder, learned positions, output tied to the token table."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,5 @@
 """The training graph: forward, backward and update of one iteration, and the settings that make it fast."""
+
 from __future__ import annotations
 
 from ctypes.util import find_library

@@ -1,4 +1,5 @@
 """Initial values of parameters: they depend on the seed and the parameter's name alone."""
+
 from __future__ import annotations
 
 import zlib

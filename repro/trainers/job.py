@@ -1,4 +1,5 @@
 """A job: a graph's operators in a protocol buffer, as OneFlow compiles them."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -65,8 +66,10 @@ def signature(job, name: str):
 def tables_of(job) -> tuple:
     """The two tables of signatures, each with the field that has an operator's: by one dimension of ranks, by all."""
     view = job.job_parallel_view_conf
-    return ((view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
-            (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp"))  # fmt: skip
+    return (
+        (view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
+        (view.op_name2nd_sbp_signature_conf, "bn_in_op2nd_sbp"),
+    )
 
 
 def signatures_of(job, name: str, like: str = "") -> list:

@@ -1,4 +1,5 @@
 """Compares operators of the models with the CPU: `kernels.py --config FILE`, one process."""
+
 from __future__ import annotations
 
 import sys

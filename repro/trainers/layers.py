@@ -1,4 +1,5 @@
 """The parts that GPT and BERT share, their linear layers split over the tensor parallel ranks."""
+
 from __future__ import annotations
 
 import numpy as np

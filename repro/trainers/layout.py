@@ -1,4 +1,5 @@
 """How the ranks are laid out: which of them hold a pipeline stage, and how a tensor is spread over those."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

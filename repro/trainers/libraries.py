@@ -1,4 +1,5 @@
 """Which libraries that matter to speed this process has loaded."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,5 @@
 """What rank 0 prints: the log lines of the report that a case belongs to, generations A to E."""
+
 from __future__ import annotations
 
 import os

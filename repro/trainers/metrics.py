@@ -1,4 +1,5 @@
 """What a rank writes down: one JSON object a line in its metrics file, and the memory it uses."""
+
 from __future__ import annotations
 
 import json

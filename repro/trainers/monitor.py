@@ -1,4 +1,5 @@
 """The clock of a run: windows of iterations, closed by fetching the loss, and the rows written for them."""
+
 from __future__ import annotations
 
 import time

@@ -1,4 +1,5 @@
 """The operators that the models use, in the shapes in which they use them, each beside a plain form of itself."""
+
 from __future__ import annotations
 
 import math
@@ -134,34 +135,48 @@ def convolutions(scale: Scale) -> Iterator[Operator]:
 
 def norms(scale: Scale) -> Iterator[Operator]:
     """Batch normalisation as after the stem, and with an addition as at the end of each stage's blocks."""
-    for channels, side, adds in ((scale.width, scale.side // 2, False), (4 * scale.width, scale.side // 4, True),
-                                 (16 * scale.width, scale.side // 16, True), (32 * scale.width, scale.side // 32, True),
-                                 (4 * scale.width, scale.side // 4, None)):  # fmt: skip
+    for channels, side, adds in (
+        (scale.width, scale.side // 2, False),
+        (4 * scale.width, scale.side // 4, True),
+        (16 * scale.width, scale.side // 16, True),
+        (32 * scale.width, scale.side // 32, True),
+        (4 * scale.width, scale.side // 4, None),
+    ):
         data = Input("data", (scale.images, channels, side, side), 1)
         addend = (Input("addend", data.shape, 1),) if adds else ()
         inputs = (data, *addend, Input("weight", (channels,)), Input("bias", (channels,)))
         name = "batch norm" if adds is None else "batch norm, addition, ReLU" if adds else "batch norm, ReLU"
-        yield Operator(f"{name}, {channels} channels at {side}x{side}", ("resnet50",), SINGLE, inputs,
-                       batch_norm if adds is None else batch_norm_relu,
-                       plain_batch_norm if adds is None else plain_batch_norm_relu,
-                       axis=1, tolerance=0.0 if adds is None else RECTIFIED)  # fmt: skip
+        yield Operator(
+            f"{name}, {channels} channels at {side}x{side}",
+            ("resnet50",),
+            SINGLE,
+            inputs,
+            batch_norm if adds is None else batch_norm_relu,
+            plain_batch_norm if adds is None else plain_batch_norm_relu,
+            axis=1,
+            tolerance=0.0 if adds is None else RECTIFIED,
+        )
 
 
 def batch_norm(x, weight, bias):
-    return flow._C.normalization(x, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM,
-                                 is_training=True)  # fmt: skip
+    return flow._C.normalization(
+        x, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
+    )
 
 
 def batch_norm_relu(x, *rest):
     addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
-    return flow._C.normalization_add_relu(x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON,
-                                          momentum=MOMENTUM, is_training=True)  # fmt: skip
+    return flow._C.normalization_add_relu(
+        x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
+    )
 
 
 def statistics(x) -> tuple:
     """Running mean and variance of a network that has seen nothing yet."""
-    return tuple(flow.full((x.shape[1],), value, dtype=flow.float32, placement=x.placement, sbp=BROADCAST)
-                 for value in (0.0, 1.0))  # fmt: skip
+    return tuple(
+        flow.full((x.shape[1],), value, dtype=flow.float32, placement=x.placement, sbp=BROADCAST)
+        for value in (0.0, 1.0)
+    )
 
 
 def plain_batch_norm(x, weight, bias):
@@ -184,10 +199,19 @@ def pooling(scale: Scale) -> Operator:
 def gpt(sizes: Text, precision: str) -> list[Operator]:
     attention = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
     causal = [
-        Operator(f"causal attention{how}, gpt {precision}", ("gpt",), precision, attention, call,
-                 plain_causal_attention, axis=1, places=1, rewritten=True)
+        Operator(
+            f"causal attention{how}, gpt {precision}",
+            ("gpt",),
+            precision,
+            attention,
+            call,
+            plain_causal_attention,
+            axis=1,
+            places=1,
+            rewritten=True,
+        )
         for how, call in (("", causal_attention), (" in one piece", partial(causal_attention, blocks=1)))
-    ]  # fmt: skip
+    ]
     return [*transformer("gpt", sizes, precision), *causal]
 
 
@@ -196,10 +220,12 @@ def bert(sizes: Text) -> list[Operator]:
     valid = Input("valid", (sizes.samples, sizes.length), below=2)
     data = Input("data", sizes.tokens_shape)
     positions = Input("positions", (sizes.samples, sizes.predictions), below=sizes.length)
-    masked = Operator("masked attention, bert fp32", ("bert",), SINGLE, (*attention, valid), masked_attention,
-                      plain_masked_attention)  # fmt: skip
-    gather = Operator("gather in a sample, bert fp32", ("bert",), SINGLE, (data, positions), flow._C.batch_gather,
-                      plain_batch_gather)  # fmt: skip
+    masked = Operator(
+        "masked attention, bert fp32", ("bert",), SINGLE, (*attention, valid), masked_attention, plain_masked_attention
+    )
+    gather = Operator(
+        "gather in a sample, bert fp32", ("bert",), SINGLE, (data, positions), flow._C.batch_gather, plain_batch_gather
+    )
     return [*transformer("bert", sizes, SINGLE), masked, gather]
 
 
@@ -234,17 +260,24 @@ def transformer(model: str, sizes: Text, precision: str) -> list[Operator]:
     count = sizes.samples * sizes.predictions or rows
     logits = Input("logits", (count, sizes.vocabulary))
     return [
-        product(hidden, 3 * hidden, True), product(hidden, inner, True), product(inner, hidden, False),
+        product(hidden, 3 * hidden, True),
+        product(hidden, inner, True),
+        product(inner, hidden, False),
         operator("scores of all heads", heads, scores, scores, axis=1, places=1),
         operator("product with the table", (Input("data", (count, hidden)), table), by_table, by_table),
-        operator("bias, GELU", (Input("data", (*sizes.tokens_shape[:2], inner)), bias), ops.bias_gelu, plain_gelu,
-                 places=1),
+        operator(
+            "bias, GELU", (Input("data", (*sizes.tokens_shape[:2], inner)), bias), ops.bias_gelu, plain_gelu, places=1
+        ),
         operator("bias, dropout", (Input("data", sizes.tokens_shape), shift), bias_dropout, flow.add),
         operator("layer norm", (Input("data", sizes.tokens_shape), width, shift), layer_norm, plain_layer_norm),
         operator("look-up", (table, words), look_up, look_up),
-        operator("cross entropy", (logits, Input("labels", (count,), below=sizes.vocabulary)), cross_entropy,
-                 plain_cross_entropy),
-    ]  # fmt: skip
+        operator(
+            "cross entropy",
+            (logits, Input("labels", (count,), below=sizes.vocabulary)),
+            cross_entropy,
+            plain_cross_entropy,
+        ),
+    ]
 
 
 def by_table(x, table):

@@ -2,6 +2,7 @@
 
 A kernel that a device lacks ends the process (OneFlow 0.8.0), so nothing here is tried: the tensor's device decides.
 """
+
 from __future__ import annotations
 
 import math
@@ -26,9 +27,7 @@ def layer_norm(x, weight, bias, epsilon: float):
     """
     if x.is_cuda:
         last = x.ndim - 1
-        return flow._C.layer_norm_affine(
-            x, weight, bias, begin_norm_axis=last, begin_params_axis=last, epsilon=epsilon
-        )
+        return flow._C.layer_norm_affine(x, weight, bias, begin_norm_axis=last, begin_params_axis=last, epsilon=epsilon)
     size, shared = x.shape[-1], [BROADCAST] * len(x.sbp)
     average = flow.full((size, size), 1.0 / size, dtype=x.dtype, placement=x.placement, sbp=shared)
     centred = x - flow.matmul(x, average)

@@ -1,4 +1,5 @@
 """The optimizers and learning rate schedules of the published runs, as OneFlow builds them into a training graph."""
+
 from __future__ import annotations
 
 import oneflow as flow

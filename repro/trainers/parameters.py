@@ -1,4 +1,5 @@
 """How parameters begin: values that depend on the seed and the name alone, spread as the layout wants them."""
+
 from __future__ import annotations
 
 import math
@@ -27,7 +28,13 @@ class Parameters:
         self.sharded = sharded and layout.data > 1
 
     def normal(
-        self, name: str, shape: tuple, std: float, stage: int = 0, axis: int | None = None, rows: int = 0,
+        self,
+        name: str,
+        shape: tuple,
+        std: float,
+        stage: int = 0,
+        axis: int | None = None,
+        rows: int = 0,
         transposed: bool = False,
     ):
         """Make a normally distributed parameter.

@@ -3,6 +3,7 @@
 It ends with 0 when all iterations ran and their metrics are on disk, with 2 when the configuration is wrong, otherwise
 with 1 and the reason.
 """
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,5 @@
 """OFRecord files of images and of BERT features, read within the graph so that decoding overlaps with training."""
+
 from __future__ import annotations
 
 import oneflow as flow

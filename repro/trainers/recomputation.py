@@ -2,6 +2,7 @@
 
 Under activation checkpointing OneFlow adds a copy of all that a layer computes, and otherwise nothing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
 """ResNet50 v1.5: bottleneck blocks that stride on their 3x3 convolution, label-smoothed loss."""
+
 from __future__ import annotations
 
 import math

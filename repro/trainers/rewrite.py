@@ -1,4 +1,5 @@
 """Changes to a graph's operators that OneFlow's Python functions cannot ask for, made before it is compiled."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -104,8 +105,10 @@ def stays_apart(job, part, axis: int) -> bool:
         return False
     signatures = table[part.name].bn_in_op2nd_sbp
     spread = [each for signature in signatures.values() for each in signature.sbp_parallel]
-    return not any(each.HasField("partial_sum_parallel") or
-                   (each.HasField("split_parallel") and each.split_parallel.axis == axis) for each in spread)
+    return not any(
+        each.HasField("partial_sum_parallel") or (each.HasField("split_parallel") and each.split_parallel.axis == axis)
+        for each in spread
+    )
 
 
 def hide_future(job) -> None:

@@ -1,4 +1,5 @@
 """Entry of a trainer process: `run.py --config FILE`, alone or under oneflow.distributed.launch."""
+
 from __future__ import annotations
 
 import ctypes

@@ -9,6 +9,7 @@ The text is real: the descriptions and licences of the packages installed beside
 packages ship none, so without it images are drawn: coloured noise with the spectrum of natural scenes, whose hue and
 direction follow the label. They test decoding and reading, and mean nothing else.
 """
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,5 @@
 """What the optimizer is given from iteration to iteration: the learning rate, and which parameters decay."""
+
 from __future__ import annotations
 
 import math

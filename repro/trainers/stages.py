@@ -1,4 +1,5 @@
 """The residual blocks of ResNet50 in order, whichever framework builds them."""
+
 from __future__ import annotations
 
 BLOCKS = (3, 4, 6, 3)

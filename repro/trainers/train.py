@@ -1,4 +1,5 @@
 """A whole training run of one process: model, data, graph and the loop."""
+
 from __future__ import annotations
 
 import os

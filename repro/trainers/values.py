@@ -1,4 +1,5 @@
 """Checks of single values of a configuration; each error is one line that names the key."""
+
 from __future__ import annotations
 
 from dataclasses import MISSING, fields

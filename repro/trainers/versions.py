@@ -1,4 +1,5 @@
 """Which software this process really runs with."""
+
 from __future__ import annotations
 
 import ctypes

@@ -36,8 +36,9 @@ def first_iteration(settings: dict, folder: Path) -> tuple[float, dict[int, floa
     """Seconds from the command to the first attempt, and by world size from its start to its first row."""
     started = time.time()
     environment = {**os.environ, "RUNS": str(folder), "MODEL": "bert", "REPEATS": "1", "SILENCE": "300", **settings}
-    done = subprocess.run([sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True,
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     if done.returncode:
         sys.exit(done.stderr)
     (run,) = folder.iterdir()
@@ -63,14 +64,17 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
         before, started = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         first, events = [], []
         outcome = cluster_attempts(fleet, "benchmark", Limits(), True)(unit, target).run(
-            lambda event: (events.append(0), first or first.append(time.monotonic() - started)))  # fmt: skip
+            lambda event: (events.append(0), first or first.append(time.monotonic() - started))
+        )
         wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_SELF)
     if outcome.failure:
         sys.exit(outcome.failure.text() + "\n" + outcome.log_tail)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{ranks} ranks on {len(cluster.nodes)} nodes: first event after {first[0]:.1f} s, {wall:.1f} s in all, "
-          f"{len(events)} events; controller {used:.2f} s of processor time ({used / wall:.1%}), peak "
-          f"{after.ru_maxrss / 1024:.0f} MiB")  # fmt: skip
+    print(
+        f"{ranks} ranks on {len(cluster.nodes)} nodes: first event after {first[0]:.1f} s, {wall:.1f} s in all, "
+        f"{len(events)} events; controller {used:.2f} s of processor time ({used / wall:.1%}), peak "
+        f"{after.ru_maxrss / 1024:.0f} MiB"
+    )
 
 
 def main() -> None:
@@ -85,8 +89,10 @@ def main() -> None:
                 inventory = prepare(nodes, folder / f"nodes{count}")
                 if "first" in chosen:
                     before, rows = first_iteration({"CLUSTER": str(inventory)}, folder / f"runs{count}")
-                    print(f"{count} nodes: {before:.1f} s from the command to the first attempt; to the first "
-                          f"iteration {', '.join(f'{row:.1f} s with {ranks} ranks' for ranks, row in rows.items())}")
+                    print(
+                        f"{count} nodes: {before:.1f} s from the command to the first attempt; to the first "
+                        f"iteration {', '.join(f'{row:.1f} s with {ranks} ranks' for ranks, row in rows.items())}"
+                    )
                 if "ranks" in chosen and count == 4:
                     for ranks in ("4", "64", "256"):
                         command = [sys.executable, __file__, "printing", str(inventory), ranks, name]
@@ -95,8 +101,10 @@ def main() -> None:
                 nodes.down()
         if "first" in chosen:
             before, rows = first_iteration({}, folder / "here")
-            print(f"this machine: {before:.1f} s from the command to the first attempt; to the first iteration "
-                  f"{', '.join(f'{row:.1f} s with {ranks} ranks' for ranks, row in rows.items())}")
+            print(
+                f"this machine: {before:.1f} s from the command to the first attempt; to the first iteration "
+                f"{', '.join(f'{row:.1f} s with {ranks} ranks' for ranks, row in rows.items())}"
+            )
     print(f"load: {' '.join(f'{each:.1f}' for each in os.getloadavg())}")
 
 

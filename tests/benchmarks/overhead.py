@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 REFRAME = "reframe-hpc==4.10.0"
-NOOP = '''
+NOOP = """
 import reframe as rfm
 import reframe.utility.sanity as sn
 
@@ -35,15 +35,21 @@ class Noop(rfm.RunOnlyRegressionTest):
     @performance_function("samples/s")
     def throughput(self):
         return sn.extractsingle(r"throughput: (\\S+)", self.stdout, 1, float)
-'''
+"""
 
 
 def timed(command, environment, folder):
     """(seconds, peak MiB of the largest process) of one command, which must succeed."""
     started = time.perf_counter()
     with open(folder / "printed", "wb") as output:
-        process = subprocess.Popen(command, cwd=folder if "reframe" in str(command[0]) else ROOT, env=environment,
-                                   stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            cwd=folder if "reframe" in str(command[0]) else ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+        )
         _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     if status:
@@ -67,9 +73,15 @@ def main():
         folder = Path(name)
         commands = {
             "ReFrame 4.10.0, no-op test": install_reframe(folder),
-            "make bench, stand-in case": ["make", "bench", "MODEL=bert", "CASES=bert_1n1g_bs96", "REPEATS=1",
-                                          f"RUNS={folder / 'runs'}"],
-        }  # fmt: skip
+            "make bench, stand-in case": [
+                "make",
+                "bench",
+                "MODEL=bert",
+                "CASES=bert_1n1g_bs96",
+                "REPEATS=1",
+                f"RUNS={folder / 'runs'}",
+            ],
+        }
         trainer = f"{ROOT / '.venv-trainer/bin/python'} {ROOT / 'tests/standin/trainer.py'}"
         environment = {**os.environ, "TRAINER_COMMAND": trainer, "HOME": str(folder)}
         environment.pop("MAKEFLAGS", None)
@@ -83,8 +95,10 @@ def main():
     for what, figures in seen.items():
         seconds = [second for second, _ in figures]
         medians.append(statistics.median(seconds))
-        print(f"{what}: median {medians[-1]:.3f} s (from {min(seconds):.3f} to {max(seconds):.3f}), "
-              f"{max(memory for _, memory in figures):.0f} MiB")
+        print(
+            f"{what}: median {medians[-1]:.3f} s (from {min(seconds):.3f} to {max(seconds):.3f}), "
+            f"{max(memory for _, memory in figures):.0f} MiB"
+        )
     print(f"ratio: {medians[1] / medians[0]:.2f}")
     sys.exit(medians[1] > medians[0])
 

@@ -24,10 +24,14 @@ def write_log(path: Path, noise_lines: int) -> int:
         for chunk in count():
             lines = []
             for step in range(chunk * 1000 + 1, chunk * 1000 + 1001):
-                lines.append(f"step: {step}, loss: {9 + step % 97 / 100:.3f}, throughput: {95 + step % 89 / 100:.3f} "
-                             f"{1607400000 + step * 0.0421:.7f}\n")
-                lines += [f"W20201208 03:34:53.188560   661 loader.cpp:28] part {n}: queue is empty, waiting\n"
-                          for n in range(noise_lines)]
+                lines.append(
+                    f"step: {step}, loss: {9 + step % 97 / 100:.3f}, throughput: {95 + step % 89 / 100:.3f} "
+                    f"{1607400000 + step * 0.0421:.7f}\n"
+                )
+                lines += [
+                    f"W20201208 03:34:53.188560   661 loader.cpp:28] part {n}: queue is empty, waiting\n"
+                    for n in range(noise_lines)
+                ]
             rows += 1000
             size += stream.write("".join(lines).encode())
             if size >= BYTES:

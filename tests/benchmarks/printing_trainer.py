@@ -16,8 +16,17 @@ def main():
         metrics.write(json.dumps({"event": "start", "rank": rank, "time": time.time()}) + "\n")
         for i in range(1, config["iterations"] + 1):
             time.sleep(EVERY_S)
-            row = {"event": "iteration", "iteration": i, "time": time.time(), "samples": 8 * i, "loss": 10 / i,
-                   "throughput": 16.0, "latency_ms": 500.0, "memory_mib": 100, "learning_rate": 0.001}  # fmt: skip
+            row = {
+                "event": "iteration",
+                "iteration": i,
+                "time": time.time(),
+                "samples": 8 * i,
+                "loss": 10 / i,
+                "throughput": 16.0,
+                "latency_ms": 500.0,
+                "memory_mib": 100,
+                "learning_rate": 0.001,
+            }
             metrics.write(json.dumps(row) + "\n")
             print(f"step: {i}, loss: {10 / i:.6f}, throughput: 16.000 {time.time()}", flush=True)
         metrics.write(json.dumps({"event": "end", "time": time.time()}) + "\n")

@@ -198,8 +198,11 @@ def test_fits_a_phone(opened, code):
     with opened(f"#{code}-top", viewport=PHONE) as page:
         widths = page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]")
         assert widths == [360, 360, 360]
-        wide = page.evaluate("""(code) => [...document.querySelectorAll(`.edition[data-in=${code}] .scroll`)]
-            .filter((box) => box.scrollWidth > box.clientWidth).length""", code)  # fmt: skip
+        wide = page.evaluate(
+            """(code) => [...document.querySelectorAll(`.edition[data-in=${code}] .scroll`)]
+            .filter((box) => box.scrollWidth > box.clientWidth).length""",
+            code,
+        )
         assert wide > 0
         assert not visible(page, ".contents ol")
         page.locator(f".edition[data-in={code}] .contents summary").click()

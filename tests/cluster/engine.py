@@ -26,8 +26,18 @@ NAME = f"e2e-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
 RUN = Path("/run") / NAME
 PORT = 8000
 LABEL = "reproduction.cluster"
-NEEDED = ("dockerd", "debootstrap", "ip", "nsenter", "unshare", "ssh", "ssh-keygen", "dpkg-deb", "apt-ftparchive",
-          "gpg")  # fmt: skip
+NEEDED = (
+    "dockerd",
+    "debootstrap",
+    "ip",
+    "nsenter",
+    "unshare",
+    "ssh",
+    "ssh-keygen",
+    "dpkg-deb",
+    "apt-ftparchive",
+    "gpg",
+)
 
 
 class EngineError(Exception):
@@ -82,15 +92,16 @@ class Engine:
 
     def docker(self, *words, check=True, **options) -> str:
         """Run the Docker client; what it printed."""
-        done = subprocess.run([client(), *map(str, words)], env=self.environment, capture_output=True, text=True,
-                              **options)  # fmt: skip
+        done = subprocess.run(
+            [client(), *map(str, words)], env=self.environment, capture_output=True, text=True, **options
+        )
         if check and done.returncode:
             raise EngineError(f"docker {' '.join(map(str, words[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def inspect(self, *words) -> dict:
         """What `docker inspect` tells of one thing."""
-        described, = json.loads(self.docker(*words))
+        (described,) = json.loads(self.docker(*words))
         return described
 
     def clusters(self) -> dict[str, str]:
@@ -141,8 +152,11 @@ def stop() -> None:
 
 def _sweep(engine):
     """Remove all nodes, disks and networks, such as a machine that lost its power leaves in the engine's data."""
-    for listed, remove in ((("ps", "--all"), ("rm", "--force", "--volumes")), (("volume", "ls"), ("volume", "rm")),
-                           (("network", "ls", "--filter", f"label={LABEL}"), ("network", "rm"))):  # fmt: skip
+    for listed, remove in (
+        (("ps", "--all"), ("rm", "--force", "--volumes")),
+        (("volume", "ls"), ("volume", "rm")),
+        (("network", "ls", "--filter", f"label={LABEL}"), ("network", "rm")),
+    ):
         found = engine.docker(*listed, "--quiet").split()
         if found:
             engine.docker(*remove, *found)
@@ -185,10 +199,30 @@ def _lay_cable(engine):
 
 
 def _start_processes(engine):
-    daemon = ["nsenter", f"--net=/run/netns/{NAME}", "unshare", "--mount", "--propagation", "slave",
-              "dockerd", "--data-root", str(HOME / "data"), "--exec-root", str(RUN / "exec"), "--pidfile",
-              str(RUN / "docker.pid"), "--host", f"unix://{RUN}/docker.sock", "--bridge", "none", "--iptables=false",
-              "--ip6tables=false", "--ip-masq=false", "--storage-driver", "overlay2"]  # fmt: skip
+    daemon = [
+        "nsenter",
+        f"--net=/run/netns/{NAME}",
+        "unshare",
+        "--mount",
+        "--propagation",
+        "slave",
+        "dockerd",
+        "--data-root",
+        str(HOME / "data"),
+        "--exec-root",
+        str(RUN / "exec"),
+        "--pidfile",
+        str(RUN / "docker.pid"),
+        "--host",
+        f"unix://{RUN}/docker.sock",
+        "--bridge",
+        "none",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-masq=false",
+        "--storage-driver",
+        "overlay2",
+    ]
     process = _detached(daemon, HOME / "engine.log")
     mirror = [sys.executable, "-m", "tests.cluster.mirror", engine.host, str(PORT), str(HOME)]
     (RUN / "mirror.pid").write_text(str(_detached(mirror, HOME / "mirror.log").pid))
@@ -203,8 +237,9 @@ def _start_processes(engine):
 
 def _detached(command, log):
     with open(log, "wb") as file:
-        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                                start_new_session=True)  # fmt: skip
+        return subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def _end(pidfile):

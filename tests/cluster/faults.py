@@ -50,8 +50,10 @@ def _set_link(nodes, node, state):
 
 def small_disk(nodes: Nodes, node: str, folder: str, mib: int) -> None:
     """A disk of so many MiB, empty, is mounted at a folder, which keeps its owner and mode."""
-    script = ('mkdir -p "$1"; set -- "$1" "$2" $(stat -c "%u %g %a" "$1"); '
-              'mount -t tmpfs -o "size=$2m,uid=$3,gid=$4,mode=$5" tmpfs "$1"')  # fmt: skip
+    script = (
+        'mkdir -p "$1"; set -- "$1" "$2" $(stat -c "%u %g %a" "$1"); '
+        'mount -t tmpfs -o "size=$2m,uid=$3,gid=$4,mode=$5" tmpfs "$1"'
+    )
     nodes.root(node, "sh", "-ec", script, "sh", folder, mib)
 
 

@@ -14,8 +14,14 @@ from tests.debian import pack_debian
 HERE = Path(__file__).resolve().parent / "node"
 STACK = "cu102"
 # What goes into the trainer image of that stack.
-PARTS = ("docker/Dockerfile", "docker/pins.toml", "docker/trainer.lock", "docker/build/*", "docker/inside/*.py",
-         "repro/trainers/*.py")  # fmt: skip
+PARTS = (
+    "docker/Dockerfile",
+    "docker/pins.toml",
+    "docker/trainer.lock",
+    "docker/build/*",
+    "docker/inside/*.py",
+    "repro/trainers/*.py",
+)
 
 
 def node_image(engine: Engine, kind: str) -> str:
@@ -26,8 +32,20 @@ def node_image(engine: Engine, kind: str) -> str:
     tag = f"node-{kind}:{content.hexdigest()[:12]}"
     if not engine.docker("image", "ls", "--quiet", tag):
         base = debian(engine, "bookworm")
-        engine.docker("build", "--network", "host", "--target", kind, "--tag", tag, "--build-arg", f"BASE={base}",
-                      "--build-arg", f"DEBIAN={engine.web}/debian", HERE)  # fmt: skip
+        engine.docker(
+            "build",
+            "--network",
+            "host",
+            "--target",
+            kind,
+            "--tag",
+            tag,
+            "--build-arg",
+            f"BASE={base}",
+            "--build-arg",
+            f"DEBIAN={engine.web}/debian",
+            HERE,
+        )
     return tag
 
 
@@ -51,7 +69,7 @@ def trainer_image(engine: Engine) -> str:
             sources = Sources(debian(engine, "bullseye"), f"{engine.web}/debian", f"{engine.web}/debian-security")
             build_layout([STACK], load_pins(), sources, own, find_docker())
             layout = own
-        image, = (image for image in read_layout(layout) if image.tag == tag_of(STACK))
+        (image,) = (image for image in read_layout(layout) if image.tag == tag_of(STACK))
         if image.id not in engine.docker("image", "ls", "--quiet", "--no-trunc"):
             load(layout, find_docker())
             engine.docker("image", "prune", "--force")

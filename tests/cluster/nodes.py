@@ -25,10 +25,30 @@ from tests.cluster.seed import seed
 KEY = HOME / "id_ed25519"
 WORK = "/var/lib/oneflow-reproduction"
 FIRST = 11
-RIGHTS = ("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined",
-          "--security-opt", "apparmor=unconfined", "--security-opt", "systempaths=unconfined",
-          "--device-cgroup-rule", "a *:* rwm", "--cgroupns", "private", "--shm-size", "1g",
-          "--tmpfs", "/run", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec")  # fmt: skip
+RIGHTS = (
+    "--cap-add",
+    "ALL",
+    "--cap-drop",
+    "SYS_RESOURCE",
+    "--security-opt",
+    "seccomp=unconfined",
+    "--security-opt",
+    "apparmor=unconfined",
+    "--security-opt",
+    "systempaths=unconfined",
+    "--device-cgroup-rule",
+    "a *:* rwm",
+    "--cgroupns",
+    "private",
+    "--shm-size",
+    "1g",
+    "--tmpfs",
+    "/run",
+    "--tmpfs",
+    "/run/lock",
+    "--tmpfs",
+    "/tmp:exec",
+)
 READY_S = 180
 
 
@@ -94,12 +114,31 @@ class Nodes:
         if self.image:
             seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
         self.engine.docker(
-            "run", "--detach", "--name", name, "--hostname", node, "--network", self.name, "--ip", self.address(node),
-            "--label", f"{LABEL}={self.name}", "--volume", f"{name}:/var/lib/docker", *RIGHTS,
-            "--volume", f"{KEY}.pub:/simulation/authorized_keys:ro", "--env", f"SIM_HOST={self.engine.host}",
-            "--env", f"SIM_DEBIAN={self.engine.web}/debian", *(f"--add-host={n}:{self.address(n)}" for n in names),
-            *self.options, node_image(self.engine, self.kind),
-        )  # fmt: skip
+            "run",
+            "--detach",
+            "--name",
+            name,
+            "--hostname",
+            node,
+            "--network",
+            self.name,
+            "--ip",
+            self.address(node),
+            "--label",
+            f"{LABEL}={self.name}",
+            "--volume",
+            f"{name}:/var/lib/docker",
+            *RIGHTS,
+            "--volume",
+            f"{KEY}.pub:/simulation/authorized_keys:ro",
+            "--env",
+            f"SIM_HOST={self.engine.host}",
+            "--env",
+            f"SIM_DEBIAN={self.engine.web}/debian",
+            *(f"--add-host={n}:{self.address(n)}" for n in names),
+            *self.options,
+            node_image(self.engine, self.kind),
+        )
 
     def wait(self, *nodes: str) -> None:
         """Until the nodes, all of them if none is named, answer SSH and have their engine up if they have one."""
@@ -107,8 +146,9 @@ class Nodes:
             list(pool.map(self._wait_for, nodes or self.names))
 
     def _wait_for(self, node):
-        started = ("until state=$(systemctl is-system-running --wait); do "
-                   '[ "$state" != degraded ] && sleep 0.2 || exit; done')  # fmt: skip
+        started = (
+            'until state=$(systemctl is-system-running --wait); do [ "$state" != degraded ] && sleep 0.2 || exit; done'
+        )
         try:
             self.root(node, "timeout", READY_S, "sh", "-c", started)
         except EngineError:
@@ -125,15 +165,24 @@ class Nodes:
         known = "".join(f"{self.address(node)} {self.host_key(node)}\n" for node in self.names)
         (self.inventory / "known_hosts").write_text(known)
         lines = [f"Host {node}\n  HostName {self.address(node)}\n" for node in self.names]
-        lines.append(f"Host *\n  User runner\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
-                     f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {self.inventory}/known_hosts\n"
-                     "  GlobalKnownHostsFile none\n  ConnectTimeout 5\n  BatchMode yes\n")  # fmt: skip
+        lines.append(
+            f"Host *\n  User runner\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+            f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {self.inventory}/known_hosts\n"
+            "  GlobalKnownHostsFile none\n  ConnectTimeout 5\n  BatchMode yes\n"
+        )
         self.ssh_config.write_text("".join(lines))
 
     def write_inventory(self, **variables) -> Path:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
-        hosts = {node: {"ansible_host": self.address(node), "ansible_port": 22, "ansible_user": "runner",
-                        "ansible_ssh_private_key_file": str(KEY)} for node in self.names}  # fmt: skip
+        hosts = {
+            node: {
+                "ansible_host": self.address(node),
+                "ansible_port": 22,
+                "ansible_user": "runner",
+                "ansible_ssh_private_key_file": str(KEY),
+            }
+            for node in self.names
+        }
         given = {**cpu_cluster(self.image), **variables}
         (self.inventory / "group_vars").mkdir(parents=True, exist_ok=True)
         inventory = yaml.safe_dump({"nodes": {"hosts": hosts}}, sort_keys=False)
@@ -157,16 +206,32 @@ class Nodes:
 def cpu_cluster(image: str) -> dict:
     """The variables of a cluster of simulated nodes: no GPU, no InfiniBand, the trainer image (its ID) is there."""
     return {
-        "cluster_gpu": "", "cluster_gpus_per_node": 2, "cluster_interface": "eth0", "cluster_hca": "",
-        "cluster_gid_index": None, "cluster_network_gbits": 10, "cluster_stack": "cu102",
+        "cluster_gpu": "",
+        "cluster_gpus_per_node": 2,
+        "cluster_interface": "eth0",
+        "cluster_hca": "",
+        "cluster_gid_index": None,
+        "cluster_network_gbits": 10,
+        "cluster_stack": "cu102",
         "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": image, "registry": "", "archive": ""},
-        "cluster_data": "", "cluster_shared_results": "", "cluster_work": WORK, "cluster_port": 29500,
-        "cluster_containers": True, "cluster_launcher": "ssh", "cluster_accepted_differences": [],
-    }  # fmt: skip
+        "cluster_data": "",
+        "cluster_shared_results": "",
+        "cluster_work": WORK,
+        "cluster_port": 29500,
+        "cluster_containers": True,
+        "cluster_launcher": "ssh",
+        "cluster_accepted_differences": [],
+    }
 
 
-def up(name: str, count: int, kind: str = "engine", image: bool = False, owner: str = "command line",
-       options: tuple[str, ...] = ()) -> Nodes:  # fmt: skip
+def up(
+    name: str,
+    count: int,
+    kind: str = "engine",
+    image: bool = False,
+    owner: str = "command line",
+    options: tuple[str, ...] = (),
+) -> Nodes:
     """Bring up nodes, `bare` or with an `engine`, with the trainer `image` in their engines if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). EngineError if the name is
@@ -182,9 +247,21 @@ def up(name: str, count: int, kind: str = "engine", image: bool = False, owner: 
         _make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
-        engine.docker("network", "create", "--subnet", subnet, "--opt",
-                      f"com.docker.network.bridge.name=sim{nodes.third}", "--label", f"{LABEL}={name}",
-                      "--label", f"{LABEL}.owner={owner}", "--label", f"{LABEL}.nodes={what}", name)  # fmt: skip
+        engine.docker(
+            "network",
+            "create",
+            "--subnet",
+            subnet,
+            "--opt",
+            f"com.docker.network.bridge.name=sim{nodes.third}",
+            "--label",
+            f"{LABEL}={name}",
+            "--label",
+            f"{LABEL}.owner={owner}",
+            "--label",
+            f"{LABEL}.nodes={what}",
+            name,
+        )
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(nodes.start_node, nodes.names))
@@ -197,8 +274,13 @@ def up(name: str, count: int, kind: str = "engine", image: bool = False, owner: 
 
 
 def _free_third(engine):
-    taken = engine.docker("network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}}{{end}}",
-                          *engine.docker("network", "ls", "--quiet", "--filter", f"label={LABEL}").split() or ["host"])
+    taken = engine.docker(
+        "network",
+        "inspect",
+        "--format",
+        "{{range .IPAM.Config}}{{.Subnet}}{{end}}",
+        *engine.docker("network", "ls", "--quiet", "--filter", f"label={LABEL}").split() or ["host"],
+    )
     used = {int(subnet.split(".")[2]) for subnet in taken.split()}
     return next(third for third in range(1, 255) if third not in used)
 

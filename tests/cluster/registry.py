@@ -22,15 +22,38 @@ class Registry:
     def __init__(self, engine: Engine, folder: Path):
         self.name = f"{engine.host}:{PORT}"
         self.certificate = folder / "registry.crt"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", folder / "registry.key",
-                        "-out", self.certificate, "-days", "1", "-subj", "/CN=registry",
-                        "-addext", f"subjectAltName=IP:{engine.host}"], check=True, capture_output=True)  # fmt: skip
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-keyout",
+                folder / "registry.key",
+                "-out",
+                self.certificate,
+                "-days",
+                "1",
+                "-subj",
+                "/CN=registry",
+                "-addext",
+                f"subjectAltName=IP:{engine.host}",
+            ],
+            check=True,
+            capture_output=True,
+        )
         tls = {"certificate": str(self.certificate), "key": str(folder / "registry.key")}
-        described = {"version": 0.1, "storage": {"filesystem": {"rootdirectory": str(folder / "registry")}},
-                     "http": {"addr": self.name, "tls": tls}}  # fmt: skip
+        described = {
+            "version": 0.1,
+            "storage": {"filesystem": {"rootdirectory": str(folder / "registry")}},
+            "http": {"addr": self.name, "tls": tls},
+        }
         (folder / "registry.yml").write_text(json.dumps(described))
-        self._process = subprocess.Popen(["docker-registry", "serve", folder / "registry.yml"],
-                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        self._process = subprocess.Popen(
+            ["docker-registry", "serve", folder / "registry.yml"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self._tls = ssl.create_default_context(cafile=str(self.certificate))
         deadline = time.monotonic() + 30
         while not self._answers():
@@ -41,12 +64,20 @@ class Registry:
 
     def push(self, name: str, layer: bytes) -> str:
         """Put an image of one layer, a tar, into it under NAME:TAG; the image's ID."""
-        config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {
-            "type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]}}).encode()  # fmt: skip
+        config = json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "config": {},
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]},
+            }
+        ).encode()
         project, tag = name.split(":")
         parts = {f"{KIND}.container.image.v1+json": config, f"{KIND}.image.rootfs.diff.tar.gzip": gzip.compress(layer)}
-        described = [{"mediaType": kind, "size": len(part), "digest": self._put_part(project, part)}
-                     for kind, part in parts.items()]  # fmt: skip
+        described = [
+            {"mediaType": kind, "size": len(part), "digest": self._put_part(project, part)}
+            for kind, part in parts.items()
+        ]
         kind = f"{KIND}.distribution.manifest.v2+json"
         manifest = {"schemaVersion": 2, "mediaType": kind, "config": described[0], "layers": described[1:]}
         self._ask("PUT", f"https://{self.name}/v2/{project}/manifests/{tag}", json.dumps(manifest).encode(), kind)

@@ -41,18 +41,25 @@ def install(nodes) -> None:
 
 
 def _install(nodes, node) -> None:
-    nodes.root(node, "sh", "-ec", "apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -yq "
-               f"--no-install-recommends {' '.join(PACKAGES)}")  # fmt: skip
+    nodes.root(
+        node,
+        "sh",
+        "-ec",
+        "apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -yq "
+        f"--no-install-recommends {' '.join(PACKAGES)}",
+    )
     nodes.root(node, "install", "-d", "-o", "slurm", "/var/lib/slurm", "/var/lib/slurm/slurmctld")
     nodes.root(node, "install", "-d", "/var/lib/slurm/slurmd")
-    machines = "".join(f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
-                       for name in nodes.names)  # fmt: skip
+    machines = "".join(
+        f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 State=UNKNOWN\n" for name in nodes.names
+    )
     partition = f"PartitionName=main Nodes={','.join(nodes.names)} Default=YES MaxTime=INFINITE State=UP\n"
     write(nodes, node, "/etc/slurm/slurm.conf", CONFIGURATION + machines + partition)
     write(nodes, node, "/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
     write(nodes, node, "/etc/munge/munge.key", KEY)
-    nodes.root(node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; "
-               "systemctl restart munge")  # fmt: skip
+    nodes.root(
+        node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; systemctl restart munge"
+    )
 
 
 def write(nodes, node: str, path: str, text: str) -> None:

@@ -75,8 +75,9 @@ def test_ranks_that_hang(launcher, clean, tmp_path):
 
 
 def test_a_container_that_is_killed(launcher, clean, tmp_path, two_nodes):
-    done = launcher.attempt(trainer(tmp_path, HANG),
-                            inject=lambda: two_nodes.ssh("node2", "docker kill $(docker ps -q)"))  # fmt: skip
+    done = launcher.attempt(
+        trainer(tmp_path, HANG), inject=lambda: two_nodes.ssh("node2", "docker kill $(docker ps -q)")
+    )
     assert done.outcome.failure.text() == "the container on node2 was stopped from outside (status 137)"
     assert done.seconds < 10
     note("container killed", done, done.outcome.failure.text())
@@ -91,17 +92,20 @@ def test_out_of_memory_as_the_program_says_it(launcher, clean, tmp_path):
 
 
 def test_out_of_memory_as_the_kernel_ends_it(launcher, clean, tmp_path, two_nodes):
-    eat = ("import json, time\n"
-           "if os.environ['RANK'] == '1':\n"
-           "    with open(json.load(open(sys.argv[2]))['output'] + '/metrics-rank1.jsonl', 'w') as file:\n"
-           "        file.write(json.dumps({'event': 'start', 'time': time.time()}) + '\\n')\n"
-           "    time.sleep(2)\n"
-           "    eaten = [bytearray(os.urandom(1 << 20)) for _ in range(400)]\n")  # fmt: skip
+    eat = (
+        "import json, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    with open(json.load(open(sys.argv[2]))['output'] + '/metrics-rank1.jsonl', 'w') as file:\n"
+        "        file.write(json.dumps({'event': 'start', 'time': time.time()}) + '\\n')\n"
+        "    time.sleep(2)\n"
+        "    eaten = [bytearray(os.urandom(1 << 20)) for _ in range(400)]\n"
+    )
     limit = "docker update --memory 120m --memory-swap 120m $(docker ps -q)"
     done = launcher.attempt(trainer(tmp_path, "hang@0", "", eat), inject=lambda: two_nodes.ssh("node2", limit))
     said = done.outcome.failure.text()
-    assert said == ("rank 1 on node2 was killed by SIGKILL (the kernel of this node ran out of memory and killed "
-                    "processes)")  # fmt: skip
+    assert said == (
+        "rank 1 on node2 was killed by SIGKILL (the kernel of this node ran out of memory and killed processes)"
+    )
     note("out of memory (kernel)", done, said)
 
 
@@ -121,8 +125,10 @@ def test_a_disk_that_fills(launcher, clean, tmp_path, two_nodes):
     faults.small_disk(two_nodes, "node2", WORK, 600)
     try:
         with launcher.fleet:
-            done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: two_nodes.ssh(
-                "node2", f"head -c 595M /dev/zero > {WORK}/filler"))  # fmt: skip
+            done = launcher.attempt(
+                trainer(tmp_path, HANG),
+                inject=lambda: two_nodes.ssh("node2", f"head -c 595M /dev/zero > {WORK}/filler"),
+            )
     finally:
         faults.big_disk(two_nodes, "node2", WORK)
         assert launcher.fleet.recover() == {}
@@ -208,7 +214,7 @@ def test_another_run_on_the_same_nodes(launcher, inventory, tmp_path):
 
 def test_a_port_that_is_taken(idle, two_nodes, inventory, tmp_path):
     listen = "import socket, time; s = socket.socket(); s.bind(('', 29555)); s.listen(); time.sleep(60)"
-    two_nodes.root("node2", "sh", "-c", f"nohup python3 -c \"{listen}\" >/dev/null 2>&1 & echo $! > /run/listener")
+    two_nodes.root("node2", "sh", "-c", f'nohup python3 -c "{listen}" >/dev/null 2>&1 & echo $! > /run/listener')
     try:
         said = refusal(inventory, trainer(tmp_path), port=29555)
     finally:
@@ -219,8 +225,10 @@ def test_a_port_that_is_taken(idle, two_nodes, inventory, tmp_path):
 
 def test_an_image_that_is_missing_or_another(idle, two_nodes, tmp_path):
     other = {"digest": f"sha256:{'0' * 64}", "registry": "", "archive": ""}
-    for name, said in (("oneflow-reproduction:cu102", "oneflow-reproduction:cu102 is sha256:"),
-                       ("nowhere:1", "it has no image sha256:0000")):  # fmt: skip
+    for name, said in (
+        ("oneflow-reproduction:cu102", "oneflow-reproduction:cu102 is sha256:"),
+        ("nowhere:1", "it has no image sha256:0000"),
+    ):
         inventory = prepare(two_nodes, tmp_path / name[:4], cluster_image={**other, "name": name})
         told = refusal(inventory, trainer(tmp_path / "t"))
         assert f"node1: {said}" in told
@@ -241,10 +249,20 @@ def test_a_clock_that_is_wrong(idle, two_nodes, inventory, tmp_path):
 
 def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
     """The end of its connections frees the nodes at once; only a controller cut off takes the time of the lease."""
-    environment = {**os.environ, "CLUSTER": str(inventory), "MODEL": "bert", "RUNS": str(tmp_path / "runs"),
-                   "TRAINER_COMMAND": f"python {trainer(tmp_path, 'hang@0')}"}  # fmt: skip
-    bench = subprocess.Popen([sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
+    environment = {
+        **os.environ,
+        "CLUSTER": str(inventory),
+        "MODEL": "bert",
+        "RUNS": str(tmp_path / "runs"),
+        "TRAINER_COMMAND": f"python {trainer(tmp_path, 'hang@0')}",
+    }
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "repro", "bench"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     wait_until(lambda: containers(two_nodes, "node1"), 60)
     bench.send_signal(signal.SIGKILL)
     bench.wait()

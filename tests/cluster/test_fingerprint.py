@@ -44,8 +44,15 @@ def hardware_laid(two_nodes):
 
 def run(task, **settings):
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"), **settings}
-    return subprocess.run([sys.executable, "-m", "repro", task], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "repro", task],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def inventory(nodes, folder, **variables):
@@ -78,8 +85,9 @@ def test_equal_nodes_then_planted_differences_by_name(two_nodes, hardware_laid, 
     assert refused.returncode == 1, refused.stdout + refused.stderr
     assert "nodes differ in 5 fields" in refused.stderr
     assert all(name in refused.stdout for name in PLANTED)
-    lenient = inventory(two_nodes, tmp_path / "lenient", cluster_hca="mlx5_0",
-                        cluster_accepted_differences=["gpu", *PLANTED[1:]])  # fmt: skip
+    lenient = inventory(
+        two_nodes, tmp_path / "lenient", cluster_hca="mlx5_0", cluster_accepted_differences=["gpu", *PLANTED[1:]]
+    )
     passed = run("fingerprint", CLUSTER=str(lenient), **runs)
     assert passed.returncode == 0, passed.stdout + passed.stderr
     assert "gpu.vbios (accepted)" in passed.stdout
@@ -102,7 +110,7 @@ def plant(nodes, node, remedies):
 def test_a_clock_that_is_wrong_is_found(two_nodes):
     faults.skew_clock(two_nodes, "node2", 30)
     try:
-        found, = differences(gather(load_cluster(two_nodes.inventory)))
+        (found,) = differences(gather(load_cluster(two_nodes.inventory)))
     finally:
         faults.mend_clock(two_nodes, "node2")
     assert found.field == CLOCK

@@ -22,8 +22,9 @@ def inventory(two_nodes, tmp_path_factory):
 def bench(folder: Path, inventory: Path, **settings):
     """`make bench` as a process; the completed process and the run's folder."""
     environment = {**os.environ, "CLUSTER": str(inventory), "RUNS": str(folder / "runs"), "REPEATS": "1", **settings}
-    done = subprocess.run([sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True,
-                          text=True, timeout=600)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+    )
     return done, next(iter((folder / "runs").glob("*/")), None)
 
 
@@ -59,8 +60,9 @@ def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_
 
 
 def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
-    first, run = bench(tmp_path, inventory, MODEL="bert",
-                       TRAINER_COMMAND=f"python {trainer(tmp_path / 'bad', 'exit=5@3', '60')}")  # fmt: skip
+    first, run = bench(
+        tmp_path, inventory, MODEL="bert", TRAINER_COMMAND=f"python {trainer(tmp_path / 'bad', 'exit=5@3', '60')}"
+    )
     assert first.returncode == 1
     assert "rank 3 on node2 exited with status 5" in first.stderr
     good = f"python {trainer(tmp_path / 'good')}"

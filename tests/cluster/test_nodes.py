@@ -34,7 +34,7 @@ def test_an_engine_in_a_node_runs_the_trainer_image_with_all_that_production_ask
     line = PROBE.format("/dev/infiniband/uverbs0", IMAGE)
     done = two_nodes.ssh("node2", f"{line} python -c 'import oneflow; print(oneflow.__version__)'")
     assert (done.stdout.strip(), done.returncode) == ("0.8.0", 0), done.stderr
-    asked, = (each for each in two_nodes.containers_asked_for("node2") if each["time"] >= started)
+    (asked,) = (each for each in two_nodes.containers_asked_for("node2") if each["time"] >= started)
     assert asked["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63
     assert any("nvidia" in hook for hook in asked["gpu_hooks"])
     assert "/dev/infiniband/uverbs0" in asked["devices"]

@@ -24,8 +24,10 @@ def inventory(two_nodes, tmp_path):
     def copy(hosts=None, **variables):
         folder = tmp_path / "planted"
         shutil.copytree(two_nodes.inventory, folder, dirs_exist_ok=True)
-        for path, changes in ((folder / "group_vars/all.yml", lambda content: content | variables),
-                              (folder / "hosts.yml", lambda content: _hosts(content, hosts or {}))):  # fmt: skip
+        for path, changes in (
+            (folder / "group_vars/all.yml", lambda content: content | variables),
+            (folder / "hosts.yml", lambda content: _hosts(content, hosts or {})),
+        ):
             path.write_text(yaml.safe_dump(changes(yaml.safe_load(path.read_text())), sort_keys=False))
         return folder
 
@@ -110,7 +112,7 @@ def test_planted_faults_are_named(planted, inventory, work_folder):
 def test_a_node_that_does_not_answer_is_named_and_the_others_are_checked(task, tmp_path, inventory):
     done = task("preflight", CLUSTER=inventory({"node2": {"ansible_port": 2222}}), ONLY="port")
     assert done.returncode == 1
-    kept, = (tmp_path / "runs").glob("preflight-*/preflight.json")
+    (kept,) = (tmp_path / "runs").glob("preflight-*/preflight.json")
     found = {(each["check"], each["machine"]): each["result"] for each in json.loads(kept.read_text())["findings"]}
     assert found == {("reach", "node2"): FAILED, ("port", "node1"): OK}
     assert "port 2222" in done.stdout
@@ -120,7 +122,7 @@ def test_collectives_over_the_nodes(task, tmp_path, inventory, work_folder):
     folder = inventory(cluster_work=work_folder, cluster_gpus_per_node=1)
     done = task("preflight", CLUSTER=folder, ONLY="allreduce,allreduce-nodes")
     assert done.returncode == 0, done.stdout + done.stderr
-    measured, = (tmp_path / "runs").glob("preflight-*/allreduce-all-nodes/allreduce.json")
+    (measured,) = (tmp_path / "runs").glob("preflight-*/allreduce-all-nodes/allreduce.json")
     table = json.loads(measured.read_text())
     assert table["ranks"] == 2
     assert table["bus_gbs"] > 0

@@ -58,8 +58,14 @@ def changes(before, after):
 def archive(path, tag, content):
     """An image archive as `docker save` writes it, with one file in it; the image's ID."""
     layer = layer_of(content)
-    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {},
-                         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]}}).encode()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]},
+        }
+    ).encode()
     manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as files:
         add(files, "layer.tar", layer)
@@ -101,8 +107,12 @@ def repositories(simulation):
 @pytest.fixture(scope="module")
 def cluster(bare_nodes, repositories, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
-    image = {"name": IMAGE, "digest": archive(folder / "image.tar", IMAGE, b"first"), "registry": "",
-             "archive": str(folder / "image.tar")}  # fmt: skip
+    image = {
+        "name": IMAGE,
+        "digest": archive(folder / "image.tar", IMAGE, b"first"),
+        "registry": "",
+        "archive": str(folder / "image.tar"),
+    }
     gpu = {"cluster_gpu": "Tesla V100-SXM2-16GB", "nvidia_driver_version": DRIVER}
     return inventory(bare_nodes, folder / "inventory", cluster_image=image, **gpu, **repositories.variables())
 
@@ -207,14 +217,19 @@ def test_what_was_altered_on_one_node_is_found_and_mended_there(hosts, cluster, 
         hosts["node2"].check_output("sed -i /node1/d /etc/hosts")
     assert "sysctl.net.ipv4.tcp_wmem" in {each.field for each in differences(gather(cluster))}
     settings = {"CLUSTER": str(cluster.folder), "LIMIT": "node2", "TAGS": "base,ssh_mesh", "RUNS": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", "repro", "provision"], cwd=ROOT, env={**os.environ, **settings},
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "provision"],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^node2  ok  \d+ ok, 2 changed, ", done.stdout, re.M), done.stdout
     assert "LIMIT leaves nodes out" in done.stdout
     assert "\nnode1" not in done.stdout
     assert hosts["node2"].check_output("getent hosts node1")
-    kept, = tmp_path.glob("fingerprint-*.json")
+    (kept,) = tmp_path.glob("fingerprint-*.json")
     assert "sysctl.net.ipv4.tcp_wmem" not in {each["field"] for each in json.loads(kept.read_text())["differences"]}
 
 
@@ -226,8 +241,12 @@ def test_a_bundle_brings_the_image_in_parts(hosts, cluster, tmp_path):
     for number, start in enumerate(range(0, len(whole), 4096)):
         (bundle / f"images.tar.part-{number:03}").write_bytes(whole[start : start + 4096])
     (bundle / "images.json").write_text(json.dumps({IMAGE: {"id": digest, "digest": digest}}))
-    done = provision(dataclasses.replace(cluster, image=dataclasses.replace(cluster.image, digest="")),
-                     tags="trainer_image", extra=from_bundle(bundle), quiet=True)  # fmt: skip
+    done = provision(
+        dataclasses.replace(cluster, image=dataclasses.replace(cluster.image, digest="")),
+        tags="trainer_image",
+        extra=from_bundle(bundle),
+        quiet=True,
+    )
     assert done.succeeded, done
     for host in hosts.values():
         assert host.check_output(f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") == digest
@@ -313,8 +332,11 @@ def test_an_image_from_a_registry_with_a_certificate_of_its_own(make_nodes, simu
 def wheel(folder):
     """A wheel with one module, `proof`, cut into parts, and the lock that pins it."""
     about = "proof-1.0.dist-info"
-    content = {"proof.py": "", f"{about}/METADATA": "Metadata-Version: 2.1\nName: proof\nVersion: 1.0\n",
-               f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}  # fmt: skip
+    content = {
+        "proof.py": "",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: proof\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
     content[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in content)
     whole = BytesIO()
     with zipfile.ZipFile(whole, "w") as archived:
@@ -351,8 +373,9 @@ def test_infiniband(make_nodes, repositories, tmp_path):
     """The adapter is a folder of files; kernel modules cannot be loaded in a container."""
     nodes = make_nodes("infiniband", 1, kind="bare")
     lay_infiniband(nodes, "node1")
-    described = inventory(nodes, tmp_path / "inventory", cluster_hca="mlx5_0", infiniband_modules=[],
-                          **repositories.variables())  # fmt: skip
+    described = inventory(
+        nodes, tmp_path / "inventory", cluster_hca="mlx5_0", infiniband_modules=[], **repositories.variables()
+    )
     before = state(nodes)
     for changed in (True, False):
         done = provision(described, tags="infiniband", quiet=True)

@@ -27,7 +27,7 @@ def slurm_nodes(make_nodes):
 
 @pytest.fixture(scope="module")
 def inventory(slurm_nodes, tmp_path_factory):
-    options = {"partition": "main", "time_minutes": 20, "options": ["--comment=it's \"a\" comment; $(touch /tmp/x) #"]}
+    options = {"partition": "main", "time_minutes": 20, "options": ['--comment=it\'s "a" comment; $(touch /tmp/x) #']}
     return prepare(slurm_nodes, tmp_path_factory.mktemp("slurm"), cluster_launcher="slurm", cluster_slurm=options)
 
 
@@ -56,7 +56,7 @@ def test_a_whole_run_through_the_queue(slurm_nodes, inventory, tmp_path):
     assert json.loads((run / "run.json").read_text())["environment"]["cluster"]["launcher"].startswith("slurm")
     assert left_on(slurm_nodes) == []
     comment = slurm_nodes.root("node1", "scontrol", "show", "job", "2")
-    assert "Comment=it's \"a\" comment; $(touch /tmp/x) #" in comment, "Slurm reads the options as they were written"
+    assert 'Comment=it\'s "a" comment; $(touch /tmp/x) #' in comment, "Slurm reads the options as they were written"
 
 
 @pytest.fixture

@@ -28,10 +28,14 @@ def install(described, simulation, bare_nodes):
     made.publish()
 
     def run(**variables):
-        given = {"nvidia_driver_repository": made.line, "nvidia_driver_key": made.key,
-                 "nvidia_driver_fingerprint": made.fingerprint, **variables}  # fmt: skip
+        given = {
+            "nvidia_driver_repository": made.line,
+            "nvidia_driver_key": made.key,
+            "nvidia_driver_fingerprint": made.fingerprint,
+            **variables,
+        }
         done = provision(described, limit="node1", tags="nvidia_driver", extra=given, quiet=True)
-        outcome, = done.outcomes
+        (outcome,) = done.outcomes
         return outcome
 
     run.repository = made

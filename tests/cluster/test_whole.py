@@ -39,8 +39,9 @@ class Site:
     def make(self, target: str, **settings) -> subprocess.CompletedProcess:
         """Run what `make TARGET CLUSTER=…` runs; it has to succeed."""
         environment = {**os.environ, "ONLY": "", "CLUSTER": str(self.inventory), "RUNS": str(self.runs), **settings}
-        done = subprocess.run([sys.executable, "-m", "repro", target], cwd=ROOT, env=environment, capture_output=True,
-                              text=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "repro", target], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
         print(done.stdout, done.stderr)
         assert done.returncode == 0, f"{target}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
@@ -48,13 +49,13 @@ class Site:
     def bench(self, cases: str) -> Path:
         """Run cases once at smoke scale; the folder of the run."""
         done = self.make("bench", CASES=cases, SCALE="smoke", REPEATS="1")
-        report, = (line for line in done.stdout.splitlines() if line.endswith("report.en.md"))
+        (report,) = (line for line in done.stdout.splitlines() if line.endswith("report.en.md"))
         return Path(report).parent
 
     def check_preflight(self) -> None:
         """No check failed, and those that a run over several nodes hangs on were made and are in order."""
         self.make("preflight")
-        kept, = self.runs.glob("preflight-*/preflight.json")
+        (kept,) = self.runs.glob("preflight-*/preflight.json")
         results = {}
         for finding in json.loads(kept.read_text())["findings"]:
             results.setdefault(finding["check"], set()).add(finding["result"])
@@ -103,8 +104,10 @@ def test_four_bare_nodes_get_the_image_and_train_every_model_and_layout(make_nod
     site = Site(described(nodes, cluster_image=image), tmp_path)
     site.make("provision")
     site.check_preflight()
-    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16 2D_2x4x1_16_1536x16 DP_PP_8x1x4_512_1536x16 "
-                     "MP_PP_1x8x4_512_2304x24 bert_2n8g_bs24 resnet50_0808_2n8g_bs128")  # fmt: skip
+    run = site.bench(
+        "DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16 2D_2x4x1_16_1536x16 DP_PP_8x1x4_512_1536x16 "
+        "MP_PP_1x8x4_512_2304x24 bert_2n8g_bs24 resnet50_0808_2n8g_bs128"
+    )
     layouts = ("4x1x1", "1x4x1", "2x2x1", "2x1x2_acc2", "1x2x2_acc2")
     units = {f"smoke_gpt-3d-2021-05_{layout}_recompute": 4 for layout in layouts}
     units |= {"smoke_bert-2020-08-22_4x1x1": 4, "smoke_resnet50-2020-08-08_4x1x1": 4}

@@ -57,8 +57,11 @@ class Repository:
             )
             root.chmod(0o755)
             target = self.folder / f"{name}_{version}_amd64.deb"
-            subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", root, target], check=True,
-                           stdout=subprocess.DEVNULL)  # fmt: skip
+            subprocess.run(
+                ["dpkg-deb", "--root-owner-group", "-Znone", "--build", root, target],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
 
     def publish(self, name: str = "vendor") -> None:
         """Sign what is in the folder with the key of a name, made if there is none; its key becomes key.asc."""
@@ -76,7 +79,7 @@ class Repository:
 
     def tamper(self, name: str) -> None:
         """Change a package after it was signed for, its size the same."""
-        package, = self.folder.glob(f"{name}_*.deb")
+        (package,) = self.folder.glob(f"{name}_*.deb")
         content = bytearray(package.read_bytes())
         content[-1] ^= 1
         package.write_bytes(content)
@@ -101,8 +104,17 @@ class Repository:
 
     @property
     def _command(self):
-        return ["gpg", "--homedir", str(self._home), "--batch", "--quiet", "--pinentry-mode", "loopback",
-                "--passphrase", ""]  # fmt: skip
+        return [
+            "gpg",
+            "--homedir",
+            str(self._home),
+            "--batch",
+            "--quiet",
+            "--pinentry-mode",
+            "loopback",
+            "--passphrase",
+            "",
+        ]
 
     def _gpg(self, *words, **options):
         return subprocess.run([*self._command, *words], check=True, capture_output=True, **options).stdout
@@ -132,22 +144,25 @@ class Vendors:
     def variables(self) -> dict:
         """What an inventory sets so that provisioning takes its packages from here."""
         return {
-            "nvidia_driver_repository": self.driver.line, "nvidia_driver_key": self.driver.key,
+            "nvidia_driver_repository": self.driver.line,
+            "nvidia_driver_key": self.driver.key,
             "nvidia_driver_fingerprint": self.driver.fingerprint,
             "nvidia_container_toolkit_repository": self.container.line,
             "nvidia_container_toolkit_key": self.container.key,
             "nvidia_container_toolkit_fingerprint": self.container.fingerprint,
-            "infiniband_ofed_repository": self.ofed.line, "infiniband_ofed_key": self.ofed.key,
+            "infiniband_ofed_repository": self.ofed.line,
+            "infiniband_ofed_key": self.ofed.key,
             "infiniband_ofed_fingerprint": self.ofed.fingerprint,
-        }  # fmt: skip
+        }
 
     def remove(self) -> None:
         for each in (self.driver, self.container, self.ofed):
             each.remove()
 
 
-def vendors(engine: Engine, drivers=("535.183.06-1", "570.124.06-1"), toolkits=("1.17.7-1", "1.17.8-1"),
-            ofed="24.10-0.7.0.0") -> Vendors:  # fmt: skip
+def vendors(
+    engine: Engine, drivers=("535.183.06-1", "570.124.06-1"), toolkits=("1.17.7-1", "1.17.8-1"), ofed="24.10-0.7.0.0"
+) -> Vendors:
     """All three, filled with the packages of the given versions and signed."""
     made = Vendors(*(repository(engine, name) for name in ("nvidia-driver", "nvidia-container", "ofed")))
     for version in drivers:

@@ -54,8 +54,11 @@ def call(built):
         named = {"CUBLAS_FORWARD_LIBRARY": str(built / library)} if library else {}
         done = subprocess.run(
             [sys.executable, "-c", CALLER + statements, str(built / "libcublas_forward.so")],
-            env={**os.environ, **named, **environment}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env={**os.environ, **named, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr.splitlines()
 
@@ -63,14 +66,18 @@ def call(built):
 
 
 def gemm_ex(data_type, algorithm=99):
-    return (f"call('cublasGemmEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, p(16), 8, 9, p(16), p(16), 10, 11, "
-            f"{data_type}, {algorithm})")  # fmt: skip
+    return (
+        f"call('cublasGemmEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, p(16), 8, 9, p(16), p(16), 10, 11, "
+        f"{data_type}, {algorithm})"
+    )
 
 
 def strided(data_type, algorithm=99):
-    return (f"L = ctypes.c_longlong\ncall('cublasGemmStridedBatchedEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, "
-            f"L(2**40), p(16), 8, 9, L(2**41), p(16), p(16), 10, 11, L(2**42), 12, {data_type}, "
-            f"{algorithm})")  # fmt: skip
+    return (
+        f"L = ctypes.c_longlong\ncall('cublasGemmStridedBatchedEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, "
+        f"L(2**40), p(16), 8, 9, L(2**41), p(16), p(16), 10, 11, L(2**42), 12, {data_type}, "
+        f"{algorithm})"
+    )
 
 
 def test_it_says_once_where_calls_go(call, built):
@@ -83,28 +90,40 @@ def test_it_says_nothing_before_it_is_called(call):
 
 
 def test_handles_and_streams_are_forwarded(call):
-    printed, _ = call("call('cublasCreate_v2', ctypes.byref(handle))\nprint(hex(handle.value))\n"
-                      "call('cublasSetStream_v2', p(16), p(32))\ncall('cublasDestroy_v2', p(16))")  # fmt: skip
-    assert sorted(printed) == sorted([
-        "cublasCreate_v2", f"cublasCreate_v2 -> {MARK}", "0x1234",
-        "cublasSetStream_v2 0x10 0x20", f"cublasSetStream_v2 -> {MARK}",
-        "cublasDestroy_v2 0x10", f"cublasDestroy_v2 -> {MARK}",
-    ])  # fmt: skip
+    printed, _ = call(
+        "call('cublasCreate_v2', ctypes.byref(handle))\nprint(hex(handle.value))\n"
+        "call('cublasSetStream_v2', p(16), p(32))\ncall('cublasDestroy_v2', p(16))"
+    )
+    assert sorted(printed) == sorted(
+        [
+            "cublasCreate_v2",
+            f"cublasCreate_v2 -> {MARK}",
+            "0x1234",
+            "cublasSetStream_v2 0x10 0x20",
+            f"cublasSetStream_v2 -> {MARK}",
+            "cublasDestroy_v2 0x10",
+            f"cublasDestroy_v2 -> {MARK}",
+        ]
+    )
 
 
 @pytest.mark.parametrize(("data_type", "compute"), COMPUTE.items())
 def test_a_product_keeps_its_arguments_and_gets_a_compute_type(call, data_type, compute):
     printed, _ = call(gemm_ex(data_type))
-    assert (f"cublasGemmEx 0x10 1 2 3 4 5 0x10 0x10 6 7 0x10 8 9 0x10 0x10 10 11 "
-            f"compute={compute} algorithm={DEFAULT_ALGORITHM}") in printed  # fmt: skip
+    assert (
+        f"cublasGemmEx 0x10 1 2 3 4 5 0x10 0x10 6 7 0x10 8 9 0x10 0x10 10 11 "
+        f"compute={compute} algorithm={DEFAULT_ALGORITHM}"
+    ) in printed
     assert f"cublasGemmEx -> {MARK}" in printed
 
 
 @pytest.mark.parametrize(("data_type", "compute"), COMPUTE.items())
 def test_a_batched_product_keeps_its_arguments_and_64_bit_strides(call, data_type, compute):
     printed, _ = call(strided(data_type))
-    assert (f"cublasGemmStridedBatchedEx 0x10 1 2 3 4 5 0x10 0x10 6 7 {2**40} 0x10 8 9 {2**41} 0x10 0x10 10 11 {2**42} "
-            f"12 compute={compute} algorithm={DEFAULT_ALGORITHM}") in printed  # fmt: skip
+    assert (
+        f"cublasGemmStridedBatchedEx 0x10 1 2 3 4 5 0x10 0x10 6 7 {2**40} 0x10 8 9 {2**41} 0x10 0x10 10 11 {2**42} "
+        f"12 compute={compute} algorithm={DEFAULT_ALGORITHM}"
+    ) in printed
     assert f"cublasGemmStridedBatchedEx -> {MARK}" in printed
 
 
@@ -131,17 +150,24 @@ def test_plain_products_are_forwarded(call, name):
 
 def test_an_fp32_product_is_one_of_any_type(call):
     printed, _ = call("call('cublasSgemm_v2', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, p(16), 7, p(16), p(16), 8)")
-    assert (f"cublasGemmEx 0x10 1 2 3 4 5 0x10 0x10 0 6 0x10 0 7 0x10 0x10 0 8 compute=68 "
-            f"algorithm={DEFAULT_ALGORITHM}") in printed  # fmt: skip
+    assert (
+        f"cublasGemmEx 0x10 1 2 3 4 5 0x10 0x10 0 6 0x10 0 7 0x10 0x10 0 8 compute=68 algorithm={DEFAULT_ALGORITHM}"
+    ) in printed
     assert f"cublasSgemm_v2 -> {MARK}" in printed
 
 
 def test_math_modes_are_accepted_and_stay_the_default(call):
-    printed, errors = call("mode = ctypes.c_int(5)\ncall('cublasSetMathMode', p(16), 1)\n"
-                           "call('cublasGetMathMode', p(16), ctypes.byref(mode))\nprint(mode.value)\n"
-                           "call('cublasGetMathMode', p(16), None)")  # fmt: skip
-    assert printed == [f"cublasSetMathMode -> {SUCCESS}", f"cublasGetMathMode -> {SUCCESS}", "0",
-                       f"cublasGetMathMode -> {INVALID_VALUE}"]  # fmt: skip
+    printed, errors = call(
+        "mode = ctypes.c_int(5)\ncall('cublasSetMathMode', p(16), 1)\n"
+        "call('cublasGetMathMode', p(16), ctypes.byref(mode))\nprint(mode.value)\n"
+        "call('cublasGetMathMode', p(16), None)"
+    )
+    assert printed == [
+        f"cublasSetMathMode -> {SUCCESS}",
+        f"cublasGetMathMode -> {SUCCESS}",
+        "0",
+        f"cublasGetMathMode -> {INVALID_VALUE}",
+    ]
     assert errors == []
 
 
@@ -183,13 +209,20 @@ def test_a_call_that_is_not_known_is_refused_by_name(call, name):
 def test_the_newer_library_does_not_call_itself_through_the_old_names(tmp_path, built):
     """A newer cuBLAS that calls cublasDestroy_v2 must reach its own, although a preloaded one has the name too."""
     source = tmp_path / "inner.c"
-    source.write_text('#include <stdio.h>\nint cublasDestroy_v2(void *h) { (void)h; puts("own"); return 0; }\n'
-                      "int cublasSetStream_v2(void *h, void *s) { (void)s; return cublasDestroy_v2(h); }\n")
+    source.write_text(
+        '#include <stdio.h>\nint cublasDestroy_v2(void *h) { (void)h; puts("own"); return 0; }\n'
+        "int cublasSetStream_v2(void *h, void *s) { (void)s; return cublasDestroy_v2(h); }\n"
+    )
     compile_library(source, tmp_path / "inner.so")
     statement = CALLER + "ctypes.CDLL(None).cublasSetStream_v2(p(16), p(32))"
     done = subprocess.run(
-        [sys.executable, "-c", statement, str(built / "libcublas_forward.so")], capture_output=True, text=True,
-        env={**os.environ, "LD_PRELOAD": str(built / "libcublas_forward.so"),
-             "CUBLAS_FORWARD_LIBRARY": str(tmp_path / "inner.so")},
-    )  # fmt: skip
+        [sys.executable, "-c", statement, str(built / "libcublas_forward.so")],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "LD_PRELOAD": str(built / "libcublas_forward.so"),
+            "CUBLAS_FORWARD_LIBRARY": str(tmp_path / "inner.so"),
+        },
+    )
     assert done.stdout == "own\n"

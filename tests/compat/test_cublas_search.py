@@ -45,10 +45,17 @@ def run(built):
     def run(statements, costs="2,0.5,0.8", **environment):
         done = subprocess.run(
             [sys.executable, "-c", CALLER + HELPERS + statements, str(built / "libcublas_forward.so")],
-            env={**os.environ, "CUBLAS_FORWARD_LIBRARY": str(built / "libcublas.so.12"), "LD_LIBRARY_PATH": str(built),
-                 "COSTS": costs, **environment},
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env={
+                **os.environ,
+                "CUBLAS_FORWARD_LIBRARY": str(built / "libcublas.so.12"),
+                "LD_LIBRARY_PATH": str(built),
+                "COSTS": costs,
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         parts, lines = [], []
         for line in done.stdout.splitlines():

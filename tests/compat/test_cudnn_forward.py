@@ -108,8 +108,10 @@ def test_a_function_or_library_that_is_missing_is_said(call):
 def test_a_trainer_and_the_probe_tell_the_library_that_is_called(built, tmp_path, forwarded, number):
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {"PYTHONPATH": ROOT}
     if forwarded:
-        environment |= {"LD_PRELOAD": str(built / "libcudnn_forward.so"),
-                        "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9")}  # fmt: skip
+        environment |= {
+            "LD_PRELOAD": str(built / "libcudnn_forward.so"),
+            "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"),
+        }
     told = "from repro.trainers.versions import versions; print(versions('cuda')['cudnn'])"
     options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
     done = subprocess.run([TRAINER_PYTHON, "-c", told], **options)

@@ -56,8 +56,14 @@ def run(built):
     """
 
     def run(statements, algorithms="4,3", engines="2,1,5", notes="9,9,9,9,9", workspace="0", **environment):
-        named = {"CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"), "LD_LIBRARY_PATH": str(built),
-                 "ALGORITHMS": algorithms, "ENGINES": engines, "NOTES": notes, "WORKSPACE": workspace}  # fmt: skip
+        named = {
+            "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"),
+            "LD_LIBRARY_PATH": str(built),
+            "ALGORITHMS": algorithms,
+            "ENGINES": engines,
+            "NOTES": notes,
+            "WORKSPACE": workspace,
+        }
         command = [sys.executable, "-c", CALLER + HELPERS + statements, str(built / "libcudnn_forward.so")]
         options = {"env": {**os.environ, **named, **environment}, "capture_output": True, "text": True, "timeout": 60}
         done = subprocess.run(command, **options)
@@ -180,6 +186,8 @@ def test_a_workspace_beyond_the_limit_is_not_asked_for(run):
 def test_the_log_tells_what_was_found(run):
     _, errors = run("forward()\nforward()", CUDNN_FORWARD_LOG="1")
     (line,) = (error for error in errors if "best" in error)
-    assert line.startswith("cudnn_forward: forward x 2x8x8x8 w 2x8x8x8 stride 1 beta 0: algorithm 0 4.000 ms, best "
-                           "engine 1 1.000 ms with 0.0 MiB; 5 ways in ")  # fmt: skip
+    assert line.startswith(
+        "cudnn_forward: forward x 2x8x8x8 w 2x8x8x8 stride 1 beta 0: algorithm 0 4.000 ms, best "
+        "engine 1 1.000 ms with 0.0 MiB; 5 ways in "
+    )
     assert "best" not in "".join(run("forward()")[1])

@@ -16,9 +16,13 @@ CALLER = """
 import ctypes, os, sys
 print(os.getpid(), ctypes.CDLL(sys.argv[1]).InitializeInjection())
 """
-RECORDS = [(1000, 2500, 3, 7, "void foo::bar<float>(float*)"), (2600, 2700, 3, 9, "Memcpy device to host"),
-           (3000, 3100, 3, 8, "plain_kernel"), (3200, 3300, 3, 9, "Memset"),
-           (4000, 4400, 3, 7, "void foo::bar<float>(float*)")]  # fmt: skip
+RECORDS = [
+    (1000, 2500, 3, 7, "void foo::bar<float>(float*)"),
+    (2600, 2700, 3, 9, "Memcpy device to host"),
+    (3000, 3100, 3, 8, "plain_kernel"),
+    (3200, 3300, 3, 9, "Memset"),
+    (4000, 4400, 3, 7, "void foo::bar<float>(float*)"),
+]
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
 

@@ -55,9 +55,24 @@ def bridge():
 def engine(scratch, bridge):
     """The environment variables with which a Docker client reaches an engine that is only ours."""
     socket = f"unix://{scratch}/docker.sock"
-    command = ["dockerd", "--data-root", str(scratch / "data"), "--exec-root", str(scratch / "exec"),
-               "--pidfile", str(scratch / "docker.pid"), "--host", socket, "--bridge", bridge, "--iptables=false",
-               "--ip6tables=false", "--ip-masq=false", "--storage-driver", "overlay2"]  # fmt: skip
+    command = [
+        "dockerd",
+        "--data-root",
+        str(scratch / "data"),
+        "--exec-root",
+        str(scratch / "exec"),
+        "--pidfile",
+        str(scratch / "docker.pid"),
+        "--host",
+        socket,
+        "--bridge",
+        bridge,
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-masq=false",
+        "--storage-driver",
+        "overlay2",
+    ]
     environment = {"DOCKER_HOST": socket}
     with open(scratch / "engine.log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -87,8 +102,14 @@ def docker(engine):
     client = find_docker()
 
     def run(*arguments, check=True, **options):
-        done = subprocess.run([client, *map(str, arguments)], env={**os.environ, **engine, "DOCKER_BUILDKIT": "1"},
-                              capture_output=True, text=True, cwd=ROOT, **options)  # fmt: skip
+        done = subprocess.run(
+            [client, *map(str, arguments)],
+            env={**os.environ, **engine, "DOCKER_BUILDKIT": "1"},
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            **options,
+        )
         if check:
             assert done.returncode == 0, done.stderr
             return done.stdout.strip()
@@ -113,8 +134,9 @@ def make(engine, base):
     def run(target, **settings):
         given = {"BASE": base, "DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY, **settings}
         environment = {**os.environ, **engine, **{key: str(value) for key, value in given.items()}}
-        return subprocess.run([sys.executable, "-m", "repro", target], cwd=ROOT, capture_output=True, text=True,
-                              env=environment)  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-m", "repro", target], cwd=ROOT, capture_output=True, text=True, env=environment
+        )
 
     return run
 

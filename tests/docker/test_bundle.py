@@ -56,19 +56,49 @@ def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, eng
     """The engine forgets the images and gets them back from the folder, in a network namespace with nothing in it."""
     for stack in STACKS:
         docker("image", "rm", "--force", tag_of(stack))
-    done = subprocess.run(["unshare", "--net", "sh", bundle / "setup.sh", "image"], capture_output=True, text=True,
-                          env={**os.environ, **engine, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})  # fmt: skip
+    done = subprocess.run(
+        ["unshare", "--net", "sh", bundle / "setup.sh", "image"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **engine, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for stack in STACKS:
-        described, = json.loads(docker("image", "inspect", tag_of(stack)))
+        (described,) = json.loads(docker("image", "inspect", tag_of(stack)))
         assert described["Id"] == built[tag_of(stack)][0]
 
 
 def test_a_node_without_docker_gets_an_environment_from_it_alone(bundle, built, base, docker):
     """In a container with Python 3.9 and no network, which sees nothing but the bundle."""
-    docker("build", "--file", "docker/Dockerfile", "--target", "build", "--network", "host", "--tag", "bare-node",
-           "--build-arg", f"BASE={base}", "--build-arg", f"DEBIAN={DEBIAN}",
-           "--build-arg", f"DEBIAN_SECURITY={DEBIAN_SECURITY}", ".")  # fmt: skip
-    printed = docker("run", "--rm", "--network", "none", "--volume", f"{bundle}:/bundle:ro", "bare-node",
-                     "sh", "/bundle/setup.sh", "venv", "/opt/trainer")  # fmt: skip
+    docker(
+        "build",
+        "--file",
+        "docker/Dockerfile",
+        "--target",
+        "build",
+        "--network",
+        "host",
+        "--tag",
+        "bare-node",
+        "--build-arg",
+        f"BASE={base}",
+        "--build-arg",
+        f"DEBIAN={DEBIAN}",
+        "--build-arg",
+        f"DEBIAN_SECURITY={DEBIAN_SECURITY}",
+        ".",
+    )
+    printed = docker(
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--volume",
+        f"{bundle}:/bundle:ro",
+        "bare-node",
+        "sh",
+        "/bundle/setup.sh",
+        "venv",
+        "/opt/trainer",
+    )
     assert "OneFlow 0.8.0" in printed

@@ -31,7 +31,7 @@ SAME = 1e-6  # relative: with the same wheel, the image's older C library change
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_an_image_is_in_the_engine_under_its_digest_and_below_the_target(built, docker, stack):
-    described, = json.loads(docker("image", "inspect", tag_of(stack)))
+    (described,) = json.loads(docker("image", "inspect", tag_of(stack)))
     assert described["Id"] == built[tag_of(stack)][0]
     assert described["Size"] < TARGET_GB * 1e9
     assert described["Config"]["User"] == "10001:10001"
@@ -88,8 +88,16 @@ def train_in_container(unit, folder, engine):
     (folder / "config.json").write_text(json.dumps({**unit.config, "output": str(folder)}))
     command = ["python", TRAINER, "--config", str(folder / "config.json")]
     if unit.world_size > 1:
-        command[1:1] = [LAUNCHER, "--nproc_per_node", str(unit.world_size), "--master_port", "29517",
-                        "--redirect_stdout_and_stderr", "--logdir", str(folder / "logs")]  # fmt: skip
+        command[1:1] = [
+            LAUNCHER,
+            "--nproc_per_node",
+            str(unit.world_size),
+            "--master_port",
+            "29517",
+            "--redirect_stdout_and_stderr",
+            "--logdir",
+            str(folder / "logs"),
+        ]
     line = run_command(tag_of("cu102"), command, "/usr/bin/docker", mounts=(f"{folder}:{folder}",))
     assert "--privileged" not in line
     assert {"--read-only", "--ipc"} < set(line)

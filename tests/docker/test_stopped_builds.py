@@ -45,8 +45,20 @@ def build(docker, base, context):
     def run(target, **arguments):
         values = {"BASE": base, "DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY, **arguments}
         given = [word for name, value in values.items() for word in ("--build-arg", f"{name}={value}")]
-        return docker("build", "--file", context / "docker/Dockerfile", "--target", target, "--network", "host",
-                      "--progress", "plain", *given, context, check=False)  # fmt: skip
+        return docker(
+            "build",
+            "--file",
+            context / "docker/Dockerfile",
+            "--target",
+            target,
+            "--network",
+            "host",
+            "--progress",
+            "plain",
+            *given,
+            context,
+            check=False,
+        )
 
     return run
 
@@ -93,8 +105,10 @@ def registry(scratch, docker, base):
     """A registry on this machine that holds the base; yields its name there and its digest."""
     folder = scratch / "registry"
     folder.mkdir()
-    (folder / "config.yml").write_text(f"version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {folder}/data\n"
-                                       "http:\n  addr: 127.0.0.1:5017\nlog:\n  level: error\n")  # fmt: skip
+    (folder / "config.yml").write_text(
+        f"version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {folder}/data\n"
+        "http:\n  addr: 127.0.0.1:5017\nlog:\n  level: error\n"
+    )
     process = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stderr=subprocess.DEVNULL)
     try:
         name = "127.0.0.1:5017/base"
@@ -148,8 +162,13 @@ def vendor(scratch):
     (library / "libnccl.so.2.7.3").write_text("stand-in")
     (library / "libnccl.so.2").symlink_to("libnccl.so.2.7.3")
     (root / "DEBIAN").mkdir()
-    control = {"Package": "libnccl2", "Version": PACKAGE, "Architecture": "amd64", "Description": "a stand-in",
-               "Maintainer": "nobody <nobody@example.org>"}  # fmt: skip
+    control = {
+        "Package": "libnccl2",
+        "Version": PACKAGE,
+        "Architecture": "amd64",
+        "Description": "a stand-in",
+        "Maintainer": "nobody <nobody@example.org>",
+    }
     (root / "DEBIAN/control").write_text("".join(f"{key}: {value}\n" for key, value in control.items()))
     subprocess.run(["dpkg-deb", "--build", "--root-owner-group", root, folder], check=True, capture_output=True)
     right, other = make_key(home, "vendor"), make_key(home, "other")
@@ -200,7 +219,7 @@ def test_a_version_that_the_repository_lacks_stops_the_build(build, vendor):
 
 
 def test_a_changed_package_stops_the_build(build, vendor):
-    package, = vendor["folder"].glob("*.deb")
+    (package,) = vendor["folder"].glob("*.deb")
     original = package.read_bytes()
     try:
         change_a_byte(package)

@@ -1,4 +1,5 @@
 """Runs peers in processes of their own, with an interpreter that has PyTorch."""
+
 import json
 import os
 import socket

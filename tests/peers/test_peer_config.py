@@ -1,4 +1,5 @@
 """What a peer's configuration may say, without PyTorch."""
+
 import pytest
 
 from repro.peers import make_peer_config, refusal

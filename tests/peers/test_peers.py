@@ -1,4 +1,5 @@
 """Peer processes from outside: they train the trainers' models, and write and print what trainers do."""
+
 import re
 
 import pytest

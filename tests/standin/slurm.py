@@ -45,8 +45,13 @@ def sbatch(words):
     nodes = int(next(option for option in options if option.startswith("--nodes=")).partition("=")[2])
     write(number, state="PENDING", options=options, nodes=nodes, code="0:0")
     if "never" not in FAULTS:
-        subprocess.Popen([sys.executable, __file__, "work", str(number)], start_new_session=True,
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        subprocess.Popen(
+            [sys.executable, __file__, "work", str(number)],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     print(number)
 
 
@@ -57,10 +62,15 @@ def work(words):
     job = read(number)
     if job["state"] != "PENDING":
         return
-    given = {"SLURM_JOB_ID": str(number), "SLURM_JOB_NUM_NODES": str(job["nodes"]), "SLURM_NODEID": "0",
-             "SLURM_JOB_NODELIST": hosts_of(job["nodes"])}  # fmt: skip
-    process = subprocess.Popen(["bash", str(HOME / f"script-{number}")], env={**os.environ, **given},
-                               start_new_session=True)  # fmt: skip
+    given = {
+        "SLURM_JOB_ID": str(number),
+        "SLURM_JOB_NUM_NODES": str(job["nodes"]),
+        "SLURM_NODEID": "0",
+        "SLURM_JOB_NODELIST": hosts_of(job["nodes"]),
+    }
+    process = subprocess.Popen(
+        ["bash", str(HOME / f"script-{number}")], env={**os.environ, **given}, start_new_session=True
+    )
     write(number, state="RUNNING", group=process.pid)
     try:
         status = process.wait(float(FAULTS["limit"]) if "limit" in FAULTS else None)
@@ -101,8 +111,10 @@ def scontrol(words):
         sys.exit("slurm_load_jobs error: Invalid job id specified")
     waits = job["state"] == "PENDING"
     reason, nodes = ("Resources", "(null)") if waits else ("None", hosts_of(job["nodes"]))
-    print(f"JobId={number} JobName=x UserId=u(1) JobState={job['state']} Reason={reason} ExitCode={job['code']} "
-          f"NodeList={nodes} BatchHost=node1")  # fmt: skip
+    print(
+        f"JobId={number} JobName=x UserId=u(1) JobState={job['state']} Reason={reason} ExitCode={job['code']} "
+        f"NodeList={nodes} BatchHost=node1"
+    )
 
 
 def sacct(words):
@@ -122,8 +134,10 @@ def scancel(words):
 
 def srun(words):
     command = words[next(i for i, word in enumerate(words) if not word.startswith("--")) :]
-    tasks = [subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURM_NODEID": str(index)})
-             for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))]  # fmt: skip
+    tasks = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURM_NODEID": str(index)})
+        for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))
+    ]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
     while any(task.poll() is None for task in tasks):
         if any(task.poll() for task in tasks) and "--kill-on-bad-exit=1" in words:

@@ -27,8 +27,10 @@ def rows(generation, count, batch, stamp):
             stamp_of_b = f" {at}" if generation == "B" else ""
             yield f"train: epoch 0, iter {i}, loss: {loss:.6f}, {accuracy}, samples/s: {rate:.3f}{stamp_of_b}"
         elif generation == "C":
-            yield (f"step: {i - 1}, total_loss: {loss:.3f}, mlm_loss: {loss:.3f}, nsp_loss: 0.000, "
-                   f"throughput: {rate:.3f} {at}")
+            yield (
+                f"step: {i - 1}, total_loss: {loss:.3f}, mlm_loss: {loss:.3f}, nsp_loss: 0.000, "
+                f"throughput: {rate:.3f} {at}"
+            )
         elif generation == "D":
             yield f"step: {i}, loss: {loss:.6f}, throughput: {rate:.3f} {at}"
         else:
@@ -66,8 +68,12 @@ def loss_at(i):
     return float("nan") if i > 2 and "nan" in os.environ.get("STANDIN", "") else 10 / i
 
 
-TRACED = (("void (anonymous namespace)::AddReluGpu<float>(float*)", 0.5, 1.5), ("nvjet_sm90_hsh_256x128_TNT", 2, 5),
-          ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4, 6), ("void made_up<1>(int)", 6.01, 9.5))  # fmt: skip
+TRACED = (
+    ("void (anonymous namespace)::AddReluGpu<float>(float*)", 0.5, 1.5),
+    ("nvjet_sm90_hsh_256x128_TNT", 2, 5),
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4, 6),
+    ("void made_up<1>(int)", 6.01, 9.5),
+)
 """What each traced iteration of 10 ms launches: name, start and end in ms."""
 
 
@@ -96,8 +102,16 @@ def main():
         if rank == 0 and os.environ.get("KERNEL_TRACE_FILE") and "untraced" not in os.environ.get("STANDIN", ""):
             trace(os.environ["KERNEL_TRACE_FILE"], config["iterations"], now)
         for i in range(1, config["iterations"] + 1):
-            row = {"event": "iteration", "iteration": i, "time": now + 0.01 * i, "samples": i * batch,
-                   "loss": loss_at(i), "throughput": batch / 0.01, "latency_ms": 10.0, "memory_mib": 100}  # fmt: skip
+            row = {
+                "event": "iteration",
+                "iteration": i,
+                "time": now + 0.01 * i,
+                "samples": i * batch,
+                "loss": loss_at(i),
+                "throughput": batch / 0.01,
+                "latency_ms": 10.0,
+                "memory_mib": 100,
+            }
             metrics.write(json.dumps(row) + "\n")
         if rank == 0:
             for line in rows(config["log_generation"], config["iterations"], batch, now):

@@ -1,4 +1,5 @@
 """Prints how far causal attention in blocks is from attention in one piece: contexts, then each input's gradient."""
+
 import sys
 from pathlib import Path
 

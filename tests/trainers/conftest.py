@@ -1,4 +1,5 @@
 """Runs trainers in processes of their own, with the trainers' interpreter."""
+
 import json
 import os
 import socket
@@ -15,7 +16,11 @@ TIME_LIMIT_S = 120
 SHAPES = {
     "gpt": {"seq_length": 16, "vocab_size": 500, "layers": 2, "hidden_size": 32, "attention_heads": 4},
     "bert": {
-        "seq_length": 16, "max_predictions": 3, "vocab_size": 500, "layers": 1, "hidden_size": 32,
+        "seq_length": 16,
+        "max_predictions": 3,
+        "vocab_size": 500,
+        "layers": 1,
+        "hidden_size": 32,
         "attention_heads": 4,
     },
     "resnet50": {"image_size": 64, "classes": 10, "width": 8},
@@ -111,7 +116,12 @@ def train(python, tmp_path):
         world = processes or size_of(config)
         command = [python, *launcher(world, folder), str(RUN), "--config", str(folder / "config.json")]
         done = subprocess.run(
-            command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=TIME_LIMIT_S,
+            command,
+            cwd=folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
             start_new_session=True,
         )
         return Outcome(done.returncode, done.stdout, done.stderr, [read(folder, rank) for rank in range(world)])

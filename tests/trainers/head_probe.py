@@ -1,4 +1,5 @@
 """Prints what test_rewrite.py judges of a head in parts: the losses of some iterations, and what waits for what."""
+
 import json
 import sys
 from pathlib import Path

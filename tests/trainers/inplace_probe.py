@@ -1,4 +1,5 @@
 """Prints of each configuration whether a repeated buffer changes, and whether tensors may be overwritten in place."""
+
 import json
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Trains two parameters with known gradients in a graph and prints them; test_optimizer.py runs it as a trainer."""
+
 import json
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Prints what test_rewrite.py judges: operators of graphs, rewritten and not, and how far the results are apart."""
+
 import json
 import sys
 from collections import Counter
@@ -50,8 +51,10 @@ def distance(graph: Graph, model: flow.nn.Module, twin: flow.nn.Module, x) -> fl
     before = [each.numpy().copy() for each in model.parameters()]
     graph(x)
     twin(x).mean().backward()
-    pairs = [((old - new.numpy()) / RATE, other.grad.numpy())
-             for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)]  # fmt: skip
+    pairs = [
+        ((old - new.numpy()) / RATE, other.grad.numpy())
+        for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)
+    ]
     return max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for found, wanted in pairs)
 
 
@@ -185,8 +188,16 @@ def skipped() -> tuple:
 
 
 flow.manual_seed(1)
-print(json.dumps({"joined": {name: joined(parts) for name, parts in PARTS.items()},
-                  "checkpointed": [checkpointed(1), checkpointed(2)],
-                  "transfers": [transfers(flow.sbp.broadcast), transfers(flow.sbp.split(0))],
-                  "spared": spared(), "pooled": pooled(), "skipped": skipped(),
-                  "graph": through_a_graph()}))
+print(
+    json.dumps(
+        {
+            "joined": {name: joined(parts) for name, parts in PARTS.items()},
+            "checkpointed": [checkpointed(1), checkpointed(2)],
+            "transfers": [transfers(flow.sbp.broadcast), transfers(flow.sbp.split(0))],
+            "spared": spared(),
+            "pooled": pooled(),
+            "skipped": skipped(),
+            "graph": through_a_graph(),
+        }
+    )
+)

@@ -1,5 +1,6 @@
 """Prints what test_rewrite.py judges of two data parallel ranks: how many copies of gradients are left, and how far a
 step lies from that of one rank with all samples."""
+
 import json
 import os
 import sys
@@ -58,8 +59,10 @@ def step(clipped: bool) -> tuple:
     gradients = [each.grad.numpy() for each in alone.parameters()]
     norm = float(np.sqrt(sum((each**2).sum() for each in gradients)))
     share = min(1.0, LIMIT / norm) if clipped else 1.0
-    apart = [np.abs(found.to_local().numpy() - (before.numpy() - RATE * share * gradient)).max()
-             for found, before, gradient in zip(spread.parameters(), alone.parameters(), gradients, strict=True)]
+    apart = [
+        np.abs(found.to_local().numpy() - (before.numpy() - RATE * share * gradient)).max()
+        for found, before, gradient in zip(spread.parameters(), alone.parameters(), gradients, strict=True)
+    ]
     copies = operators_of(graph._full_graph_proto, "hierarchical_parallel_cast")
     return sum(op.name.startswith(GRADIENT) for op in copies), float(max(apart))
 

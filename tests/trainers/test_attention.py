@@ -1,4 +1,5 @@
 """Causal attention in blocks is the same as in one piece, in every layout that splits it."""
+
 import pytest
 
 from tests.trainers.conftest import configuration

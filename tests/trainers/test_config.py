@@ -1,4 +1,5 @@
 """What the configuration check lets through, and how it names what is wrong."""
+
 import pytest
 
 from repro.trainers.config import parse
@@ -22,8 +23,14 @@ def test_good(model):
 @pytest.mark.parametrize(
     ("model", "tensor", "vocabulary", "padded"),
     [
-        ("gpt", 1, 50257, 50304), ("gpt", 2, 50257, 50432), ("gpt", 4, 50257, 50688), ("gpt", 8, 50257, 51200),
-        ("gpt", 16, 50257, 51200), ("gpt", 32, 50257, 53248), ("gpt", 1, 50304, 50304), ("bert", 1, 30522, 30522),
+        ("gpt", 1, 50257, 50304),
+        ("gpt", 2, 50257, 50432),
+        ("gpt", 4, 50257, 50688),
+        ("gpt", 8, 50257, 51200),
+        ("gpt", 16, 50257, 51200),
+        ("gpt", 32, 50257, 53248),
+        ("gpt", 1, 50304, 50304),
+        ("bert", 1, 30522, 30522),
     ],
 )
 def test_vocabulary_is_padded_as_published(model, tensor, vocabulary, padded):
@@ -34,7 +41,9 @@ def test_vocabulary_is_padded_as_published(model, tensor, vocabulary, padded):
 @pytest.mark.parametrize(
     ("layout", "precision", "steps", "half"),
     [
-        ((2, 1, 1), "amp", 1, True), ((2, 1, 1), "fp32", 1, False), ((2, 2, 1), "amp", 1, False),
+        ((2, 1, 1), "amp", 1, True),
+        ((2, 1, 1), "fp32", 1, False),
+        ((2, 2, 1), "amp", 1, False),
         ((2, 1, 1), "amp", 2, False),
     ],
 )

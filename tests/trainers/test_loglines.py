@@ -1,4 +1,5 @@
 """Log lines letter by letter, against lines of the published logs."""
+
 import os
 
 import pytest

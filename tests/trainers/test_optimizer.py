@@ -1,4 +1,5 @@
 """The optimizers within the graph, against their formulas: decay, clipping, warm-up and schedules."""
+
 import json
 import math
 
@@ -51,7 +52,12 @@ def adamw(lr: float, eps: float, decay: float, clip: float, schedule: dict) -> t
 @pytest.mark.parametrize("schedule", [COSINE, POLYNOMIAL, CONSTANT], ids=lambda schedule: schedule["kind"])
 def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule):
     optimizer = {
-        "name": "adamw", "lr": 0.1, "weight_decay": 0.5, "betas": [0.9, 0.99], "eps": 0.5, "clip_norm": 1.0,
+        "name": "adamw",
+        "lr": 0.1,
+        "weight_decay": 0.5,
+        "betas": [0.9, 0.99],
+        "eps": 0.5,
+        "clip_norm": 1.0,
     }
     found = optimize(optimizer, schedule)
     weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule)

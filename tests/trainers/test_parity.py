@@ -1,4 +1,5 @@
 """Losses do not depend on the layout; those of ResNet50 are of batches normalised part by part."""
+
 import pytest
 
 from tests.trainers.conftest import configuration

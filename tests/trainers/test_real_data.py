@@ -1,4 +1,5 @@
 """Real files, written by samples.py, through the readers of each model, on one rank and on two."""
+
 import subprocess
 
 import pytest

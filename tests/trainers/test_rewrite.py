@@ -1,4 +1,5 @@
 """Rewritten operators compute what they replace."""
+
 import json
 from collections import Counter
 

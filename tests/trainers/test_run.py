@@ -1,4 +1,5 @@
 """A trainer process from outside: what it writes, what it prints, how it ends."""
+
 import re
 
 import pytest
@@ -11,7 +12,14 @@ def test_metrics_of_every_rank(train):
     assert outcome.returncode == 0, outcome.stderr
     for rank, events in enumerate(outcome.events):
         assert [event["event"] for event in events] == [
-            "start", "loss", "loss", "iteration", "loss", "loss", "iteration", "end",
+            "start",
+            "loss",
+            "loss",
+            "iteration",
+            "loss",
+            "loss",
+            "iteration",
+            "end",
         ]
         start, end = events[0], events[-1]
         assert (start["rank"], start["world_size"], start["padded_vocab_size"]) == (rank, 2, 512)
