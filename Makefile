@@ -1,4 +1,4 @@
-# Every target runs one Fabric task of repro/fabfile.py, once the environments it needs are there.
+# Every target runs one Fabric task of repro/cli/tasks.py, once the environments it needs are there.
 # Settings are given as MAKE VARIABLES: make bench MODEL=gpt REPEATS=3
 PYTHON ?= python3
 RUN_TASK = .venv/bin/python -m repro

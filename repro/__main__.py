@@ -2,16 +2,12 @@
 
 from invoke import Collection, Exit, Program
 
-from repro import (
-    cluster_tasks,
-    correctness_tasks,
-    fabfile,
-    image_tasks,
-    preflight_tasks,
-    profile_tasks,
-    provision_tasks,
-    reproduced_tasks,
-)
+from repro.cli import cluster as cluster_tasks
+from repro.cli import correctness as correctness_tasks
+from repro.cli import host as reproduced_tasks
+from repro.cli import image as image_tasks
+from repro.cli import preflight as preflight_tasks
+from repro.cli import tasks as fabfile
 
 
 class Tasks(Program):
@@ -29,9 +25,7 @@ for module in (
     correctness_tasks,
     image_tasks,
     cluster_tasks,
-    provision_tasks,
     preflight_tasks,
-    profile_tasks,
     reproduced_tasks,
 ):
     for each in Collection.from_module(module).tasks.values():

@@ -3,15 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from repro.fabfile import SETTINGS
-
-ROOT = Path(__file__).resolve().parent.parent
-STANDIN = ROOT / "tests" / "standin" / "trainer.py"
-TRAINER_PYTHON = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))
+from repro.cli.tasks import SETTINGS
+from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from repro import bootstrap
 from repro.bootstrap import SetupError
-from tests.conftest import ROOT
+from tests.support.paths import ROOT
 
 FAKE_UV = """#!/bin/sh
 echo "$@" >> {log}

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from repro.fabfile import SETTINGS
-from tests.conftest import ROOT
+from repro.cli.tasks import SETTINGS
+from tests.support.paths import ROOT
 
-for module in sorted((ROOT / "repro").glob("*_tasks.py")):
-    importlib.import_module(f"repro.{module.stem}")  # each adds its own settings
+for module in sorted((ROOT / "repro" / "cli").glob("*.py")):
+    importlib.import_module(f"repro.cli.{module.stem}")  # each adds its own settings
 
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md"]
 

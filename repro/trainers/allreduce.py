@@ -11,7 +11,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 from repro.trainers.config import Sizes, load, parse_layout  # noqa: E402
 from repro.trainers.process import run  # noqa: E402
 from repro.trainers.run import set_environment, wait_for_master  # noqa: E402
-from repro.trainers.values import ConfigError, number, one_of, require_table, text, whole  # noqa: E402
+from repro.trainers.validators import ConfigError, number, one_of, require_table, text, whole  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def parse(values: dict) -> Measurement:
 def measure(measurement: Measurement) -> None:
     set_environment(measurement.device)
     wait_for_master()
-    from repro.trainers.collectives import measure
+    from repro.trainers.checks.collectives import measure
 
     measure(measurement)
 

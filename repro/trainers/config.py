@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.trainers.values import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
+from repro.trainers.validators import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
 
 MODELS = ("gpt", "bert", "resnet50")
 GENERATIONS = {"gpt": ("D", "E"), "bert": ("C",), "resnet50": ("A", "B")}

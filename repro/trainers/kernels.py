@@ -11,7 +11,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 from repro.trainers.config import Sizes, load, parse_layout  # noqa: E402
 from repro.trainers.process import run  # noqa: E402
 from repro.trainers.run import set_environment  # noqa: E402
-from repro.trainers.values import ConfigError, one_of, require_table, text  # noqa: E402
+from repro.trainers.validators import ConfigError, one_of, require_table, text  # noqa: E402
 
 SCALES = ("published", "small")
 
@@ -50,7 +50,7 @@ def parse(values: dict) -> Comparison:
 
 def compare(comparison: Comparison) -> None:
     set_environment(comparison.device)
-    from repro.trainers.accuracy import compare
+    from repro.trainers.checks.accuracy import compare
 
     compare(comparison)
 

@@ -7,9 +7,9 @@ import time
 import numpy as np
 
 from repro.trainers.config import Config
-from repro.trainers.loglines import LogLines, Row
+from repro.trainers.graph.schedule import learning_rate
+from repro.trainers.log_lines import LogLines, Row
 from repro.trainers.metrics import Memory, Metrics
-from repro.trainers.schedule import learning_rate
 
 FIRST_LOSSES = 5
 """Iterations whose losses are always written, so that layouts can be compared."""

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 
 from repro.trainers.config import Config, Sizes
-from repro.trainers.values import ConfigError
+from repro.trainers.validators import ConfigError
 
 
 def run(load: Callable[[str], Config], train: Callable[[Config], None]) -> int:

@@ -8,19 +8,19 @@ import socket
 import numpy as np
 import oneflow as flow
 
-from repro.trainers.bert import BERT
 from repro.trainers.config import Config
-from repro.trainers.data import build_feeder
-from repro.trainers.gpt import GPT
-from repro.trainers.graph import TrainGraph, set_up_device
+from repro.trainers.data.feeder import build_feeder
+from repro.trainers.data.readers import build_reader
+from repro.trainers.graph.graph import TrainGraph, set_up_device
+from repro.trainers.graph.rewrite import TABLES
 from repro.trainers.layout import BROADCAST, Layout
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Memory, Metrics, ProcessMemory
+from repro.trainers.models.bert import BERT
+from repro.trainers.models.gpt import GPT
+from repro.trainers.models.parameters import Parameters
+from repro.trainers.models.resnet import ResNet50
 from repro.trainers.monitor import Monitor, Transfer
-from repro.trainers.parameters import Parameters
-from repro.trainers.readers import build_reader
-from repro.trainers.resnet import ResNet50
-from repro.trainers.rewrite import TABLES
 from repro.trainers.versions import versions
 
 MODELS = {"gpt": GPT, "bert": BERT, "resnet50": ResNet50}

@@ -21,13 +21,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from repro.cluster import load_cluster  # noqa: E402
-from repro.cluster_launch import cluster_attempts  # noqa: E402
-from repro.delivery import Code  # noqa: E402
-from repro.fleet import Fleet  # noqa: E402
-from repro.launch import Limits  # noqa: E402
-from tests.cluster.launching import prepare, unit_of  # noqa: E402
-from tests.cluster.nodes import up  # noqa: E402
+from repro.cluster.cluster import load_cluster  # noqa: E402
+from repro.launch.local import Limits  # noqa: E402
+from repro.launch.ssh.attempt import cluster_attempts  # noqa: E402
+from repro.launch.ssh.code_upload import Code  # noqa: E402
+from repro.launch.ssh.nodes import NodePool  # noqa: E402
+from tests.e2e.launching import prepare, unit_of  # noqa: E402
+from tests.e2e.nodes import up  # noqa: E402
 
 ROWS = 40
 
@@ -56,14 +56,14 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
     cluster = load_cluster(str(inventory))
     cluster = replace(cluster, gpus_per_node=max(1, ranks // len(cluster.nodes)))
     code = Code(Path(__file__).with_name("printing_trainer.py"))
-    with Fleet(cluster, code, "benchmark") as fleet:
+    with NodePool(cluster, code, "benchmark") as pool:
         unit = unit_of(ranks)
         unit = replace(unit, config={**unit.config, "iterations": ROWS})
         target = folder / f"ranks{ranks}"
         target.mkdir()
         before, started = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         first, events = [], []
-        outcome = cluster_attempts(fleet, "benchmark", Limits(), True)(unit, target).run(
+        outcome = cluster_attempts(pool, "benchmark", Limits(), True)(unit, target).run(
             lambda event: (events.append(0), first or first.append(time.monotonic() - started))
         )
         wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_SELF)

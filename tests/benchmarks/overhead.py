@@ -82,7 +82,7 @@ def main():
                 f"RUNS={folder / 'runs'}",
             ],
         }
-        trainer = f"{ROOT / '.venv-trainer/bin/python'} {ROOT / 'tests/standin/trainer.py'}"
+        trainer = f"{ROOT / '.venv-trainer/bin/python'} {ROOT / 'tests/support/standin/trainer.py'}"
         environment = {**os.environ, "TRAINER_COMMAND": trainer, "HOME": str(folder)}
         environment.pop("MAKEFLAGS", None)
         for command in commands.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from repro.logs import parse
+from repro.published.logs import parse
 
 BYTES = 1_000_000_000
 SECONDS_ALLOWED, MIB_ALLOWED = 60, 300

@@ -4,9 +4,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from repro.html import html
-from tests.conftest import ROOT
-from tests.sample_report import sample
+from repro.report.html import html
+from tests.support.paths import ROOT
+from tests.support.sample_report import sample
 
 OUTPUT = ROOT / "tests" / "output"
 TITLES = [("zh", "zh-CN", "评测复现"), ("en", "en", "Benchmark reproduction")]

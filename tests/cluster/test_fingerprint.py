@@ -1,133 +1,259 @@
-"""Fingerprints of simulated nodes: equal ones are equal, what is planted is found and named, and can be accepted."""
+"""Fingerprints: what is gathered and parsed, what counts as a difference, and that no output makes it crash."""
 
-import os
-import shutil
+import ast
+import copy
+import json
+import platform
 import subprocess
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-import yaml
 
-from repro.cluster import load_cluster
-from repro.fingerprint import CLOCK, differences, gather
-from tests.cluster import faults, hardware
-from tests.cluster.nodes import KEY
-from tests.docker.surroundings import ROOT
+from repro.cluster import node_probe as node_facts
+from repro.cluster.fingerprint import (
+    CLOCK,
+    SCRIPT,
+    Fingerprint,
+    FingerprintError,
+    differences,
+    differences_table,
+    fingerprint_of,
+    gather,
+    write,
+)
+from repro.cluster.node_fields import NodeFields
+from tests.support.paths import HARDWARE
+from tests.support.ssh_server import SshServer
 
-RECORDS = ROOT / "tests/data/hardware"
+RECORDED = HARDWARE
 IMAGE = "oneflow-reproduction:cu102"
-VBIOS = "88.00.13.00.02"
-PACKAGE = """set -e; mkdir -p /tmp/deb/DEBIAN; cd /tmp
-printf 'Package: libnccl2\\nVersion: %s\\nArchitecture: all\\n' "$1" > deb/DEBIAN/control
-printf 'Maintainer: test <test@localhost>\\nDescription: test\\n' >> deb/DEBIAN/control
-dpkg-deb --build deb one.deb >/dev/null; dpkg -i one.deb >/dev/null; rm -rf deb one.deb"""
-PLANTED = ["gpu.vbios", "hca.mlx5_0.rate", "image.id", "package.libnccl2", "sysctl.net.core.somaxconn"]
+ADAPTER = "/sys/class/infiniband/mlx5_0"
+
+
+@pytest.fixture(scope="module")
+def facts_here():
+    """What the script prints on this machine."""
+    done = subprocess.run(
+        [sys.executable, "-", "lo", "", "libc6"], input=SCRIPT.read_text(), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
 
 
 @pytest.fixture
-def hardware_laid(two_nodes):
-    """GPUs, an InfiniBand port and a package on both nodes, the same; all of it goes again."""
-    report = (RECORDS / "v100-driver-550/nvidia-smi-q.txt").read_text()
-    topology = (RECORDS / "published/nvidia-smi-topo.txt").read_text()
-    with ExitStack() as remedies:
-        for node in two_nodes.names:
-            remedies.callback(hardware.remove_tools, two_nodes, node)
-            hardware.lay_tools(two_nodes, node, {"nvidia-smi -q": report, "nvidia-smi topo -m": topology})
-            remedies.callback(hardware.remove_infiniband, two_nodes, node)
-            hardware.lay_infiniband(two_nodes, node)
-            remedies.callback(two_nodes.root, node, "dpkg", "--purge", "libnccl2")
-            two_nodes.root(node, "sh", "-c", PACKAGE, "sh", "2.7.8-1+cuda10.2")
-        yield remedies
+def facts(facts_here):
+    """The same as if no vendor's tool were installed here; to be changed by a test."""
+    facts = copy.deepcopy(facts_here)
+    for name in (
+        "nvidia-smi -q",
+        "nvidia-smi topo -m",
+        "ibstat",
+        "ibv_devinfo",
+        "ofed_info",
+        "chronyc tracking",
+        "docker info",
+        "docker images",
+        "nvidia-ctk",
+    ):
+        facts["commands"][name] = {"status": None, "output": "", "errors": "not found"}
+    return facts
 
 
-def run(task, **settings):
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"), **settings}
-    return subprocess.run(
-        [sys.executable, "-m", "repro", task],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def answer(facts, name, output, status=0):
+    facts["commands"][name] = {"status": status, "output": output, "errors": ""}
 
 
-def inventory(nodes, folder, **variables):
-    shutil.copytree(nodes.inventory, folder)
-    path = folder / "group_vars/all.yml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | variables))
-    return folder
+def read(facts):
+    return NodeFields(facts, "lo", IMAGE)
 
 
-def test_equal_nodes_then_planted_differences_by_name(two_nodes, hardware_laid, tmp_path):
-    cluster = replace(load_cluster(two_nodes.inventory), hca="mlx5_0")
+def node(name, fields=None, offset=0.0, uncertainty=0.01):
+    readings = {"time.offset_s": offset, "time.uncertainty_s": uncertainty, "load": len(name)}
+    return Fingerprint(name, fields or {"system.kernel": "6.1"}, readings, None, ())
+
+
+def nodes(*each):
+    return {one.node: one for one in each}
+
+
+def test_script_is_python_3_6_of_the_standard_library():
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+    imported = {name.name for each in ast.walk(tree) if isinstance(each, ast.Import) for name in each.names}
+    assert imported <= sys.stdlib_module_names
+    assert not [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+    assert not {"capture_output", "text"} & {word.arg for word in ast.walk(tree) if isinstance(word, ast.keyword)}
+
+
+def test_what_this_machine_is(facts):
+    told = read(facts)
+    assert told.fields["system.kernel"] == platform.release()
+    assert told.fields["system.python"] == platform.python_version()
+    assert told.fields["interface.mtu"] == Path("/sys/class/net/lo/mtu").read_text().strip()
+    somaxconn = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+    assert told.fields["sysctl.net.core.somaxconn"] == somaxconn
+    assert told.fields["memory.total"].endswith("iB")
+    assert not [name for name in told.fields if name.startswith(("gpu.", "hca.", "docker."))]
+    assert told.notes == []
+    assert "root=" not in told.fields.get("system.boot", "")
+
+
+def test_gpus_and_their_topology(facts):
+    answer(facts, "nvidia-smi -q", (RECORDED / "v100-driver-550/nvidia-smi-q.txt").read_text())
+    answer(facts, "nvidia-smi topo -m", (RECORDED / "published/nvidia-smi-topo.txt").read_text())
+    told = read(facts)
+    assert (told.fields["gpu.count"], told.fields["gpu.driver"]) == ("2", "550.127.05")
+    assert told.fields["gpu.model"] == "Tesla V100-SXM2-16GB"
+    assert told.fields["gpu.vbios"] == "88.00.4F.00.09, 88.00.13.00.02"
+    assert told.fields["gpu.topology.GPU2"] == "NV1 NV2 X NV2 SYS SYS NV1 SYS PIX"
+    assert told.fields["gpu.affinity.GPU7"] == "12-23,36-47"
+    assert told.topology["devices"][-1] == "mlx5_0"
+
+
+def adapter_files(rate):
+    return {
+        f"{ADAPTER}/hca_type": "MT4115",
+        f"{ADAPTER}/fw_ver": "12.23.1020",
+        f"{ADAPTER}/ports/1/rate": rate,
+        f"{ADAPTER}/ports/1/state": "4: ACTIVE",
+        f"{ADAPTER}/ports/1/phys_state": "5: LinkUp",
+        f"{ADAPTER}/ports/1/link_layer": "InfiniBand",
+    }
+
+
+def test_adapters_by_files_are_those_by_ibstat(facts):
+    answer(facts, "ibstat", (RECORDED / "edr/ibstat.txt").read_text())
+    by_ibstat = read(facts).fields
+    answer(facts, "ibstat", "", status=None)
+    facts["files"] |= adapter_files("100 Gb/sec (4X EDR)")
+    assert read(facts).fields == by_ibstat
+    assert by_ibstat["hca.mlx5_0.rate"] == "100 Gb/s"
+    assert by_ibstat["hca.mlx5_0.state"] == "Active, LinkUp"
+
+
+def test_a_link_below_what_it_could_be_says_so(facts):
+    answer(facts, "iblinkinfo mlx5_0", (RECORDED / "ibsim/iblinkinfo-line.txt").read_text().splitlines()[0])
+    assert read(facts).fields["hca.mlx5_0.link"] == "4X at 2.5 Gb/s, Could be 12X Could be 10.0 Gbps"
+
+
+def test_engine_image_and_packages(facts):
+    told = {
+        "ServerVersion": "26.1.5",
+        "Driver": "overlay2",
+        "CgroupDriver": "systemd",
+        "CgroupVersion": "2",
+        "Runtimes": {"runc": {}, "nvidia": {}},
+        "DefaultRuntime": "runc",
+    }
+    answer(facts, "docker info", json.dumps(told))
+    answer(facts, "docker images", f"other:1 sha256:{'1' * 64}\n{IMAGE} sha256:{'2' * 64}\n")
+    answer(facts, "nvidia-ctk", "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: f202b80\n")
+    answer(facts, "dpkg", "installed runc 1.1.5\nnot-installed cuda-drivers \nconfig-files libnccl2 2.7\n", status=1)
+    fields = read(facts).fields
+    assert (fields["docker.version"], fields["docker.cgroup"]) == ("26.1.5", "systemd v2")
+    assert (fields["docker.runtimes"], fields["docker.nvidia_toolkit"]) == ("nvidia, runc", "1.17.8")
+    assert fields["image.id"] == f"sha256:{'2' * 64}"
+    assert {name: value for name, value in fields.items() if name.startswith("package.")} == {"package.runc": "1.1.5"}
+
+
+def test_a_clock_by_chrony(facts):
+    answer(facts, "chronyc tracking", "System time     : 0.000250 seconds slow of NTP time\nLeap status     : Normal\n")
+    told = read(facts)
+    assert (told.readings["time.chrony_offset_s"], told.fields["time.chrony"]) == (-0.00025, "Normal")
+
+
+@pytest.mark.parametrize("garbage", ["", "gibberish\n", "CA 'x'\n\n: :\n", "{", "GPU 00:0\n\tGPU0\nhca_id: a\n"])
+def test_no_output_makes_it_crash(facts, garbage):
+    for name in [*facts["commands"], "iblinkinfo mlx5_0"]:
+        answer(facts, name, garbage)
+    notes = read(facts).notes
+    for tool in ("nvidia-smi -q", "nvidia-smi topo -m", "ibstat", "iblinkinfo"):
+        assert [note for note in notes if note.startswith(f"{tool}: it prints no form that is known")], tool
+
+
+def test_a_tool_that_fails_is_a_note(facts):
+    facts["commands"]["nvidia-smi -q"] = {"status": 9, "output": "NVIDIA-SMI has failed\n", "errors": ""}
+    facts["commands"]["docker info"] = {"status": 1, "output": '{"ServerVersion":""}', "errors": "no daemon\n"}
+    assert read(facts).notes == ["nvidia-smi -q: status 9: NVIDIA-SMI has failed", "docker info: status 1: no daemon"]
+
+
+def test_offset_of_a_clock_by_halving_the_way_there_and_back(facts):
+    facts["times"] = [1002.2, 1003.2]
+    readings = fingerprint_of("a", read(facts), 1000.0, 1001.4).readings
+    assert (readings["time.offset_s"], readings["time.uncertainty_s"]) == (2.0, 0.2)
+
+
+def test_equal_nodes_have_no_differences():
+    assert differences(nodes(node("a"), node("bb", offset=0.05), node("ccc", offset=-0.03))) == []
+
+
+def test_a_difference_names_nodes_and_puts_the_majority_first():
+    found = differences(nodes(node("a", {"x": "1", "y": "1"}), node("b", {"x": "2", "y": "1"}), node("c", {"x": "2"})))
+    assert [(each.field, each.values, each.accepted) for each in found] == [
+        ("x", {"2": ["b", "c"], "1": ["a"]}, False),
+        ("y", {"1": ["a", "b"], "absent": ["c"]}, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "expected"),
+    [([], False), (["gpu.vbios"], True), (["gpu"], True), (["gpu.vb", "g", "vbios"], False)],
+)
+def test_differences_are_accepted_by_name_or_by_what_stands_before_a_dot(accepted, expected):
+    (found,) = differences(nodes(node("a", {"gpu.vbios": "1"}), node("b", {"gpu.vbios": "2"})), accepted)
+    assert found.accepted is expected
+
+
+def test_clocks_differ_beyond_what_the_measurement_may_be_wrong_by():
+    (found,) = differences(nodes(node("a"), node("b", offset=2.0), node("c", offset=-0.02)))
+    assert (found.field, found.values) == (CLOCK, {"within 0.1 s": ["a", "c"], "+2.00 s": ["b"]})
+    assert differences(nodes(node("a"), node("b", offset=2.0, uncertainty=1.95), node("c"))) == []
+    assert differences(nodes(node("a"), node("b", offset=2.0)), [CLOCK])[0].accepted
+
+
+def test_table_cuts_long_values():
+    found = differences(nodes(node("a", {"x": "1" * 90}), node("b", {"x": "1" * 90}), node("c", {"x": "2"})), ["x"])
+    assert differences_table(found, 10)[1] == [["x (accepted)", "111111111… [2]", "c: 2"]]
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    server = SshServer(tmp_path)
+    yield server
+    server.stop()
+
+
+def test_gathered_over_ssh_and_written(server, tmp_path):
+    cluster = server.cluster(2, python=sys.executable, accepted=frozenset({"system.kernel"}))
     found = gather(cluster)
-    assert differences(found) == []
-    fields = found["node1"].fields
-    assert (fields["image.id"], fields["docker.storage"]) == (cluster.image.digest, "overlay2")
-    assert fields["hca.mlx5_0.rate"] == "100 Gb/s"
-    assert fields["gpu.topology.GPU0"] == "X NV1 NV1 NV2 NV2 SYS SYS SYS NODE"
-    assert found["node1"].notes == found["node2"].notes == ()
-
-    plant(two_nodes, "node2", hardware_laid)
-    apart = differences(gather(cluster))
-    assert [each.field for each in apart] == PLANTED
-    values = {each.field: each.values for each in apart}
-    assert values["hca.mlx5_0.rate"] == {"100 Gb/s": ["node1"], "40 Gb/s": ["node2"]}
-    assert values["package.libnccl2"] == {"2.7.8-1+cuda10.2": ["node1"], "2.7.3-1+cuda10.2": ["node2"]}
-    assert values["image.id"] == {cluster.image.digest: ["node1"], "not there": ["node2"]}
-
-    runs = {"RUNS": str(tmp_path / "runs"), "CHECK": "1"}
-    refused = run("fingerprint", CLUSTER=str(inventory(two_nodes, tmp_path / "strict", cluster_hca="mlx5_0")), **runs)
-    assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "nodes differ in 5 fields" in refused.stderr
-    assert all(name in refused.stdout for name in PLANTED)
-    lenient = inventory(
-        two_nodes, tmp_path / "lenient", cluster_hca="mlx5_0", cluster_accepted_differences=["gpu", *PLANTED[1:]]
-    )
-    passed = run("fingerprint", CLUSTER=str(lenient), **runs)
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "gpu.vbios (accepted)" in passed.stdout
-    assert len(list((tmp_path / "runs").glob("fingerprint-*.json"))) == 2
+    assert list(found) == ["node0", "node1"]
+    assert found["node0"].fields == found["node1"].fields
+    assert abs(found["node0"].readings["time.offset_s"]) <= found["node0"].readings["time.uncertainty_s"]
+    found["node1"] = replace(found["node1"], fields=found["node1"].fields | {"system.kernel": "4.4"})
+    write(tmp_path / "fingerprint.json", cluster, found)
+    kept = json.loads((tmp_path / "fingerprint.json").read_text())
+    assert (kept["schema"], kept["cluster"], list(kept["nodes"])) == (1, "loopback", ["node0", "node1"])
+    assert set(kept["nodes"]["node0"]) == {"node", "fields", "readings", "topology", "notes"}
+    (difference,) = kept["differences"]
+    assert (difference["field"], difference["accepted"]) == ("system.kernel", True)
+    assert difference["values"] == {platform.release(): ["node0"], "4.4": ["node1"]}
 
 
-def plant(nodes, node, remedies):
-    """On one node: another VBIOS, adapter rate, image, package version and kernel parameter."""
-    report = (RECORDS / "v100-driver-550/nvidia-smi-q.txt").read_text()
-    hardware.lay_tools(nodes, node, {"nvidia-smi -q": report.replace(VBIOS, "88.00.00.00.00")})
-    hardware.lay_infiniband(nodes, node, rate="40 Gb/sec (4X QDR)")
-    nodes.root(node, "sh", "-c", PACKAGE, "sh", "2.7.3-1+cuda10.2")
-    remedies.callback(nodes.root, node, "sh", "-c", f"docker tag kept:1 {IMAGE}; docker rmi kept:1")
-    nodes.root(node, "sh", "-ec", f"docker tag {IMAGE} kept:1; docker rmi {IMAGE}")
-    before = nodes.root(node, "sysctl", "-n", "net.core.somaxconn").strip()
-    remedies.callback(nodes.root, node, "sysctl", "-q", f"net.core.somaxconn={before}")
-    nodes.root(node, "sysctl", "-q", "net.core.somaxconn=1024")
+def test_a_node_that_cannot_be_looked_at_is_named(server):
+    with pytest.raises(FingerprintError, match=r"not every node could be looked at:\nnode0: `/nothing/python3 - lo"):
+        gather(server.cluster(python="/nothing/python3"))
 
 
-def test_a_clock_that_is_wrong_is_found(two_nodes):
-    faults.skew_clock(two_nodes, "node2", 30)
-    try:
-        (found,) = differences(gather(load_cluster(two_nodes.inventory)))
-    finally:
-        faults.mend_clock(two_nodes, "node2")
-    assert found.field == CLOCK
-    (_, right), (wrong, nodes) = found.values.items()
-    assert (right, nodes) == (["node1"], ["node2"])
-    assert 29 < float(wrong.removesuffix(" s")) < 31
+def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\necho welcome\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(FingerprintError, match=r"node0: node_probe\.py printed there what cannot be read here: JSON"):
+        gather(server.cluster(python=str(tmp_path / "python")))
 
 
-def test_a_new_inventory_is_usable_at_once(two_nodes, tmp_path):
-    hosts = " ".join(f"{node}={two_nodes.address(node)}" for node in two_nodes.names)
-    told = [two_nodes.root(node, "ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub") for node in two_nodes.names]
-    given = {"NAME": f"{tmp_path}/mine", "HOSTS": hosts, "LOGIN": "runner", "KEY": str(KEY), "GPUS": "2"}
-    refused = run("new-cluster", **given)
-    assert refused.returncode == 2
-    assert "FINGERPRINTS is missing" in refused.stderr
-    done = run("new-cluster", **given, FINGERPRINTS=" ".join(line.split()[1] for line in told))
-    assert done.returncode == 0, done.stdout + done.stderr
-    cluster = load_cluster(tmp_path / "mine")
-    assert (cluster.interface, cluster.network_gbits, cluster.image.digest) == ("eth0", 10, two_nodes.image)
-    assert list(gather(cluster)) == two_nodes.names
+def test_a_tool_that_hangs_is_ended_and_named(monkeypatch):
+    monkeypatch.setattr(node_facts, "TIMEOUT_S", 0.2)
+    told = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]})
+    assert (told["slow"]["status"], told["slow"]["errors"]) == (-9, "took longer than 0.2 s\n")
+    assert (told["none"]["status"], told["quick"]["output"]) == (None, "x\n")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 SOURCE = ROOT / "docker/compat/cublas_forward.c"
 FAKE = Path(__file__).with_name("fake_cublas.c")
 MARK, SUCCESS, NOT_INITIALIZED, INVALID_VALUE, NOT_SUPPORTED = 42, 0, 1, 7, 15

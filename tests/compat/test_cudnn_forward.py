@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from repro.observed import readable
-from tests.conftest import TRAINER_PYTHON
+from repro.analysis.process_info import readable
+from tests.support.paths import ROOT, TRAINER_PYTHON
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "docker/compat/cudnn_forward.c"
 FAKE = Path(__file__).with_name("fake_cudnn.c")
 CALLER = """

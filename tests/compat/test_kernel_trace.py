@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 SOURCE = ROOT / "docker/compat/kernel_trace.c"
 FAKE = Path(__file__).with_name("fake_cupti.c")
 CALLER = """

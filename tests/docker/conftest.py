@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian import pack_debian
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
+from tests.support.debian import pack_debian
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ("dockerd", "debootstrap", "ip", "docker-registry", "apt-ftparchive", "gpg")
@@ -97,7 +97,7 @@ def _answers(environment):
 @pytest.fixture(scope="session")
 def docker(engine):
     """Runs the Docker client; returns what it printed."""
-    from repro.image import find_docker
+    from repro.images.build import find_docker
 
     client = find_docker()
 

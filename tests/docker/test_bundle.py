@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from repro.image import STACKS, tag_of
+from repro.images.build import STACKS, tag_of
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY
 
 PART_MIB = 600

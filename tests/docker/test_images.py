@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from repro.cases import load_catalogue
-from repro.image import LAYOUT, STACKS, run_command, tag_of
-from repro.image_archive import read_layout
-from repro.image_check import PROBE, compare, probe
-from repro.launch import Attempt, Limits
-from repro.pins import load_pins
-from repro.plan import make_plan
+from repro.images.build import LAYOUT, STACKS, run_command, tag_of
+from repro.images.oci_layout import read_layout
+from repro.images.pins import load_pins
+from repro.images.verify import PROBE, compare, probe
+from repro.launch.local import Attempt, Limits
+from repro.planning.plan import make_plan
+from repro.published.cases import load_catalogue
 from tests.docker.surroundings import ROOT, SECRET
 
 LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from repro.pins import load_pins
-from repro.wheelhouse import artefact_wheel, trainer_wheels
+from repro.images.pins import load_pins
+from repro.images.wheels import artefact_wheel, trainer_wheels
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT
 
 PACKAGE = "2.7.3-1+cuda10.2"

@@ -8,7 +8,7 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers import ops
+from repro.trainers.models import ops
 
 LENGTH = ops.SHORTEST_CUT
 SHAPE = (2, 3, LENGTH, 4)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 RUN = ROOT / "repro" / "trainers" / "run.py"
 TIME_LIMIT_S = 120
 

@@ -8,12 +8,12 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers import gpt
 from repro.trainers.config import parse
-from repro.trainers.data import build_feeder
-from repro.trainers.graph import TrainGraph
+from repro.trainers.data.feeder import build_feeder
+from repro.trainers.graph.graph import TrainGraph
 from repro.trainers.layout import Layout
-from repro.trainers.parameters import Parameters
+from repro.trainers.models import gpt
+from repro.trainers.models.parameters import Parameters
 
 config = parse(json.loads(sys.argv[1]))
 layout = Layout(1, 1, 1, "cpu")

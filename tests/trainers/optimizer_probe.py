@@ -10,8 +10,8 @@ import numpy as np
 import oneflow as flow
 
 from repro.trainers.config import Optimizer, Schedule
-from repro.trainers.optimizer import build_optimizer, build_scheduler
-from repro.trainers.schedule import learning_rate
+from repro.trainers.graph.optimizer import build_optimizer, build_scheduler
+from repro.trainers.graph.schedule import learning_rate
 
 
 class Product(flow.nn.Module):

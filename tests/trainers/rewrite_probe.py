@@ -10,10 +10,10 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers import recomputation, rewrite
-from repro.trainers.accuracy import gradient, in_a_graph, tensor
-from repro.trainers.job import maker, operators_of
-from repro.trainers.operators import SCALES, operators
+from repro.trainers.checks.accuracy import gradient, in_a_graph, tensor
+from repro.trainers.checks.operators import SCALES, operators
+from repro.trainers.graph import recomputation, rewrite
+from repro.trainers.graph.job_proto import maker, operators_of
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
 """First place and length of the parts of six."""

@@ -11,8 +11,8 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers.job import operators_of
-from repro.trainers.rewrite import GRADIENT, RewrittenGraph
+from repro.trainers.graph.job_proto import operators_of
+from repro.trainers.graph.rewrite import GRADIENT, RewrittenGraph
 
 RANKS = [0, 1]
 RATE = 0.5
@@ -48,20 +48,20 @@ def step(clipped: bool) -> tuple:
     place = flow.placement("cpu", ranks=RANKS)
     samples = np.linspace(-1, 2, 12, dtype=np.float32).reshape(4, 3)
     weight = np.linspace(-0.5, 0.7, 6, dtype=np.float32).reshape(2, 3)
-    spread, alone = (Linear(3, 2) for _ in range(2))
-    for model in (spread, alone):
+    spread, exclusive = (Linear(3, 2) for _ in range(2))
+    for model in (spread, exclusive):
         model.weight.data.copy_(flow.tensor(weight))
         model.bias.data.copy_(flow.tensor(weight[:, 0]))
     spread.to_global(placement=place, sbp=flow.sbp.broadcast)
     graph = Graph(spread, clipped)
     graph(flow.tensor(samples).to_global(placement=place, sbp=flow.sbp.broadcast).to_global(sbp=flow.sbp.split(0)))
-    alone(flow.tensor(samples)).mean().backward()
-    gradients = [each.grad.numpy() for each in alone.parameters()]
+    exclusive(flow.tensor(samples)).mean().backward()
+    gradients = [each.grad.numpy() for each in exclusive.parameters()]
     norm = float(np.sqrt(sum((each**2).sum() for each in gradients)))
     share = min(1.0, LIMIT / norm) if clipped else 1.0
     apart = [
         np.abs(found.to_local().numpy() - (before.numpy() - RATE * share * gradient)).max()
-        for found, before, gradient in zip(spread.parameters(), alone.parameters(), gradients, strict=True)
+        for found, before, gradient in zip(spread.parameters(), exclusive.parameters(), gradients, strict=True)
     ]
     copies = operators_of(graph._full_graph_proto, "hierarchical_parallel_cast")
     return sum(op.name.startswith(GRADIENT) for op in copies), float(max(apart))

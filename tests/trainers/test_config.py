@@ -3,7 +3,7 @@
 import pytest
 
 from repro.trainers.config import parse
-from repro.trainers.values import ConfigError
+from repro.trainers.validators import ConfigError
 from tests.trainers.conftest import configuration
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from repro.trainers.config import parse
-from repro.trainers.loglines import LogLines, Row, device_lines
+from repro.trainers.log_lines import LogLines, Row, device_lines
 from tests.trainers.conftest import configuration
 
 
@@ -45,7 +45,7 @@ def test_d_counts_from_1():
 
 
 def test_e_prints_its_head_once(monkeypatch):
-    monkeypatch.setattr("repro.trainers.loglines.device_lines", lambda count: ["81 %, 11838 MiB"])
+    monkeypatch.setattr("repro.trainers.log_lines.device_lines", lambda count: ["81 %, 11838 MiB"])
     log = lines("gpt", "E", accumulation_steps=8)
     assert log.row(row(90, 39.0, loss=7.0))[:3] == [
         "81 %, 11838 MiB",

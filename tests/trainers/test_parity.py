@@ -14,16 +14,16 @@ def agree(found: dict, expected: dict) -> bool:
 
 
 @pytest.fixture(scope="module")
-def alone():
+def exclusive():
     """Losses of each model in one process, filled when first wanted."""
     return {}
 
 
-def single(alone: dict, losses, model: str, **changes) -> dict:
+def single(exclusive: dict, losses, model: str, **changes) -> dict:
     key = model, str(changes)
-    if key not in alone:
-        alone[key] = losses(configuration(model, **changes))
-    return alone[key]
+    if key not in exclusive:
+        exclusive[key] = losses(configuration(model, **changes))
+    return exclusive[key]
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def single(alone: dict, losses, model: str, **changes) -> dict:
     ],
     ids=["tensor", "data-tensor-sharded", "data-pipeline-sharded-accumulated-checkpointed"],
 )
-def test_gpt(alone, losses, layout, shape, changes):
-    expected = single(alone, losses, "gpt", shape=shape)
+def test_gpt(exclusive, losses, layout, shape, changes):
+    expected = single(exclusive, losses, "gpt", shape=shape)
     assert agree(losses(configuration("gpt", layout, shape=shape, **changes)), expected)
 
 
-def test_the_table_of_the_last_stage_is_that_of_the_first(alone, losses):
+def test_the_table_of_the_last_stage_is_that_of_the_first(exclusive, losses):
     """Gradients are clipped by a norm that counts the table once, and the rate is such that it would be seen."""
     changes = {"shape": {"layers": 2}, "optimizer": {"lr": 0.03, "clip_norm": 0.5}}
-    expected = single(alone, losses, "gpt", **changes)
+    expected = single(exclusive, losses, "gpt", **changes)
     assert agree(losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, **changes)), expected)
 
 
@@ -56,8 +56,8 @@ def test_the_table_of_the_last_stage_is_that_of_the_first(alone, losses):
     [((1, 2, 1), {}), ((2, 1, 1), {"optimizer_sharding": 1})],
     ids=["tensor", "data-sharded"],
 )
-def test_bert(alone, losses, layout, changes):
-    assert agree(losses(configuration("bert", layout, **changes)), single(alone, losses, "bert"))
+def test_bert(exclusive, losses, layout, changes):
+    assert agree(losses(configuration("bert", layout, **changes)), single(exclusive, losses, "bert"))
 
 
 def test_resnet_normalises_within_each_data_parallel_rank(losses):
@@ -66,6 +66,6 @@ def test_resnet_normalises_within_each_data_parallel_rank(losses):
     assert agree(losses(configuration("resnet50", (2, 1, 1))), reference)
 
 
-def test_seed_decides_weights_and_data(alone, losses):
-    expected = single(alone, losses, "bert")
+def test_seed_decides_weights_and_data(exclusive, losses):
+    expected = single(exclusive, losses, "bert")
     assert losses(configuration("bert", seed=1)) != pytest.approx(expected, rel=1e-3)

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from tests.trainers.conftest import ROOT, SHAPES, configuration
+from tests.support.paths import ROOT
+from tests.trainers.conftest import SHAPES, configuration
 
 WRITER = ROOT / "repro" / "trainers" / "samples.py"
 
@@ -25,9 +26,11 @@ def sample(python, tmp_path_factory):
 
 def test_gpt_reads_the_same_text_in_every_layout(sample, losses):
     data = {"kind": "megatron", "prefix": sample("gpt")}
-    alone = losses(configuration("gpt", data=data))
-    assert alone[5] < alone[1] - 0.3, "text is easier than random tokens"
-    assert losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, data=data)) == pytest.approx(alone, rel=1e-5)
+    exclusive = losses(configuration("gpt", data=data))
+    assert exclusive[5] < exclusive[1] - 0.3, "text is easier than random tokens"
+    assert losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, data=data)) == pytest.approx(
+        exclusive, rel=1e-5
+    )
 
 
 def test_gpt_rejects_tokens_outside_the_vocabulary(sample, train):
@@ -42,10 +45,10 @@ def test_bert_reads_features(sample, losses):
     options = ("--seq-length", shape["seq_length"], "--max-predictions", shape["max_predictions"])
     folder = sample("bert", *map(str, options), "--vocab-size", str(shape["vocab_size"]), "--parts", "2")
     data = {"kind": "ofrecord", "path": folder, "parts": 2}
-    alone = losses(configuration("bert", data=data))
-    assert alone[5] < alone[1] - 0.1
+    exclusive = losses(configuration("bert", data=data))
+    assert exclusive[5] < exclusive[1] - 0.1
     split = losses(configuration("bert", (1, 2, 1), data=data))
-    assert split[1] == pytest.approx(alone[1], rel=0.05)
+    assert split[1] == pytest.approx(exclusive[1], rel=0.05)
     assert split[5] < split[1] - 0.1
 
 

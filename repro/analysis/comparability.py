@@ -1,0 +1,239 @@
+"""Decides whether a measured unit may be compared in speed with its published case, and says every reason why not."""
+
+import operator
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from repro.analysis.process_info import Observed
+from repro.planning.derived import same_window
+from repro.planning.plan import Unit
+from repro.planning.trainer_config import config_of
+from repro.published.cases import Case, Report
+from repro.utils.i18n import N_
+
+INSTALLABLE_ONEFLOW = "0.8.0"
+MEMORY_TOLERANCE = 0.05
+FREE_KEYS = {"case", "data", "seed"}
+
+ASPECTS = {
+    "scale": N_("scale"),
+    "case": N_("case"),
+    "measurement": N_("measurement"),
+    "hardware.device": N_("device"),
+    "hardware.gpu_model": N_("GPU model"),
+    "hardware.gpu_memory": N_("GPU memory"),
+    "hardware.nodes": N_("nodes"),
+    "hardware.gpu_count": N_("GPUs"),
+    "precision": N_("precision"),
+    "stack.oneflow": "OneFlow",
+    "stack.cuda": "CUDA",
+    "stack.cudnn": "cuDNN",
+    "stack.nccl": "NCCL",
+    "transport": N_("transport between GPUs"),
+    "configuration": N_("configuration"),
+    "driver": N_("driver"),
+    "input": N_("input data"),
+    "iterations": N_("iterations"),
+    "code": N_("code"),
+    "published_stack": N_("published stack"),
+}
+CLAUSE = N_("{aspect}: {said}")
+SMOKE = N_("a smoke run measures tiny models and never gets a verdict on speed")
+NO_SUCH_CASE = N_("the catalogue has no case of this name")
+NO_SUCCESS = N_("no repeat succeeded")
+DIFFERS = N_("published {expected}, here {measured}")
+MISSING = N_("published {expected}, not known here (to be read from {source})")
+OTHER_RELEASE = N_("the release that stands for the published one is {expected}, here {measured}")
+UNKNOWN_RELEASE = N_(
+    "the release that stands for the published one is {expected}, not known here (to be read from {source})"
+)
+START = N_("the start event of every rank's metrics")
+GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts where the ranks ran")
+ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
+NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
+OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
+OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
+SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
+OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
+CHANGED = N_("{measured} files differ from commit {expected}")
+CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why two figures are not comparable (kind "differs" or "missing"), or what else differed (kind "remark")."""
+
+    aspect: str
+    kind: str
+    message: str
+    expected: str | None = None
+    measured: str | None = None
+    source: str = ""
+
+    def text(self, translate=lambda message: message) -> str:
+        """The reason as a clause that opens with its aspect."""
+        source = self.source and translate(self.source)
+        values = {"expected": self.expected, "measured": self.measured, "source": source}
+        head, _, key = self.aspect.partition(":")
+        name = translate(ASPECTS[head]) + (f" `{key}`" if key else "")
+        return translate(CLAUSE).format(aspect=name, said=translate(self.message).format(**values))
+
+    def as_json(self) -> dict:
+        """The form in which verdicts keep it, with its English text."""
+        return {
+            "aspect": self.aspect,
+            "kind": self.kind,
+            "expected": self.expected,
+            "measured": self.measured,
+            "text": self.text(),
+        }
+
+
+def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: Observed) -> tuple[Reason, ...]:
+    """Everything that forbids a verdict on speed; an empty tuple if nothing does.
+
+    Parameters
+    ----------
+    environment : what `repro.launch.host_environment.capture` found when the run was planned.
+    cluster : the published cluster, as `repro.published.figures.load_cluster` gives it.
+    """
+    if not observed.attempts:
+        return (Reason("measurement", "missing", NO_SUCCESS),)
+    found = [
+        *configuration_reasons(case, unit),
+        *_hardware(case, environment, cluster["hardware"], observed),
+        *_stack(case, cluster["software"], observed),
+        *_transport(case, environment.get("cluster", {}), observed),
+    ]
+    return tuple(reason for reason in found if reason)
+
+
+def remarks(
+    case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, observed: Observed
+) -> tuple[Reason, ...]:
+    """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
+    software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]["kind"]
+    releases = _joined(observed.version("oneflow"))
+    drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
+    iterations = unit.config["iterations"]
+    commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
+    found = (
+        (releases, "stack.oneflow", OLD_ONEFLOW, report.oneflow, releases),
+        (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
+        (data == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), data),
+        (iterations != case.iterations, "iterations", OTHER_LENGTH, str(case.iterations), str(iterations)),
+        (changed, "code", CHANGED, commit[:12], str(changed)),
+        (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
+    )
+    return tuple(
+        Reason(aspect, "remark", message, expected, measured)
+        for holds, aspect, message, expected, measured in found
+        if holds
+    )
+
+
+def _wheel_cuda(report: Report) -> str:
+    """The CUDA release that a wheel's version names, "cu112" in 0.3.5+cu112; empty if it names none."""
+    found = re.search(r"\+(cu\d+)", report.oneflow)
+    return found[1] if found else ""
+
+
+def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
+    """Where a unit's configuration is not the published case's; iterations that are not measured do not count."""
+    published = config_of(case, "cuda")
+    free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
+    for key in sorted((published.keys() | unit.config.keys()) - free):
+        if published.get(key) != unit.config.get(key):
+            aspect = {"precision": "precision", "device": "hardware.device"}.get(key, f"configuration:{key}")
+            yield _differs(aspect, published.get(key), unit.config.get(key))
+
+
+def _hardware(case: Case, environment: dict, hardware: dict, observed: Observed) -> Iterable[Reason | None]:
+    yield _one("hardware.device", "cuda", _device_kinds(observed), START)
+    models, memories = _gpus(environment, observed)
+    yield _one("hardware.gpu_model", hardware["gpu"], models, GPU_SOURCE, _same_gpu)
+    yield _one("hardware.gpu_memory", f"{hardware['gpu_memory_gb']} GB", memories, GPU_SOURCE, _same_memory)
+    yield _one("hardware.nodes", str(case.nodes), _texts(observed.nodes), START)
+    yield _one("hardware.gpu_count", str(case.layout.world_size), _texts(observed.ranks), START)
+
+
+def _device_kinds(observed: Observed) -> frozenset[str]:
+    return frozenset(device.partition(":")[0] for device in observed.devices)
+
+
+def _gpus(environment: dict, observed: Observed) -> tuple[frozenset[str], frozenset[str]]:
+    """Models and memory of the GPUs, as the ranks told; what nvidia-smi showed stands only for hosts it ran on."""
+    hosts = set(environment.get("cluster", {}).get("hosts", [environment["host"]]))
+    gpus = environment["gpus"] if observed.hosts and observed.hosts <= hosts else []
+    models = observed.gpus or _texts(gpu["name"] for gpu in gpus)
+    memories = observed.gpu_memories_mib or _texts(gpu["memory.total"] for gpu in gpus)
+    return models, _texts(f"{memory} MiB" for memory in memories)
+
+
+def _same_gpu(expected: str, measured: str) -> bool:
+    return measured.removeprefix("NVIDIA ") == expected
+
+
+def _same_memory(expected: str, measured: str) -> bool:
+    ratio = float(measured.split()[0]) / (1024 * float(expected.split()[0]))
+    return abs(ratio - 1) <= MEMORY_TOLERANCE
+
+
+def _stack(case: Case, software: dict, observed: Observed) -> Iterable[Reason | None]:
+    release = _one("stack.oneflow", INSTALLABLE_ONEFLOW, observed.version("oneflow"), START, _same_release)
+    if release:
+        yield replace(release, message=OTHER_RELEASE if release.measured else UNKNOWN_RELEASE)
+    yield _one("stack.cuda", software["cuda"], observed.version("cuda"), START, _same_series)
+    yield _one("stack.cudnn", software["cudnn"], observed.version("cudnn"), START, _same_series)
+    if case.layout.world_size > 1:
+        yield _one("stack.nccl", software["nccl"], observed.version("nccl"), START, _same_series)
+
+
+def _same_release(expected: str, measured: str) -> bool:
+    return measured.partition("+")[0] == expected
+
+
+def _same_series(expected: str, measured: str) -> bool:
+    """Equal in the first two numbers: NCCL 2.7.8, which can still be had, counts as 2.7.3."""
+    return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
+
+
+def _transport(case: Case, cluster: dict, observed: Observed) -> Iterable[Reason | None]:
+    """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node.
+
+    What the run's inventory asks for and NCCL did not do is said for itself: the environment was not as described.
+    """
+    if case.layout.world_size == 1:
+        return
+    if cluster.get("hca") and "NET/Socket" in observed.transports:
+        yield Reason("transport", "differs", ASKED, f"InfiniBand ({cluster['hca']})", "NET/Socket")
+        return
+    leaves_node = case.layout.data * case.layout.tensor > case.gpus_per_node
+    needed = {"P2P", "NET/IB"} if leaves_node else {"P2P"}
+    wrong = {each for each in observed.transports if each.startswith("NET/") and each != "NET/IB"}
+    if not observed.transports:
+        yield Reason("transport", "missing", MISSING, _joined(needed), None, NCCL_LOG)
+    elif wrong or needed - observed.transports:
+        yield _differs("transport", _joined(needed), _joined(observed.transports))
+
+
+def _one(aspect: str, expected: str, measured: frozenset[str], source: str, same=operator.eq) -> Reason | None:
+    """A reason unless every value that was seen is the expected one."""
+    if not measured:
+        return Reason(aspect, "missing", MISSING, expected, None, source)
+    if all(same(expected, value) for value in measured):
+        return None
+    return _differs(aspect, expected, _joined(measured))
+
+
+def _differs(aspect: str, expected, measured) -> Reason:
+    return Reason(aspect, "differs", DIFFERS, str(expected), str(measured))
+
+
+def _texts(values: Iterable) -> frozenset[str]:
+    return frozenset(map(str, values))
+
+
+def _joined(values: Iterable[str]) -> str:
+    return ", ".join(sorted(values))

@@ -1,0 +1,192 @@
+"""Compares two runs unit by unit: equal configurations by the ratio of their throughputs, and says what cannot be."""
+
+from dataclasses import dataclass
+
+from repro.analysis.ratio import Ratio, repeated_ratio
+from repro.analysis.results import Result, summarise
+from repro.analysis.verdict import NOISE_FACTOR, count, outcome
+from repro.planning.plan import Plan, PlanError
+from repro.published.cases import load_catalogue
+from repro.published.figures import published_noise
+from repro.runs.record import Run
+
+SCHEMA = "repro/compare/1"
+OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
+RULE = ("kind", "skip_first", "first_row", "last_row", "rows")
+OWN = {"uuid"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs."""
+
+    id: str
+    description: dict
+    plan: Plan
+    attempts: list[dict]
+    results: dict[str, Result]
+
+    @classmethod
+    def of(cls, run: Run) -> "Side":
+        description, attempts = run.description(), run.attempts()
+        plan = Plan.from_json(description["plan"])
+        return cls(description["id"], description, plan, attempts, {r.unit.name: r for r in summarise(plan, attempts)})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A unit that both runs have. `ratio` is second over first, None if a side measured nothing or they differ.
+
+    `different` maps each key in which the configurations differ to both values. `outcome` is one of OUTCOMES, from
+    the second run's view: "none" if the units cannot be compared or, at the smoke scale, say nothing about speed.
+    """
+
+    first: Result
+    second: Result
+    different: dict[str, tuple]
+    ratio: Ratio | None
+    memory_ratio: float | None
+    outcome: str
+
+    @property
+    def name(self) -> str:
+        return self.first.unit.name
+
+    def as_json(self) -> dict:
+        return {
+            "unit": self.name,
+            "unit_in_second": self.second.unit.name,
+            "outcome": self.outcome,
+            "different": {key: list(values) for key, values in self.different.items()},
+            "first_samples_per_s": list(self.first.throughputs),
+            "second_samples_per_s": list(self.second.throughputs),
+            "failed_attempts": [self.first.failed, self.second.failed],
+            "memory_ratio": self.memory_ratio,
+            "ratio": self.ratio and self.ratio.as_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs beside each other; `environment` maps whatever differs between them to both values."""
+
+    first: Side
+    second: Side
+    tolerance: float
+    pairs: tuple[Pair, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    environment: dict[str, tuple]
+
+    @property
+    def scale(self) -> str:
+        return self.first.plan.scale
+
+    def as_json(self) -> dict:
+        """The content of `compare.json`; the same runs give the same content."""
+        return {
+            "schema": SCHEMA,
+            "first": self.first.id,
+            "second": self.second.id,
+            "scale": self.scale,
+            "tolerance": self.tolerance,
+            "pairs": [pair.as_json() for pair in self.pairs],
+            "only_first": list(self.only_first),
+            "only_second": list(self.only_second),
+            "environment": {name: list(values) for name, values in self.environment.items()},
+            "attempts": [
+                {status: count(side.attempts, status) for status in ("ok", "failed", "interrupted")}
+                for side in (self.first, self.second)
+            ],
+        }
+
+
+def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
+    """Match the units of two runs by name, or by configuration where the names differ.
+
+    `given` is the relative tolerance within which throughputs are the same; without it, three times the largest
+    deviation between equal configurations in the published figures. PlanError if there is nothing to compare.
+    """
+    if first.folder.resolve() == second.folder.resolve():
+        raise PlanError(f"{first.id} and {second.id} are the same run: name two")
+    one, two = Side.of(first), Side.of(second)
+    if one.plan.scale != two.plan.scale:
+        raise PlanError(
+            f"{one.id} is at the {one.plan.scale} scale, {two.id} at the {two.plan.scale} scale: "
+            "their models are not the same"
+        )
+    matched = _matches(one.results, two.results)
+    if not matched:
+        raise PlanError(f"{one.id} and {two.id} have no unit in common, by name or by configuration")
+    tolerance = given or NOISE_FACTOR * published_noise(load_catalogue().cases).largest
+    second_names = {result.unit.name for _, result in matched}
+    return Comparison(
+        one,
+        two,
+        tolerance,
+        tuple(_pair(a, b, one.plan.scale, tolerance) for a, b in matched),
+        tuple(name for name in one.results if name not in {result.unit.name for result, _ in matched}),
+        tuple(name for name in two.results if name not in second_names),
+        environment_differences(one, two),
+    )
+
+
+def _matches(first: dict[str, Result], second: dict[str, Result]) -> list[tuple[Result, Result]]:
+    free = {name: result for name, result in second.items() if name not in first}
+    found = []
+    for name, result in first.items():
+        other = second.get(name) or next((o for o in free.values() if not _different(result, o)), None)
+        if other:
+            free.pop(other.unit.name, None)
+            found.append((result, other))
+    return found
+
+
+def _different(first: Result, second: Result) -> dict[str, tuple]:
+    """Keys of the configuration and of the measuring rule in which two units differ, with both values."""
+    return _differences(_settings(first), _settings(second))
+
+
+def _differences(one: dict, two: dict) -> dict[str, tuple]:
+    both = {key: (one.get(key), two.get(key)) for key in sorted(one.keys() | two.keys())}
+    return {key: values for key, values in both.items() if values[0] != values[1]}
+
+
+def _settings(result: Result) -> dict:
+    config = {key: value for key, value in result.unit.config.items() if key != "case"}
+    return {**config, "rule": {key: value for key, value in result.unit.rule.items() if key in RULE}}
+
+
+def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:
+    different = _different(first, second)
+    if different or not first.throughputs or not second.throughputs:
+        return Pair(first, second, different, None, None, "none")
+    found = repeated_ratio(second.throughputs, first.throughputs)
+    memory = second.memory_mib / first.memory_mib if first.memory_mib and second.memory_mib else None
+    said = {"reproduced": "same"}.get(name := outcome(found, tolerance), name)
+    return Pair(first, second, different, found, memory, "none" if scale == "smoke" else said)
+
+
+def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
+    """Whatever the two runs' environments and reported versions do not share, by name."""
+    return _differences(_environment(first), _environment(second))
+
+
+def _environment(side: Side) -> dict[str, str]:
+    flat = dict(_flat(side.description["environment"], ""))
+    told = [attempt.get("versions") or {} for attempt in side.attempts if attempt["status"] == "ok"]
+    for name in sorted({name for versions in told for name in versions}):
+        flat[f"versions.{name}"] = ", ".join(sorted({str(versions.get(name)) for versions in told}))
+    return flat
+
+
+def _flat(value, path: str):
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key not in OWN:
+                yield from _flat(each, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _flat(each, f"{path}.{number}")
+    else:
+        yield path, str(value)

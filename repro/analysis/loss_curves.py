@@ -1,0 +1,188 @@
+"""Compares the loss curves of a run: how far each is from its reference's, and whether that is within the tolerance."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
+from repro.planning.plan import Plan, Unit
+from repro.runs.failures import Failure
+from repro.runs.files import lines
+from repro.utils.i18n import N_
+
+WINDOW = 10
+FACTOR = 3
+FLOOR = 2.0**-17
+"""The least tolerance: 128 roundings of fp32, for where harmless changes change no digit."""
+HALF_ROUNDING = 2.0**-11
+HALF_ROUNDINGS = 10
+"""About 100 roundings of fp16 lie between a batch and its loss; being independent they add up to the root of that."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far one curve is from another, relative to the other: at the worst iteration, on average, and what decides.
+
+    `windowed` is the largest mean of the absolute deviations of WINDOW iterations in a row: a single iteration that
+    is off does not decide, and deviations of both signs do not cancel out.
+    """
+
+    largest: float
+    mean: float
+    windowed: float
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The windowed deviation that is allowed in one model and precision.
+
+    FACTOR times `noise`, the largest that a harmless change made; at least FLOOR; for AMP the roundings of fp16 added.
+    """
+
+    noise: float
+    rounding: float
+
+    @property
+    def value(self) -> float:
+        return max(FACTOR * self.noise, FLOOR) + self.rounding
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One unit beside its reference, over all its successful repeats; `problem` says why nothing can be compared."""
+
+    unit: Unit
+    losses: tuple[tuple[float, ...], ...] = ()
+    reference_losses: tuple[float, ...] = ()
+    deviation: Deviation | None = None
+    tolerance: Tolerance | None = None
+    problem: Failure | None = None
+
+    @property
+    def holds(self) -> bool:
+        """A layout must stay within the tolerance, an error made on purpose must not; a harmless change decides it."""
+        if self.deviation is None or self.tolerance is None:
+            return False
+        within = self.deviation.windowed <= self.tolerance.value
+        return not within if self.unit.role == ERROR else within
+
+
+@dataclass(frozen=True)
+class Curves:
+    """All comparisons of a run, in the plan's order; references stand in none."""
+
+    comparisons: tuple[Comparison, ...]
+
+    def of(self, role: str) -> list[Comparison]:
+        """The comparisons of the units with this role."""
+        return [each for each in self.comparisons if each.unit.role == role]
+
+    @property
+    def problems(self) -> list[str]:
+        """A line for each comparison that does not hold."""
+        return [_problem(each) for each in self.comparisons if not each.holds]
+
+    def summary(self) -> str:
+        """One line: what was compared and how it ended."""
+        layouts, errors = self.of(LAYOUT), self.of(ERROR)
+        said = (
+            f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
+            f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen"
+        )
+        return "\n".join((said, *self.problems))
+
+
+def compare(plan: Plan, attempts: list[dict], folder: Path) -> Curves:
+    """Compare every unit of a run that has a reference.
+
+    Parameters
+    ----------
+    folder : the run's; losses are read from the metrics of rank 0 there.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for attempt in attempts:
+        if attempt["status"] == "ok":
+            found.setdefault(attempt["unit"], []).append(read_losses(folder / attempt["folder"]))
+    named = {unit.name: unit for unit in plan.units}
+    plain = [_comparison(unit, named.get(unit.reference), found) for unit in plan.units if unit.reference]
+    return Curves(tuple(_judged(each, plain) for each in plain))
+
+
+def read_losses(attempt: Path, name: str = "loss") -> tuple[float, ...]:
+    """Loss, or another value of the metrics, at each iteration of an attempt from the first on, up to a gap."""
+    events = [event for event in map(json.loads, lines(attempt / "metrics-rank0.jsonl")) if name in event]
+    values = {event["iteration"]: event[name] for event in events}
+    gap = next(number for number in range(1, len(values) + 2) if number not in values)
+    return tuple(values[iteration] for iteration in range(1, gap))
+
+
+def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
+    """How far two curves of the same length are apart; ValueError if they are not, or are shorter than a window."""
+    if len(losses) != len(reference) or len(losses) < WINDOW:
+        raise ValueError(f"curves of {len(losses)} and {len(reference)} iterations, where {WINDOW} are needed")
+    apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
+    windows = [math.fsum(apart[start : start + WINDOW]) / WINDOW for start in range(len(apart) - WINDOW + 1)]
+    return Deviation(max(apart), math.fsum(apart) / len(apart), max(windows))
+
+
+def _comparison(unit: Unit, reference: Unit | None, found: dict) -> Comparison:
+    """A unit's worst repeat beside the first repeat of its reference."""
+    expected = next(iter(found.get(unit.reference, ())), ())
+    losses = tuple(found.get(unit.name, ()))
+    problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())
+    if problem:
+        return Comparison(unit, losses, expected, problem=problem)
+    worst = max((deviation(each, expected) for each in losses), key=lambda each: each.windowed)
+    return Comparison(unit, losses, expected, worst)
+
+
+def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
+    """Why a unit's curves cannot be compared: there is none, or one has not all its iterations or too few."""
+    planned = unit.config["iterations"]
+    if not curves:
+        return Failure(N_("no repeat of {unit} succeeded"), {"unit": unit.name})
+    short = min(map(len, curves))
+    if short < max(planned, WINDOW):
+        return Failure(
+            N_("{unit} has the losses of {found} iterations, {needed} are needed"),
+            {"unit": unit.name, "found": short, "needed": max(planned, WINDOW)},
+        )
+    return None
+
+
+def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
+    """The comparison with its tolerance, for an error the widest of its model; none without a harmless change."""
+    model, precision = comparison.unit.model, comparison.unit.config["precision"]
+    tolerances = _tolerances(model, every)
+    if precision not in tolerances:
+        missing = Failure(
+            N_("no harmless change of {model} in {precision} was measured"), {"model": model, "precision": precision}
+        )
+        return replace(comparison, problem=comparison.problem or missing)
+    widest = max(tolerances.values(), key=lambda each: each.value)
+    return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
+
+
+def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
+    """A model's tolerances by precision."""
+    noises: dict[str, float] = {}
+    for each in every:
+        if each.unit.role == HARMLESS and each.unit.model == model and each.deviation:
+            precision = each.unit.config["precision"]
+            noises[precision] = max(noises.get(precision, 0.0), each.deviation.windowed)
+    return {
+        precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
+        for precision, noise in noises.items()
+    }
+
+
+def _problem(comparison: Comparison) -> str:
+    name = comparison.unit.name
+    if comparison.deviation is None or comparison.tolerance is None:
+        return f"{name}: {comparison.problem.text()}"
+    found, allowed = comparison.deviation.windowed, comparison.tolerance.value
+    if comparison.unit.role == ERROR:
+        return f"{name}: this error deviates by {found:.1e} only, which the tolerance {allowed:.1e} would let pass"
+    return f"{name}: deviates by {found:.1e} from {comparison.unit.reference}, allowed are {allowed:.1e}"

@@ -1,0 +1,69 @@
+"""Which network NCCL used, by its own log: every rank's, and the ways between ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.runs.files import opened
+
+LOG_BYTES = 4_000_000
+NETWORK = re.compile(rb"NCCL INFO Using network (\w+)|NCCL INFO NET/(IB|Socket) ?: Using ")
+WAY = re.compile(rb"NCCL INFO .*?\bvia (P2P|SHM|direct shared memory|NET/[A-Za-z]+)")
+
+
+@dataclass(frozen=True)
+class Transport:
+    """What NCCL's log says of an attempt's ranks.
+
+    `networks` is what each rank chose for traffic to other nodes ("IB", "Socket"), by rank; a rank without a log line
+    is left out. `ways` are the ways between ranks that were seen ("P2P", "SHM", "NET/IB", "NET/Socket"), sorted.
+    """
+
+    networks: dict[int, str]
+    ways: tuple[str, ...]
+
+    def as_json(self) -> dict:
+        """The form in which an attempt keeps it: networks with the ranks that chose them."""
+        ranks: dict[str, list[int]] = {}
+        for rank, network in sorted(self.networks.items()):
+            ranks.setdefault(network, []).append(rank)
+        return {"networks": ranks, "ways": list(self.ways)}
+
+
+def transport(logs: dict[int, Iterable[Path]]) -> Transport:
+    """Read the logs of each rank; a log that is not there is passed over.
+
+    NCCL 2.7 writes "NET/IB : Using [0]mlx5_0:1/IB …" and "Using network IB", 2.12 only the latter where a plugin is
+    searched for first; for each channel "0[1a000] -> 8[1a000] [send] via NET/IB/0/GDRDMA", or "via P2P/IPC".
+    """
+    networks, ways = {}, set()
+    for rank, paths in logs.items():
+        for text in (_start_of(path) for path in paths if path.exists()):
+            for found in NETWORK.finditer(text):
+                networks[rank] = (found[1] or found[2]).decode()
+            ways |= _ways(text)
+    return Transport(networks, tuple(sorted(ways)))
+
+
+def transport_of(folder: Path, world_size: int) -> Transport:
+    """That of an attempt, by its folder."""
+    ranks = {rank: folder / "logs" / f"local_rank_{rank}" for rank in range(world_size)}
+    return transport({rank: (each / "stdout", each / "stderr") for rank, each in ranks.items()})
+
+
+def ways_in(paths: Iterable[Path]) -> set[str]:
+    """The ways between ranks that any of the logs names."""
+    return {way for path in paths for way in _ways(_start_of(path))}
+
+
+def _ways(text: bytes) -> set[str]:
+    found = {way.decode() for way in WAY.findall(text)}
+    return {"SHM" if way == "direct shared memory" else way for way in found}
+
+
+def _start_of(path: Path) -> bytes:
+    with opened(path) as file:
+        return file.read(LOG_BYTES)

@@ -1,0 +1,69 @@
+"""What a run of `make profile` shows: the profile of each case, and those of its peers beside it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.analysis.kernel_trace import Profile
+from repro.planning.plan import Plan, Unit
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A unit and its profile; None if no attempt at it succeeded."""
+
+    unit: Unit
+    profile: Profile | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A case of OneFlow's and its peers, in the plan's order."""
+
+    own: Profiled
+    baselines: tuple[Profiled, ...]
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """All that was profiled in a run."""
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def every(self) -> list[Profiled]:
+        """Cases and peers, in the plan's order."""
+        return [each for comparison in self.comparisons for each in (comparison.own, *comparison.baselines)]
+
+    @property
+    def problems(self) -> list[str]:
+        """A line if something has no profile."""
+        missing = [each.unit.name for each in self.every if each.profile is None]
+        return [f"{len(missing)} configurations have no profile ({', '.join(missing)})"] if missing else []
+
+    def summary(self) -> str:
+        """How long an iteration takes and how much of it the GPU works, a line each."""
+        lines = [
+            f"{each.unit.name}: {each.profile.iteration_ms:.2f} ms an iteration, traced; the GPU is busy "
+            f"{each.profile.busy_ms / each.profile.iteration_ms:.1%} of it"
+            for each in self.every
+            if each.profile
+        ]
+        return "\n".join((*lines, *self.problems))
+
+
+def profiles(plan: Plan, attempts: list[dict], folder: Path) -> Profiles:
+    """Read the profiles of a run, whose folder this is, from its first successful attempt at each unit."""
+    good: dict[str, str] = {}
+    for attempt in attempts:
+        if attempt["status"] == "ok":
+            good.setdefault(attempt["unit"], attempt["folder"])
+    found = [
+        Profiled(unit, Profile.read(folder / good[unit.name]) if unit.name in good else None) for unit in plan.units
+    ]
+    return Profiles(
+        tuple(
+            Comparison(each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name))
+            for each in found
+            if not each.unit.baseline_of
+        )
+    )

@@ -1,0 +1,302 @@
+"""Draws the verdict on each case of a run: comparable or not, then reproduced, faster, slower or inconclusive.
+
+`verdicts.json` follows the schema in `repro/data/verdicts.schema.json`.
+"""
+
+from dataclasses import dataclass
+
+from repro.analysis.comparability import (
+    NO_SUCCESS,
+    NO_SUCH_CASE,
+    SMOKE,
+    Reason,
+    configuration_reasons,
+    reasons,
+    remarks,
+)
+from repro.analysis.cross_hardware import Comparison, Order, comparisons, orders
+from repro.analysis.process_info import observe
+from repro.analysis.ratio import Ratio, ratio
+from repro.analysis.results import Result
+from repro.planning.plan import Plan, Unit
+from repro.published.cases import Case, Catalogue, load_catalogue
+from repro.published.figures import load_cluster, published_noise
+from repro.runs.record import Run
+
+SCHEMA = "repro/verdicts/1"
+OUTCOMES = ("reproduced", "faster", "slower", "inconclusive", "none")
+HELD, NOT_HELD, NOTHING_TO_JUDGE = 0, 1, 3
+NOISE_FACTOR = 3
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a ratio may be from one, and where that comes from.
+
+    `basis` is "given", or whose noise it was derived from: "report", "model" (the report repeats nothing) or "all".
+    `noise` is the largest relative deviation between equal configurations there, `rounding` half a unit of the
+    published figure's last digit, relative to it.
+    """
+
+    value: float
+    basis: str
+    noise: float | None = None
+    rounding: float | None = None
+
+    def as_json(self) -> dict:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One published case. `outcome` is one of OUTCOMES: "none" wherever `reasons` forbid a verdict on speed.
+
+    `comparable` is None if nothing was measured. `published` and the measured `throughputs` are in samples/s;
+    neither `ratio` nor `tolerance` is given without a verdict.
+    """
+
+    case: str
+    report: str | None
+    unit: str
+    comparable: bool | None
+    outcome: str
+    reasons: tuple[Reason, ...]
+    remarks: tuple[Reason, ...]
+    published: float | None
+    throughputs: tuple[float, ...]
+    planned: int
+    failed: int
+    interrupted: int
+    ratio: Ratio | None = None
+    tolerance: Tolerance | None = None
+
+    @property
+    def complete(self) -> bool:
+        return len(self.throughputs) >= self.planned
+
+    @property
+    def shortfall(self) -> str:
+        """Why a case does not hold, in a few words."""
+        if not self.throughputs:
+            return "no repeat succeeded"
+        missing = "" if self.complete else f", {len(self.throughputs)} of {self.planned} repeats"
+        few = self.ratio and not self.ratio.interval
+        return self.outcome + missing + (f": {self.ratio.interval}" if few else "")
+
+    def as_json(self) -> dict:
+        repeats = {
+            "planned": self.planned,
+            "succeeded": len(self.throughputs),
+            "failed": self.failed,
+            "interrupted": self.interrupted,
+        }
+        return {
+            "case": self.case,
+            "report": self.report,
+            "unit": self.unit,
+            "comparable": self.comparable,
+            "outcome": self.outcome,
+            "reasons": [reason.as_json() for reason in self.reasons],
+            "remarks": [remark.as_json() for remark in self.remarks],
+            "published_samples_per_s": self.published,
+            "measured_samples_per_s": list(self.throughputs),
+            "repeats": repeats,
+            "ratio": self.ratio and self.ratio.as_json(),
+            "tolerance": self.tolerance and self.tolerance.as_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdicts of a run in the plan's order, what else was compared, and what could not be run here."""
+
+    run: str
+    scale: str
+    given: float | None
+    verdicts: tuple[Verdict, ...]
+    comparisons: tuple[Comparison, ...]
+    orders: tuple[Order, ...]
+    left_out: tuple[str, ...]
+    failed: int
+    interrupted: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many verdicts had each outcome."""
+        found = [verdict.outcome for verdict in self.verdicts]
+        return {outcome: found.count(outcome) for outcome in OUTCOMES}
+
+    @property
+    def short_of(self) -> list[Verdict]:
+        """Verdicts that keep a run from holding: slower, inconclusive, or a planned repeat that did not succeed."""
+        judged = [verdict for verdict in self.verdicts if verdict.comparable is not False]
+        return [each for each in judged if each.outcome not in ("reproduced", "faster") or not each.complete]
+
+    @property
+    def status(self) -> int:
+        """0: every comparable case is reproduced or faster and complete; 1: one is not; 3: nothing is comparable.
+
+        At the published scale a case without a single success counts as not held; a smoke run is never judged.
+        """
+        if self.short_of:
+            return NOT_HELD
+        return HELD if any(verdict.comparable for verdict in self.verdicts) else NOTHING_TO_JUDGE
+
+    def summary(self) -> str:
+        """One line that says what `status` stands for, and which cases it comes from."""
+        if self.status == HELD:
+            held = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n and outcome != "none")
+            return f"every comparable case holds: {held}; attempts that failed: {self.failed}"
+        if self.status == NOT_HELD:
+            said = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
+            return f"does not hold: {said}; attempts that failed: {self.failed}"
+        reasons = {reason.text() for verdict in self.verdicts for reason in verdict.reasons}
+        return f"nothing here can be judged: {'; '.join(sorted(reasons)) or 'no unit stands for a published case'}"
+
+    def as_json(self) -> dict:
+        """The content of `verdicts.json`; the same run gives the same content."""
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "scale": self.scale,
+            "status": self.status,
+            "tolerance_given": self.given,
+            "outcomes": self.counts,
+            "attempts": {"failed": self.failed, "interrupted": self.interrupted},
+            "verdicts": [verdict.as_json() for verdict in self.verdicts],
+            "comparisons": [each.as_json() for each in (*self.comparisons, *self.orders)],
+            "left_out": list(self.left_out),
+        }
+
+
+def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], given: float | None = None) -> Judgement:
+    """Judge every published case that a run stands for.
+
+    Parameters
+    ----------
+    results : what `repro.analysis.results.summarise` made of the attempts.
+    given : a relative tolerance that replaces the derived ones and those of the relative comparisons.
+    """
+    catalogue = load_catalogue()
+    known = {case.name: case for case in catalogue.cases}
+    judged = _Judge(run, attempts, catalogue, given)
+    pairs = [(name, known.get(name), result) for result in results for name in result.unit.stands_for]
+    if plan.scale == "smoke":
+        verdicts, measured = (
+            [
+                judged.none(name, case, result, Reason("scale", "differs", SMOKE, "published", "smoke"))
+                for name, case, result in pairs
+            ],
+            [],
+        )
+    else:
+        verdicts = [judged.verdict(name, case, result) for name, case, result in pairs]
+        measured = [(case, result) for _, case, result in pairs if case and same_work(case, result.unit)]
+    return Judgement(
+        run=run.description()["id"],
+        scale=plan.scale,
+        given=given,
+        verdicts=tuple(verdicts),
+        comparisons=tuple(comparisons(measured, given)),
+        orders=tuple(orders(measured, lambda case: tolerance(case, catalogue, given).value)),
+        left_out=tuple(skipped["case"] for skipped in plan.skipped),
+        failed=count(attempts, "failed"),
+        interrupted=count(attempts, "interrupted"),
+    )
+
+
+class _Judge:
+    """What one run's verdicts have in common."""
+
+    def __init__(self, run: Run, attempts: list[dict], catalogue: Catalogue, given: float | None):
+        self._run, self._attempts, self._catalogue, self._given = run, attempts, catalogue, given
+        self._environment = run.description()["environment"]
+
+    def none(self, name: str, case: Case | None, result: Result, *why: Reason) -> Verdict:
+        return self._with(name, case, result, comparable=False, outcome="none", reasons=why)
+
+    def verdict(self, name: str, case: Case | None, result: Result) -> Verdict:
+        """Comparable or not first; only then the ratio and the outcome."""
+        if case is None:
+            return self.none(name, case, result, Reason("case", "missing", NO_SUCH_CASE, name))
+        if not result.throughputs:
+            why = (Reason("measurement", "missing", NO_SUCCESS),)
+            return self._with(name, case, result, comparable=None, outcome="none", reasons=why)
+        report = self._catalogue.report(case.report)
+        cluster = load_cluster(report.cluster)
+        observed = observe(self._run.folder, _of(self._attempts, result.unit.name), result.unit.world_size)
+        why = reasons(case, result.unit, self._environment, cluster, observed)
+        said = {"reasons": why, "remarks": remarks(case, report, result.unit, self._environment, cluster, observed)}
+        if why:
+            return self._with(name, case, result, comparable=False, outcome="none", **said)
+        found = ratio(result.throughputs, case.published.repeats or (case.published.throughput,))
+        allowed = tolerance(case, self._catalogue, self._given)
+        return self._with(
+            name,
+            case,
+            result,
+            comparable=True,
+            outcome=outcome(found, allowed.value),
+            ratio=found,
+            tolerance=allowed,
+            **said,
+        )
+
+    def _with(self, name: str, case: Case | None, result: Result, **rest) -> Verdict:
+        attempts = _of(self._attempts, result.unit.name)
+        return Verdict(
+            case=name,
+            report=case and case.report,
+            unit=result.unit.name,
+            published=case and float(case.published.throughput),
+            throughputs=result.throughputs,
+            planned=result.planned,
+            failed=count(attempts, "failed"),
+            interrupted=count(attempts, "interrupted"),
+            **{"remarks": (), **rest},
+        )
+
+
+def outcome(found: Ratio, allowed: float) -> str:
+    """What a ratio to a published figure means: the interval, not the value, decides.
+
+    Wholly within 1 ± `allowed` it is "reproduced", wholly above "faster", wholly below "slower"; an interval that
+    crosses a limit, or that too few repeats do not give, is "inconclusive".
+    """
+    interval = found.interval
+    if not interval:
+        return "inconclusive"
+    if interval.low > 1 + allowed:
+        return "faster"
+    if interval.high < 1 - allowed:
+        return "slower"
+    return "reproduced" if interval.low >= 1 - allowed and interval.high <= 1 + allowed else "inconclusive"
+
+
+def tolerance(case: Case, catalogue: Catalogue, given: float | None = None) -> Tolerance:
+    """Three times the largest published noise of the case's report (else of its model, else of all), and rounding."""
+    if given is not None:
+        return Tolerance(given, "given")
+    related = {
+        "report": [other for other in catalogue.cases if other.report == case.report],
+        "model": [other for other in catalogue.cases if other.model == case.model],
+        "all": catalogue.cases,
+    }
+    noises = {basis: published_noise(cases).largest for basis, cases in related.items()}
+    basis = next((basis for basis, noise in noises.items() if noise), "all")
+    rounding = case.published.throughput.half_unit / case.published.throughput
+    return Tolerance(NOISE_FACTOR * noises[basis] + rounding, basis, noises[basis], rounding)
+
+
+def same_work(case: Case, unit: Unit) -> bool:
+    """Whether a unit runs a case as it was published, on whatever hardware."""
+    return not any(reason.aspect != "hardware.device" for reason in configuration_reasons(case, unit))
+
+
+def count(attempts: list[dict], status: str) -> int:
+    """How many attempts ended in a status."""
+    return sum(attempt["status"] == status for attempt in attempts)
+
+
+def _of(attempts: list[dict], unit: str) -> list[dict]:
+    return [attempt for attempt in attempts if attempt["unit"] == unit]

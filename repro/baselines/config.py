@@ -1,0 +1,48 @@
+"""What a baseline is told: a trainer's configuration and a table of its own, `baseline`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from repro.models.variants import refusal
+from repro.trainers import config as trainers
+from repro.trainers.config import Config
+from repro.trainers.validators import ConfigError, flag, require_table
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How PyTorch runs the model; `repro.models.variants.make_baseline_config` says what each means."""
+
+    tf32: bool = False
+    channels_last: bool = False
+    compile: bool = False
+
+
+@dataclass(frozen=True)
+class BaselineConfig(Config):
+    baseline: Variant = field(default_factory=Variant)
+
+
+def load(path: str) -> BaselineConfig:
+    """Read and check a configuration file; ConfigError says what is wrong, or that no baseline can run it."""
+    return trainers.load(path, parse)
+
+
+def parse(values: dict) -> BaselineConfig:
+    if not isinstance(values, dict):
+        raise ConfigError(f"configuration: {values!r} is not a table")
+    common = {key: value for key, value in values.items() if key != "baseline"}
+    config = trainers.parse(common)
+    reason = refusal(common)
+    if reason:
+        raise ConfigError(reason)
+    return BaselineConfig(**vars(config), baseline=parse_baseline(values.get("baseline", {}), config.model))
+
+
+def parse_baseline(values: object, model: str) -> Variant:
+    require_table("baseline", values, Variant)
+    baseline = Variant(**{key: flag(f"baseline.{key}", value) for key, value in values.items()})
+    if baseline.channels_last and model != "resnet50":
+        raise ConfigError(f"baseline.channels_last: {model} has no channels, give false")
+    return baseline

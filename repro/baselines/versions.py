@@ -1,0 +1,45 @@
+"""Which software a baseline process really runs with."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from repro.trainers.libraries import libraries
+
+
+def versions(device: str) -> dict:
+    """Versions by name; those of CUDA's libraries only where the device is one."""
+    found = {
+        "torch": torch.__version__,
+        "torch_commit": torch.version.git_version,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    if device == "cuda":
+        found["cuda"] = torch.version.cuda
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["cudnn"] = cudnn_version(torch.backends.cudnn.version())
+        found["cublas"] = cublas_version()
+    return found
+
+
+def cublas_version() -> str | None:
+    """Version of the cuBLAS that this process has loaded, None if it has none; the properties are those of CUDA."""
+    path = next((path for path in libraries() if Path(path).name.startswith("libcublas.so")), None)
+    if path is None:
+        return None
+    library, numbers = ctypes.CDLL(path), [ctypes.c_int() for _ in range(3)]
+    for kind, number in enumerate(numbers):
+        library.cublasGetProperty(kind, ctypes.byref(number))
+    return ".".join(str(number.value) for number in numbers)
+
+
+def cudnn_version(number: int) -> str:
+    """Version from cuDNN's own number, whose scale changed with cuDNN 9 (cudnn_version.h): 8907 or 91002."""
+    major = 10_000 if number >= 90_000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"

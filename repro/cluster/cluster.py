@@ -1,0 +1,221 @@
+"""What a cluster's inventory says of it, read through `ansible-inventory` and checked word by word."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+
+VARIABLES = Path("group_vars") / "all.yml"
+LAUNCHERS = ("ssh", "slurm")
+SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
+DIGEST = r"(sha256:[0-9a-f]{64})?"
+PATH = r"/[^\s:]*"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine: its name in the inventory, how SSH reaches it, and the ranks that it may hold."""
+
+    name: str
+    address: str
+    port: int
+    user: str
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """The trainer image: its name, its ID (`sha256:…`), and whence it comes; "" twice is "already on the nodes"."""
+
+    name: str
+    digest: str = ""
+    registry: str = ""
+    archive: str = ""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """What jobs ask Slurm for besides nodes; `time_minutes` None is the limit of a run, `options` are sbatch's own."""
+
+    partition: str = ""
+    account: str = ""
+    time_minutes: int | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An inventory: its nodes, rank 0 first, and the variables that hold for all of them, in their order there."""
+
+    name: str
+    folder: Path
+    nodes: tuple[Node, ...]
+    gpu: str
+    gpus_per_node: int
+    interface: str
+    hca: str
+    gid_index: int | None
+    network_gbits: float
+    stack: str
+    image: Image
+    data: str
+    shared_results: str
+    work: str
+    port: int
+    containers: bool
+    launcher: str
+    accepted: frozenset[str]
+    known_hosts: Path
+    private_key: Path | None
+    python: str
+    slurm: Slurm = Slurm()
+    login: Node | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks when every node is full."""
+        return len(self.nodes) * self.gpus_per_node
+
+    @property
+    def setting(self) -> str:
+        """What CLUSTER must be to mean it: its name, or its folder where that is not among the project's."""
+        return self.name if self.folder.parent == INVENTORIES else str(self.folder)
+
+    @property
+    def variables(self) -> Path:
+        """The file that holds the cluster's variables, as messages name it."""
+        return self.folder / VARIABLES
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """The cluster that an inventory describes; ClusterError names the file, the variable and what to do."""
+    folder = inventory_folder(name_or_path)
+    told = ask_ansible(folder / "hosts.yml")
+    hosts = _hosts(told, "nodes")
+    if not hosts:
+        raise ClusterError(f"{folder / 'hosts.yml'}: no host in the group `nodes`; put the cluster's machines there")
+    read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
+    gpus = read.number("cluster_gpus_per_node", 1, 1024)
+    key = read.text("ansible_ssh_private_key_file", r"([~/].+)?", "")
+    return Cluster(
+        name=folder.name,
+        folder=folder,
+        nodes=_nodes(folder / "hosts.yml", hosts, gpus),
+        gpu=read.text("cluster_gpu", r".*"),
+        gpus_per_node=gpus,
+        interface=read.text("cluster_interface", r"[\w.@-]{1,15}"),
+        hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", ""),
+        gid_index=read.number("cluster_gid_index", 0, 255, default=None),
+        network_gbits=read.number("cluster_network_gbits", 0.1, 3200, whole=False),
+        stack=read.one_of("cluster_stack", _stacks()),
+        image=_image(read),
+        data=read.text("cluster_data", f"({PATH})?", ""),
+        shared_results=read.text("cluster_shared_results", f"({PATH})?", ""),
+        work=read.text("cluster_work", PATH, "/var/lib/oneflow-reproduction"),
+        port=read.number("cluster_port", 1, 65535, default=29500),
+        containers=read.flag("cluster_containers", True),
+        launcher=read.one_of("cluster_launcher", LAUNCHERS, "ssh"),
+        accepted=read.names("cluster_accepted_differences"),
+        known_hosts=_known_hosts(folder),
+        private_key=Path(key).expanduser() if key else None,
+        python=read.text("ansible_python_interpreter", r"/\S+", "/usr/bin/python3"),
+        slurm=_slurm(read),
+        login=next(iter(_nodes(folder / "hosts.yml", _hosts(told, "login"), gpus)), None),
+    )
+
+
+def _stacks() -> tuple[str, ...]:
+    from repro.images.build import STACKS
+
+    return STACKS
+
+
+def _image(read: Variables) -> Image:
+    name = "cluster_image"
+    value = read.value(name)
+    if not isinstance(value, dict) or not value.get("name") or set(value) - set(Image.__annotations__):
+        raise read.wrong(name, value, 'it is {name: …, digest: "sha256:…", registry: "", archive: ""}')
+    image = Image(**{key: each or "" for key, each in value.items()})
+    if not all(isinstance(each, str) for each in vars(image).values()):
+        raise read.wrong(name, value, "each of its values is text")
+    if not re.fullmatch(DIGEST, image.digest):
+        raise read.wrong(f"{name}.digest", image.digest, "it is sha256: and 64 hexadecimal digits, or empty")
+    if image.registry and image.archive:
+        raise read.wrong(name, value, "give a registry or an archive, not both")
+    if image.registry and not image.digest:
+        raise read.wrong(f"{name}.digest", "", "an image from a registry is taken by its digest; write it here")
+    return image
+
+
+def _slurm(read: Variables) -> Slurm:
+    name = "cluster_slurm"
+    value = read.value(name, {})
+    if not isinstance(value, dict) or set(value) - set(Slurm.__annotations__):
+        raise read.wrong(name, value, 'it is {partition: "", account: "", time_minutes: 60, options: ["--qos=high"]}')
+    minutes, options = value.get("time_minutes"), value.get("options") or []
+    if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1):
+        raise read.wrong(f"{name}.time_minutes", minutes, "it is a whole number from 1 on, or left out")
+    for key in ("partition", "account"):
+        if not re.fullmatch(r"[\w.,@-]*", str(value.get(key) or "")):
+            raise read.wrong(f"{name}.{key}", value[key], "it is a name that Slurm knows, or left out")
+    if not isinstance(options, list) or not all(re.fullmatch(r"--?\w.*", str(option)) for option in options):
+        raise read.wrong(f"{name}.options", options, 'it is a list of options of sbatch: ["--qos=high"]')
+    return Slurm(value.get("partition") or "", value.get("account") or "", minutes, tuple(map(str, options)))
+
+
+def _hosts(told: dict, group: str) -> dict[str, dict]:
+    return {name: told["_meta"]["hostvars"].get(name, {}) for name in told.get(group, {}).get("hosts", [])}
+
+
+def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
+    nodes = []
+    for name, variables in hosts.items():
+        for secret in SECRETS:
+            if secret in variables:
+                raise ClusterError(
+                    f"{file}: {secret} of {name}: no password belongs here; use SSH keys and sudo without a password"
+                )
+        address, user = variables.get("ansible_host", name), variables.get("ansible_user", getpass.getuser())
+        port = variables.get("ansible_port", 22)
+        for variable, value in (("ansible_host", address), ("ansible_user", user)):
+            if not re.fullmatch(r"[\w.:%-]+", str(value)) or str(value).startswith("-"):
+                raise ClusterError(f"{file}: {variable} of {name} is {value!r}; write a plain name or address")
+        if not str(port).isascii() or not str(port).isdigit() or not 1 <= int(port) <= 65535:
+            raise ClusterError(f"{file}: ansible_port of {name} is {port!r}; it is a number from 1 to 65535")
+        nodes.append(Node(name, str(address), int(port), str(user), gpus))
+    for (address, port), times in Counter((node.address, node.port) for node in nodes).items():
+        if times > 1:
+            same = ", ".join(node.name for node in nodes if (node.address, node.port) == (address, port))
+            raise ClusterError(f"{file}: {same} have the same address {address} and port {port}; each host is one node")
+    return tuple(nodes)
+
+
+def _known_hosts(folder: Path) -> Path:
+    own = folder / "known_hosts"
+    if not own.exists():
+        return Path.home() / ".ssh" / "known_hosts"
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{own}: cannot be read ({error}); write it with ssh-keyscan, and check it") from error
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if words and not words[0].startswith("#") and not _is_host_key(words):
+            raise ClusterError(f"{own}, line {number}: not `HOST KEY-TYPE KEY` as ssh-keyscan prints it; write it anew")
+    return own
+
+
+def _is_host_key(words: list[str]) -> bool:
+    words = words[1:] if words[0].startswith("@") else words
+    return len(words) >= 3 and bool(re.fullmatch(r"(ssh|ecdsa|sk)-[\w@.-]+", words[1])) and words[2].startswith("AAAA")
+
+
+def _names() -> set[str]:
+    """The inventory's `cluster_…` variables, less that prefix."""
+    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login"}
+    return set(Cluster.__annotations__) - own | {"accepted_differences"}

@@ -1,0 +1,232 @@
+"""Writes a new inventory from a few answers, most of which the first node itself suggests."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from repro.cluster.cluster import VARIABLES, Cluster, Node, load_cluster
+from repro.cluster.cluster import Image as TrainerImage
+from repro.cluster.fingerprint import SCRIPT
+from repro.cluster.host_keys import HostKey
+from repro.cluster.infiniband import Port, ports_from_files
+from repro.cluster.inventory import INVENTORIES, ClusterError
+from repro.cluster.node_fields import images_of
+from repro.cluster.nvidia_smi import parse_report
+from repro.cluster.ssh import Remote, RemoteError
+from repro.utils.errors import FormatError
+
+# GPUs that the wheel holds code for; newer ones need the stack with a newer cuBLAS and compile its PTX.
+OF_THE_TIME = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|RTX 20\d\d|Quadro RTX|GTX)\b")
+IMAGE = "oneflow-reproduction"
+NETWORK_FILES = "/sys/class/net/"
+MEANINGS = {
+    "gpu": 'as nvidia-smi prints it; "" for nodes without GPUs, which do smoke runs only',
+    "gpus_per_node": "ranks a node",
+    "interface": "the network interface of NCCL's and OneFlow's bootstrap and sockets",
+    "hca": 'InfiniBand or RoCE adapters, joined by commas; "" for none',
+    "gid_index": "RoCE only",
+    "network_gbits": "what one port should do",
+    "image": 'digest is the image\'s ID; it comes from a registry, from an archive here, or with "" twice it is there',
+    "data": 'the data set\'s folder on each node; "" for synthetic data',
+    "work": "what provisioning owns on a node",
+    "port": "where ranks meet",
+    "accepted_differences": "fields of `make fingerprint` in which nodes may differ, such as gpu.vbios",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the first node suggests: "" and 0 where it shows nothing of the kind."""
+
+    gpu: str = ""
+    gpus: int = 0
+    interface: str = ""
+    hca: str = ""
+    network_gbits: float = 0
+    stack: str = "cu102"
+    image_ids: dict[str, str] = field(default_factory=dict)
+
+
+def target_folder(name: str) -> Path:
+    """Where the inventory goes: a name under ansible/inventories, or a path; ClusterError if something is there."""
+    if not re.fullmatch(r"[\w./~-]*[A-Za-z0-9]", name) or name.startswith("-"):
+        raise ClusterError(f"NAME={name}: it is letters, digits, dots and dashes, or the path of a folder to make")
+    folder = Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
+    if folder.exists():
+        raise ClusterError(f"NAME={name}: {folder} is there already; choose another name, or move that folder away")
+    return folder
+
+
+def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
+    """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first."""
+    nodes = []
+    for number, word in enumerate(hosts.replace(",", " ").split(), 1):
+        found = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", word)
+        if not found:
+            raise ClusterError(f"HOSTS: {word!r} is no address, address:port or name=address:port ([…] around IPv6)")
+        address = found[2].strip("[]")
+        nodes.append(
+            Node(
+                found[1] or (f"node{number}" if _is_address(address) else address),
+                address,
+                int(found[3] or 22),
+                user,
+                1,
+            )
+        )
+    names = [node.name for node in nodes]
+    if not nodes or len(set(names)) < len(names):
+        raise ClusterError(f"HOSTS={hosts}: name at least one node, and each once")
+    return tuple(nodes)
+
+
+def detect(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], scratch: Path) -> Found:
+    """What the first node shows of GPUs and network, by one exchange over SSH; ClusterError if it cannot be reached."""
+    known_hosts = scratch / "known_hosts"
+    known_hosts.write_text("".join(f"{each.line}\n" for each in keys))
+    cluster = _draft(scratch, nodes, known_hosts, key)
+    words = [cluster.python, "-", "*", "*", "libc6"]
+    try:
+        with Remote(cluster, nodes[0]) as remote:
+            facts = json.loads(remote.run(words, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=90).stdout)
+    except (RemoteError, ValueError) as error:
+        raise ClusterError(f"the first node cannot be looked at: {error}") from error
+    return found_in(facts, nodes[0].address)
+
+
+def _draft(folder: Path, nodes: tuple[Node, ...], known_hosts: Path, key: Path | None) -> Cluster:
+    return Cluster(
+        folder.name,
+        folder,
+        nodes,
+        "",
+        1,
+        "",
+        "",
+        None,
+        1,
+        "",
+        TrainerImage(""),
+        "",
+        "",
+        "",
+        1,
+        True,
+        "ssh",
+        frozenset(),
+        known_hosts,
+        key,
+        "/usr/bin/python3",
+    )
+
+
+def found_in(facts: dict, address: str) -> Found:
+    """What the output of node_facts.py, asked for every interface and adapter, suggests for a node at this address."""
+    files = facts["files"]
+    try:
+        gpus = parse_report(facts["commands"]["nvidia-smi -q"]["output"]).gpus
+    except FormatError:
+        gpus = ()
+    gpu = gpus[0].field("model") if gpus else ""
+    active = [port for port in ports_from_files(files) if port.state == "Active"]
+    interface = _interface(files, address, active)
+    speed = files.get(f"{NETWORK_FILES}{interface}/speed", "")
+    rate = max((port.rate_gbits for port in active), default=int(speed) / 1000 if speed.isdigit() else 0)
+    prefix = f"{IMAGE}:"
+    images = {name.removeprefix(prefix): digest for name, digest in images_of(facts).items() if name.startswith(prefix)}
+    modern = gpu and not OF_THE_TIME.search(gpu)
+    return Found(
+        gpu,
+        len(gpus),
+        interface,
+        ",".join(dict.fromkeys(port.device for port in active)),
+        rate,
+        "cu102-modern" if modern else "cu102",
+        images,
+    )
+
+
+def _interface(files: dict[str, str], address: str, active: list[Port]) -> str:
+    """An interface over InfiniBand that is up, else the one that leads to the node's own network, else the default."""
+    up = {path.split("/")[4] for path, value in files.items() if path.endswith("/operstate") and value == "up"}
+    over_infiniband = sorted(name for name in up if name.startswith("ib"))
+    if over_infiniband and any(port.layer == "InfiniBand" for port in active):
+        return over_infiniband[0]
+    own, best = _ipv4(address), (-1, "")
+    for line in files.get("/proc/net/route", "").splitlines()[1:]:
+        name, destination, _, _, _, _, _, mask = line.split()[:8]
+        network, bits = (int.from_bytes(bytes.fromhex(word)[::-1], "big") for word in (destination, mask))
+        if own & bits == network and not name.startswith(("docker", "br-", "veth")):
+            best = max(best, (bits, name))
+    return best[1]
+
+
+def _ipv4(address: str) -> int:
+    """An address as a number, 0 if there is no IPv4 address of that name."""
+    try:
+        return int(ipaddress.IPv4Address(socket.gethostbyname(address)))
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
+def image_of(stack: str, source: str, digest: str) -> TrainerImage:
+    """The image of a stack from an archive (a path), a registry (anything else), or already on the nodes ("")."""
+    archive = source if source.startswith(("/", "~")) or source.endswith(".tar") else ""
+    return TrainerImage(f"{IMAGE}:{stack}", digest, "" if archive else source, archive)
+
+
+def write_inventory(
+    folder: Path, nodes: Iterable[Node], keys: list[HostKey], values: dict, key: Path | None
+) -> Cluster:
+    """Write an inventory, read it back, and only then put it into its place; ClusterError if a value is wrong.
+
+    `values` are the variables of group_vars/all.yml without `cluster_`.
+    """
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    (draft / VARIABLES).parent.mkdir(parents=True)
+    try:
+        (draft / "hosts.yml").write_text(_hosts_text(nodes, key), encoding="utf-8")
+        (draft / VARIABLES).write_text(_variables_text(values), encoding="utf-8")
+        (draft / "known_hosts").write_text("".join(f"{each.line}\n" for each in keys), encoding="utf-8")
+        cluster = load_cluster(draft)
+        draft.rename(folder)
+    except ClusterError as error:
+        raise ClusterError(str(error).replace(str(draft), str(folder))) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return replace(cluster, name=folder.name, folder=folder, known_hosts=folder / "known_hosts")
+
+
+def _hosts_text(nodes: Iterable[Node], key: Path | None) -> str:
+    lines = ["# Rank 0 is on the first node.", "nodes:", "  hosts:"]
+    for node in nodes:
+        port = f", ansible_port: {node.port}" if node.port != 22 else ""
+        lines.append(f"    {node.name}: {{ansible_host: {json.dumps(node.address)}{port}}}")
+        user = node.user
+    lines += ["  vars:", f"    ansible_user: {json.dumps(user)}"]
+    if key:
+        lines.append(f"    ansible_ssh_private_key_file: {json.dumps(str(key))}")
+    return "\n".join(lines) + "\n"
+
+
+def _variables_text(values: dict) -> str:
+    lines = []
+    for name, value in values.items():
+        lines += [f"# {MEANINGS[name]}"] if name in MEANINGS else []
+        lines.append(f"cluster_{name}: {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,166 @@
+"""What every node of a cluster is, gathered from all at once, and where nodes differ."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.node_fields import PACKAGES, NodeFields
+from repro.cluster.ssh import Remote, RemoteError, on_all
+
+SCHEMA = 1
+SCRIPT = Path(__file__).with_name("node_probe.py")
+GATHER_S = 90
+CLOCKS_APART_S = 0.1
+CLOCK = "time.offset"
+ABSENT = "absent"
+
+
+class FingerprintError(Exception):
+    """Nodes that could not be looked at, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """One node.
+
+    Attributes
+    ----------
+    fields : what equal nodes share, by dotted names such as "gpu.driver"; as text.
+    readings : what changes all the time, never compared but for the clock: `time.offset_s` is the node's clock less
+        this machine's, `time.uncertainty_s` the most it can be wrong by.
+    topology : `nvidia-smi topo -m` as {"devices", "links", "affinity"}, None without GPUs.
+    notes : what a tool printed that could not be read, and which tools failed.
+    """
+
+    node: str
+    fields: dict[str, str]
+    readings: dict[str, float]
+    topology: dict | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field that is not the same on all nodes: {value: nodes}, the value of most nodes first."""
+
+    field: str
+    values: dict[str, list[str]]
+    accepted: bool
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+
+def gather(cluster: Cluster) -> dict[str, Fingerprint]:
+    """Look at all nodes at once, each in one exchange over SSH; FingerprintError names those that failed and why."""
+    script = SCRIPT.read_text(encoding="utf-8")
+    words = [cluster.python, "-", cluster.interface, cluster.hca, *PACKAGES]
+
+    def look(remote: Remote) -> Fingerprint:
+        sent = time.time()
+        told = remote.run(words, stdin=script, timeout=GATHER_S)
+        received = time.time()
+        fields = NodeFields(json.loads(told.stdout), cluster.interface, cluster.image.name)
+        return fingerprint_of(remote.node.name, fields, sent, received)
+
+    found = on_all(cluster, look)
+    failed = [_why(node, result) for node, result in found.items() if isinstance(result, Exception)]
+    if failed:
+        raise FingerprintError("\n".join(("not every node could be looked at:", *failed)))
+    return found
+
+
+def _why(node: str, error: Exception) -> str:
+    if isinstance(error, RemoteError):
+        return str(error)
+    return f"{node}: {SCRIPT.name} printed there what cannot be read here: {type(error).__name__}: {error}"
+
+
+def fingerprint_of(node: str, told: NodeFields, sent: float, received: float) -> Fingerprint:
+    """A node's fingerprint from its fields; what they are made of was sent for and received at these times of ours."""
+    began, ended = told.times
+    clock = {
+        "time.offset_s": round((began - sent + ended - received) / 2, 4),
+        "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4),
+    }
+    return Fingerprint(node, told.fields, told.readings | clock, told.topology, tuple(told.notes))
+
+
+def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[Difference]:
+    """The fields in which nodes differ, those not accepted first.
+
+    `accepted` holds names of fields; a name such as "gpu.topology" stands for all fields that begin with it and a dot.
+    Clocks differ if one is further from their median than CLOCKS_APART_S and what the measurement may be wrong by.
+    """
+    accepted = tuple(accepted)
+    found = []
+    for field in sorted({name for each in fingerprints.values() for name in each.fields}):
+        values: dict[str, list[str]] = {}
+        for node, each in fingerprints.items():
+            values.setdefault(each.fields.get(field, ABSENT), []).append(node)
+        if len(values) > 1:
+            found.append(Difference(field, _most_first(values), _accepts(accepted, field)))
+    found += _clock_difference(fingerprints, _accepts(accepted, CLOCK))
+    return sorted(found, key=lambda each: (each.accepted, each.field))
+
+
+def _accepts(accepted: tuple[str, ...], field: str) -> bool:
+    return any(field == name or field.startswith(f"{name}.") for name in accepted)
+
+
+def _most_first(values: dict[str, list[str]]) -> dict[str, list[str]]:
+    return dict(sorted(values.items(), key=lambda item: -len(item[1])))
+
+
+def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[Difference]:
+    readings = {node: each.readings for node, each in fingerprints.items()}
+    middle = statistics.median_low(each["time.offset_s"] for each in readings.values())
+    values: dict[str, list[str]] = {f"within {CLOCKS_APART_S:g} s": []}
+    for node, each in readings.items():
+        apart = each["time.offset_s"] - middle
+        far = abs(apart) > CLOCKS_APART_S + each["time.uncertainty_s"]
+        values.setdefault(f"{apart:+.2f} s" if far else f"within {CLOCKS_APART_S:g} s", []).append(node)
+    return [Difference(CLOCK, values, accepted)] if len(values) > 1 else []
+
+
+def as_json(cluster: Cluster, fingerprints: dict[str, Fingerprint]) -> dict:
+    """The form in which files keep it: schema, cluster, time of writing (UTC), nodes in order, and differences."""
+    return {
+        "schema": SCHEMA,
+        "cluster": cluster.name,
+        "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "nodes": {node: asdict(each) for node, each in fingerprints.items()},
+        "differences": [each.as_json() for each in differences(fingerprints, cluster.accepted)],
+    }
+
+
+def write(path: Path, cluster: Cluster, fingerprints: dict[str, Fingerprint]) -> None:
+    """Write it as JSON."""
+    text = json.dumps(as_json(cluster, fingerprints), indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def differences_table(found: list[Difference], width: int = 60) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: each field with the value of most nodes, and those of the others; long values are cut."""
+    rows = []
+    for each in found:
+        (most, nodes), *others = each.values.items()
+        field = f"{each.field} (accepted)" if each.accepted else each.field
+        rows.append(
+            [
+                field,
+                f"{_cut(most, width)} [{len(nodes)}]",
+                "\n".join(f"{', '.join(nodes)}: {_cut(value, width)}" for value, nodes in others),
+            ]
+        )
+    return ["field", "most nodes", "other nodes"], rows
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,69 @@
+"""The host keys that machines show, by ssh-keyscan, and their fingerprints, by which a person knows them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from repro.cluster.inventory import ClusterError
+
+TIMEOUT_S = 8
+TYPES = "ed25519,ecdsa,rsa"
+AT_THE_MACHINE = "for f in /etc/ssh/ssh_host_*.pub; do ssh-keygen -lf $f; done"
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A key that a machine showed: the line that known_hosts takes, and its fingerprint as ssh-keygen prints it."""
+
+    node: str
+    line: str
+
+    @property
+    def kind(self) -> str:
+        return self.line.split()[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """`SHA256:` and the digest in base 64 without padding."""
+        digest = hashlib.sha256(base64.b64decode(self.line.split()[2])).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def scan(hosts: Iterable[tuple[str, str, int]]) -> list[HostKey]:
+    """The keys of hosts, given as (name, address, port); ClusterError names those that show none."""
+    if not shutil.which("ssh-keyscan"):
+        raise ClusterError("ssh-keyscan is missing here; install the OpenSSH client (Debian: openssh-client)")
+    hosts = list(hosts)
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        shown = dict(zip(hosts, pool.map(_scan_one, hosts), strict=True))
+    silent = [f"{name} ({address} port {port})" for (name, address, port), keys in shown.items() if not keys]
+    if silent:
+        raise ClusterError(f"no SSH server shows a host key on {', '.join(silent)}; check the address and that it runs")
+    return [key for keys in shown.values() for key in keys]
+
+
+def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
+    name, address, port = host
+    words = ["ssh-keyscan", "-T", str(TIMEOUT_S), "-p", str(port), "-t", TYPES, "--", address]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return [HostKey(name, line) for line in sorted(done.stdout.splitlines()) if line and not line.startswith("#")]
+
+
+def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]:
+    """The keys whose fingerprints a person gave; ClusterError for a node none of whose keys is among them."""
+    trusted = set(fingerprints)
+    kept = [key for key in keys if key.fingerprint in trusted]
+    for node in dict.fromkeys(key.node for key in keys):
+        if node not in {key.node for key in kept}:
+            shown = ", ".join(key.fingerprint for key in keys if key.node == node)
+            raise ClusterError(
+                f"FINGERPRINTS: {node} shows {shown}, none of which was given; read the right ones at "
+                f"the machine itself: {AT_THE_MACHINE}"
+            )
+    return kept

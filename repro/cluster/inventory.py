@@ -1,0 +1,129 @@
+"""Reads an inventory with Ansible's own reader, and takes variables out of it that must agree and be right."""
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from repro.utils.paths import ROOT
+
+INVENTORIES = ROOT / "ansible" / "inventories"
+REQUIRED = object()
+
+
+class ClusterError(Exception):
+    """An inventory that cannot be used; the message names the file, the variable and what to do."""
+
+
+def is_inventory(name_or_path: str) -> bool:
+    """Whether this is the name of an inventory of this checkout, or with a "/" in it an inventory's folder."""
+    return (_folder(name_or_path) / "hosts.yml").is_file()
+
+
+def inventory_folder(name_or_path: str | Path) -> Path:
+    """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
+    folder = _folder(str(name_or_path))
+    if not (folder / "hosts.yml").is_file():
+        raise ClusterError(
+            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
+            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster"
+        )
+    return folder
+
+
+def inventory_names() -> list[str]:
+    """The inventories of this checkout."""
+    return sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+
+
+def _folder(name: str) -> Path:
+    return Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
+
+
+def ask_ansible(hosts: Path) -> dict:
+    """What `ansible-inventory --list` prints of a hosts file: groups, and `_meta.hostvars` with all variables."""
+    tool = Path(sys.executable).parent / "ansible-inventory"
+    if not tool.exists():
+        raise ClusterError(f"{tool} is missing: `make setup` installs it")
+    surroundings = {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
+        "ANSIBLE_INVENTORY_ENABLED": "yaml",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=surroundings)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ClusterError(f"{hosts}: Ansible cannot read this inventory:\n" + "\n".join(said[:8]))
+    return json.loads(done.stdout)
+
+
+class Variables:
+    """The variables of all hosts, which must agree; what is wrong is said with the file and the variable's name."""
+
+    def __init__(self, file: Path, hosts: dict[str, dict], known: set[str]):
+        """`known` are the variables that may be named `cluster_…`; another one is an error: it would be passed over."""
+        self._file, self._hosts = file, hosts
+        for name in {name for variables in hosts.values() for name in variables if name.startswith("cluster_")} - known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ClusterError(f"{file}: {name}: no such variable{meant}")
+
+    def text(self, name: str, pattern: str, default: Any = REQUIRED) -> str:
+        value = self.value(name, default)
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise self.wrong(name, value, f'it is text of the form {pattern}, in quotes where it is empty: ""')
+        return value
+
+    def number(self, name: str, least: float, most: float, default: Any = REQUIRED, whole: bool = True) -> Any:
+        value = self.value(name, default)
+        if value is None and default is None:
+            return None
+        kind = int if whole else int | float
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+            raise self.wrong(name, value, f"it is a {'whole ' if whole else ''}number from {least} to {most}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.value(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "it is true or false")
+        return value
+
+    def one_of(self, name: str, choices: tuple[str, ...], default: Any = REQUIRED) -> str:
+        value = self.value(name, default)
+        if value not in choices:
+            raise self.wrong(name, value, f"it is {' or '.join(choices)}")
+        return value
+
+    def names(self, name: str) -> frozenset[str]:
+        value = self.value(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.wrong(name, value, "it is a list of the fields that `make fingerprint` prints: [gpu.vbios]")
+        return frozenset(value)
+
+    def value(self, name: str, default: Any = REQUIRED) -> Any:
+        """The value that all hosts share."""
+        values = {host: variables.get(name, default) for host, variables in self._hosts.items()}
+        first, value = next(iter(values.items()))
+        for host, other in values.items():
+            if other != value:
+                apart = f"{_shown(value)} for {first} and {_shown(other)} for {host}"
+                raise ClusterError(f"{self._file}: {name} is {apart}; write it once, in this file: nodes are equal")
+        if value is REQUIRED:
+            raise ClusterError(f"{self._file}: {name} is missing; the inventories beside this one show what it is")
+        if "{{" in str(value):
+            raise self.wrong(name, value, "write the value itself: templates are not filled in here")
+        return value
+
+    def wrong(self, name: str, value: Any, should: str) -> ClusterError:
+        return ClusterError(f"{self._file}: {name} is {value!r}; {should}")
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is REQUIRED else repr(value)

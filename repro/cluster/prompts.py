@@ -1,0 +1,116 @@
+"""Asks what a new inventory needs, of settings first, then of a person, with what the first node shows as defaults."""
+
+from __future__ import annotations
+
+import getpass
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster, Node
+from repro.cluster.create import Found, detect, image_of, nodes_of, target_folder, write_inventory
+from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan
+from repro.cluster.inventory import ClusterError
+from repro.cluster.ssh import on_all
+
+
+class Answers:
+    """Answers from settings, else from a person where there is one to `ask`, else the default."""
+
+    def __init__(self, given: Callable[[str], str | None], ask: Callable[[str], str] | None):
+        self._given, self._ask = given, ask
+
+    @property
+    def person(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._ask is not None
+
+    def get(self, name: str, question: str, default: str | None = None) -> str:
+        """One answer; ClusterError if nobody can give it."""
+        if (value := self._given(name)) is not None:
+            return value
+        if self._ask is None:
+            if default is None:
+                raise ClusterError(f"{name} is missing ({question}), and there is no terminal to ask at: give {name}=…")
+            return default
+        while True:
+            shown = f" [{default}]" if default else ""
+            value = self._ask(f"{question}{shown}: ").strip() or default
+            if value is not None:
+                return value
+
+    def number(self, name: str, question: str, default: float | None) -> float:
+        """An answer that is a number; whole where it has no fraction."""
+        text = self.get(name, question, f"{default:g}" if default else None)
+        try:
+            value = float(text)
+        except ValueError:
+            raise ClusterError(f"{name}={text}: it is a number") from None
+        return int(value) if value.is_integer() else value
+
+
+def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
+    """Ask, check the host keys with the person, write the inventory and read it back; ClusterError stops it."""
+    folder = target_folder(answers.get("NAME", "name of the cluster"))
+    hosts = answers.get("HOSTS", "its nodes, the one of rank 0 first: address, address:port or name=address")
+    nodes = nodes_of(hosts, answers.get("LOGIN", "user to log in as", getpass.getuser()))
+    key = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
+    key = Path(key).expanduser().resolve() if key else None
+    keys = _checked_keys(answers, nodes, say)
+    found = _suggestions(nodes, key, keys, say)
+    cluster = write_inventory(folder, nodes, keys, _variables(answers, found), key)
+    for name, result in on_all(cluster, lambda remote: remote.run(["true"])).items():
+        if isinstance(result, Exception):
+            say(f"note: {name} does not answer yet: {result}")
+    return cluster
+
+
+def _checked_keys(answers: Answers, nodes: tuple[Node, ...], say: Callable[[str], None]) -> list[HostKey]:
+    keys = scan([(node.name, node.address, node.port) for node in nodes])
+    for key in keys:
+        say(f"{key.node:<16}{key.kind:<22}{key.fingerprint}")
+    if answers.person:
+        say(f"Each machine tells its own fingerprints at its console: {AT_THE_MACHINE}")
+    given = answers.get("FINGERPRINTS", 'are these the machines\' own keys? "yes", or the right fingerprints')
+    if answers.person and given.lower() in ("yes", "y"):
+        return keys
+    return confirmed(keys, given.replace(",", " ").split())
+
+
+def _suggestions(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], say: Callable[[str], None]) -> Found:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            return detect(nodes, key, keys, Path(scratch))
+        except ClusterError as error:
+            say(f"note: {error}; so nothing is suggested below")
+            return Found()
+
+
+def _variables(answers: Answers, found: Found) -> dict:
+    gpu = answers.get("GPU", "GPU as nvidia-smi prints it, empty for none", found.gpu)
+    gpus = answers.number("GPUS", "ranks a node: its GPUs" if gpu else "ranks a node", found.gpus or (0 if gpu else 2))
+    interface = answers.get("INTERFACE", "network interface between the nodes", found.interface or None)
+    hca = answers.get("HCA", "InfiniBand or RoCE adapters, empty for none", found.hca)
+    gbits = answers.number("GBITS", "what one port does, in Gb/s", found.network_gbits)
+    stack = answers.get("STACK", "stack: cu102, or cu102-modern for GPUs newer than Turing", found.stack)
+    source = answers.get("IMAGE", "image from: a registry, an archive (path), or empty if it is on the nodes", "")
+    digest = answers.get("DIGEST", "the image's ID, sha256:…, empty if unknown", found.image_ids.get(stack, ""))
+    data = answers.get("DATA", "folder of the data set on the nodes, empty for synthetic data", "")
+    return {
+        "gpu": gpu,
+        "gpus_per_node": gpus,
+        "interface": interface,
+        "hca": hca,
+        "gid_index": None,
+        "network_gbits": gbits,
+        "stack": stack,
+        "image": asdict(image_of(stack, source, digest)),
+        "data": data,
+        "shared_results": "",
+        "work": "/var/lib/oneflow-reproduction",
+        "port": 29500,
+        "containers": True,
+        "launcher": "ssh",
+        "accepted_differences": [],
+    }

@@ -1,0 +1,231 @@
+"""Sets the nodes of a cluster up with Ansible, or takes that back, and tells how each node came out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster
+from repro.utils.paths import ROOT
+
+ANSIBLE = ROOT / "ansible"
+ROLES = (
+    "base",
+    "ssh_mesh",
+    "nvidia_driver",
+    "infiniband",
+    "docker_engine",
+    "nvidia_container_toolkit",
+    "trainer_image",
+    "data_set",
+    "shared_results",
+)
+
+
+class ProvisionError(Exception):
+    """What was asked for cannot be started; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one node: its tasks by how they ended, the time, what stopped it, and what to know."""
+
+    node: str
+    ok: int
+    changed: int
+    failed: int
+    seconds: float
+    task: str = ""
+    message: str = ""
+    notes: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """One line for people."""
+        said = f": {self.task}: {self.message}" if self.failed else ""
+        state = "FAILED" if self.failed else "ok"
+        return f"{self.node}  {state}  {self.ok} ok, {self.changed} changed, {self.seconds:.1f} s{said}"
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """The outcome of a run on all its nodes; `seconds` is the wall time, `status` Ansible's exit status."""
+
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+    status: int
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every node that was meant came through."""
+        return self.status == 0 and bool(self.outcomes) and not any(each.failed for each in self.outcomes)
+
+
+def provision(
+    cluster: Cluster,
+    *,
+    check: bool = False,
+    limit: str = "",
+    tags: str = "",
+    bundle: Path | None = None,
+    extra: Mapping | None = None,
+    quiet: bool = False,
+) -> Provisioned:
+    """Run the roles on a cluster's nodes, or with `check` only tell what they would change.
+
+    Parameters
+    ----------
+    limit, tags : names of nodes and of roles, separated by commas; all if empty.
+    bundle : a folder that `make bundle` wrote; then nothing is taken from the network but the distribution's packages.
+    extra : further variables of roles, which stand above those of the inventory.
+    quiet : keep Ansible's own output out of the terminal.
+    """
+    given = dict(extra or {})
+    if bundle:
+        given |= _from_bundle(bundle)
+    if cluster.stack == "cu102-modern" and cluster.containers and not check:
+        given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
+    return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
+
+
+def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet: bool = False) -> Provisioned:
+    """Take back what `provision` added to a cluster's nodes; what was there before, runs and data stay."""
+    return _play("deprovision.yml", cluster, check, limit, "", {}, quiet)
+
+
+def variables(cluster: Cluster) -> dict:
+    """The cluster_… variables as the roles read them, with the defaults of those that the inventory leaves out."""
+    return {
+        "cluster_gpu": cluster.gpu,
+        "cluster_gpus_per_node": cluster.gpus_per_node,
+        "cluster_interface": cluster.interface,
+        "cluster_hca": cluster.hca,
+        "cluster_image": vars(cluster.image),
+        "cluster_data": cluster.data,
+        "cluster_shared_results": cluster.shared_results,
+        "cluster_work": cluster.work,
+        "cluster_containers": cluster.containers,
+    }
+
+
+def _play(playbook, cluster, check, limit, tags, extra, quiet):
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "playbook",
+        str(ANSIBLE / playbook),
+        "--inventory",
+        str(cluster.folder / "hosts.yml"),
+    ]
+    if check:
+        command.append("--check")
+    if limit:
+        command += ["--limit", _known("LIMIT", limit, [node.name for node in cluster.nodes])]
+    if tags:
+        command += ["--tags", tags]
+    with tempfile.TemporaryDirectory(prefix="provision-") as scratch:
+        given, summary = Path(scratch) / "variables.json", Path(scratch) / "summary.json"
+        given.write_text(json.dumps(variables(cluster) | extra))
+        environment = _environment(cluster, summary)
+        started = time.monotonic()
+        done = subprocess.run(
+            [*command, "--extra-vars", f"@{given}"],
+            cwd=ANSIBLE,
+            env=environment,
+            text=True,
+            capture_output=quiet,
+            stdin=subprocess.DEVNULL,
+        )
+        seconds = time.monotonic() - started
+        if not summary.exists():
+            said = f":\n{done.stderr.strip()}" if quiet else "; its message stands above"
+            raise ProvisionError(f"Ansible did not start (status {done.returncode}){said}")
+        outcomes = _outcomes(json.loads(summary.read_text()))
+    return Provisioned(outcomes, seconds, done.returncode)
+
+
+def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
+    """Ansible's settings for this run: only the project's own, whatever stands in the user's home or environment."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    known = shlex.join(["-o", f"UserKnownHostsFile={cluster.known_hosts}"])
+    return ours | {
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_SSH_COMMON_ARGS": known,
+        # Connections of another run may have been checked against other host keys: they are not taken over.
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),
+        "ANSIBLE_FORKS": str(max(5, len(cluster.nodes))),
+        "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0",
+        "PROVISION_SUMMARY": str(summary),
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
+    def outcome(name, told):
+        failure = told["failure"] or {"task": "", "message": ""}
+        counts = (told["ok"], told["changed"], told["failed"], told["seconds"])
+        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(told["notes"]))
+
+    return tuple(outcome(name, told) for name, told in nodes.items())
+
+
+def _hint(message: str) -> str:
+    """A failure's message, with what to do where SSH or sudo only say what is wrong."""
+    hints = {
+        "Host key verification failed": "the node's host key is not the one in the inventory's known_hosts; if the "
+        "node was set up anew, check its key's fingerprint and write it there",
+        "Permission denied (publickey": "the node does not accept your SSH key; `ssh-add` it, or name it with "
+        "ansible_ssh_private_key_file in the inventory",
+        "password is required": "provisioning needs sudo without a password for the user on the node",
+    }
+    return next((f"{message} ({hint})" for said, hint in hints.items() if said in message), message)
+
+
+def _known(setting: str, names: str, known) -> str:
+    """Names from a list, separated by commas; ProvisionError for one that is not in it."""
+    for name in names.split(",") if names else ():
+        if name not in known:
+            raise ProvisionError(f"{setting}={names}: there is no {name!r}; there are {', '.join(known)}")
+    return names
+
+
+def _from_bundle(bundle: Path) -> dict:
+    """The variables that make the roles take everything from a bundle, which is checked first."""
+    from repro.images.offline_bundle import check_bundle
+
+    if not bundle.is_dir():
+        raise ProvisionError(f"BUNDLE={bundle}: no such folder; `make bundle` writes one")
+    problems = check_bundle(bundle)
+    if problems:
+        raise ProvisionError("\n".join(problems))
+    images = json.loads((bundle / "images.json").read_text())
+    return {
+        "provision_bundle": str(bundle.resolve()),
+        "provision_bundle_images": {name: image["id"] for name, image in images.items()},
+    }
+
+
+def _library(artefact: str, bundle: Path | None) -> Path:
+    """The folder with a pinned library on this machine, out of the bundle's wheel if there is a bundle."""
+    from repro.images.pins import load_pins
+    from repro.images.wheels import FOLDERS, WHEELS, unpack
+
+    pins = load_pins()
+    name = pins.artefact(artefact).file
+    wheel = WHEELS / FOLDERS[artefact] / name
+    if bundle and not wheel.exists():
+        wheel.parent.mkdir(parents=True, exist_ok=True)
+        with open(wheel, "wb") as target:
+            for part in sorted((bundle / "wheels").glob(f"{name}*")):
+                with open(part, "rb") as source:
+                    shutil.copyfileobj(source, target)
+    return unpack(pins, artefact)

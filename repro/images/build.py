@@ -1,0 +1,284 @@
+"""Builds the trainer images, normalises them, and knows the command line that runs one."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.images.oci_layout import Image, differences, normalise, pack, read_layout
+from repro.images.pins import PinError, Pins, check
+from repro.images.wheels import artefact_wheel, trainer_wheels
+from repro.utils.paths import CACHE, ROOT
+
+STACKS = ("cu102", "cu102-modern")
+NAME = "oneflow-reproduction"
+LAYOUT = CACHE / "image"
+BUILDKIT_ALONE_BEFORE = 23
+LINES_OF_ERROR = 15
+NEEDED_MIB = 2500
+"""A layout of both images has 2290 MiB. What the engine takes besides is on a disk that may not be this machine's."""
+
+
+class ImageError(Exception):
+    """An image cannot be built, loaded or run; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a build takes what it does not bring along; empty means as pinned. `ca` is a file with CA certificates."""
+
+    base: str = ""
+    debian: str = ""
+    debian_security: str = ""
+    nccl: str = ""
+    ca: str = ""
+
+    def arguments(self, pins: Pins) -> list[str]:
+        """The options that hand them, and the lock's SHA-256, to the build."""
+        from repro.utils.paths import sha256
+
+        values = {
+            "BASE": self.base,
+            "DEBIAN": self.debian,
+            "DEBIAN_SECURITY": self.debian_security,
+            "NCCL": self.nccl,
+            "LOCK_SHA256": sha256(ROOT / "docker/trainer.lock"),
+        }
+        options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
+        return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
+
+
+def tag_of(stack: str) -> str:
+    """The name under which an engine holds a stack's image."""
+    return f"{NAME}:{stack}"
+
+
+def find_docker() -> str:
+    """A Docker client that can build with BuildKit: with buildx, or so old that it needs none."""
+    tried = []
+    for client in dict.fromkeys([os.environ.get("DOCKER"), shutil.which("docker"), "/usr/bin/docker"]):
+        if client and shutil.which(client):
+            if _answer([client, "buildx", "version"]) is not None:
+                return client
+            version = _answer([client, "version", "--format", "{{.Client.Version}}"]) or ""
+            if version.partition(".")[0].isdigit() and int(version.partition(".")[0]) < BUILDKIT_ALONE_BEFORE:
+                return client
+            tried.append(client)
+    missing = f"{' and '.join(tried)} cannot: install docker-buildx" if tried else "none is here"
+    raise ImageError(f"a Docker client with buildx is needed, and {missing}. DOCKER=<path> names another client.")
+
+
+def _answer(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def check_engine(docker: str) -> None:
+    """ImageError unless the engine answers."""
+    done = subprocess.run([docker, "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
+    if done.returncode or not done.stdout.strip():
+        raise ImageError(f"no Docker engine answers: {done.stderr.strip().splitlines()[-1] if done.stderr else '?'}")
+
+
+def build(stacks: list[str], pins: Pins, sources: Sources, docker: str | None = None) -> list[Image]:
+    """Build stacks from the pins, normalise them into .cache/image, and load them into the engine."""
+    docker = docker or find_docker()
+    images = build_layout(stacks, pins, sources, LAYOUT, docker)
+    load(LAYOUT, docker)
+    return images
+
+
+def build_layout(
+    stacks: list[str], pins: Pins, sources: Sources, layout: Path, docker: str, options: tuple[str, ...] = ()
+) -> list[Image]:
+    """Build stacks and write them, normalised, into a layout; the engine keeps only its build cache."""
+    problems = check()
+    if problems:
+        raise PinError("the pins do not hold:\n" + "\n".join(problems))
+    check_engine(docker)
+    _check_space(layout)
+    trainer_wheels(pins)
+    artefact_wheel(pins, "NCCL 2.7.8")
+    drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
+    for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):
+        _build_one(docker, stack, draft, pins, sources, () if number else options)
+    try:
+        return _normalise_saved(docker, drafts, layout, pins.source_date_epoch)
+    finally:
+        subprocess.run([docker, "image", "rm", "--force", *drafts], stdout=subprocess.DEVNULL)
+
+
+def _check_space(layout: Path) -> None:
+    """ImageError unless a layout fits where it is to be; the one that it replaces makes room."""
+    there = next(path for path in (layout, *layout.parents) if path.exists())
+    replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
+    free = (shutil.disk_usage(there).free + replaced) >> 20
+    if free < NEEDED_MIB:
+        raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there: free some space.")
+
+
+def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
+    command = [
+        docker,
+        "build",
+        "--file",
+        "docker/Dockerfile",
+        "--target",
+        stack,
+        "--tag",
+        tag,
+        "--network",
+        "host",
+        "--progress",
+        "plain",
+        *options,
+        *sources.arguments(pins),
+        ".",
+    ]
+    environment = dict(os.environ, DOCKER_BUILDKIT="1", BUILDX_NO_DEFAULT_ATTESTATIONS="1")
+    say(f"building {stack}")
+    started, lines = time.monotonic(), []
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if sys.stderr.isatty():
+                sys.stderr.write(line)
+    if process.returncode:
+        raise ImageError(_why(stack, lines, sources))
+    say(f"{stack}: built in {time.monotonic() - started:.1f} s")
+
+
+def _why(stack: str, lines: list[str], sources: Sources) -> str:
+    """What stopped a build: the pin that a step named, or else the end of what the build printed."""
+    named = [line[line.index("pin '") :] for line in lines if "pin '" in line and "docker/build" not in line]
+    if named:
+        start = next(i for i, line in enumerate(lines) if "pin '" in line)
+        details = [line.partition(" ")[2] for line in lines[start + 1 : start + 6] if " DONE " not in line]
+        return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else [])])
+    said = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
+    if any("failed to solve" in line and "@sha256:" in line for line in lines):
+        base = f"BASE={sources.base}" if sources.base else "docker/Dockerfile"
+        return f"{stack}: pin 'base image' ({base}) cannot be had from its registry:\n{said}"
+    if any("DO NOT MATCH THE HASHES" in line for line in lines):
+        return f"{stack}: a wheel is not the one that docker/trainer.lock pins:\n{said}"
+    return f"{stack} cannot be built:\n{said}"
+
+
+def _normalise_saved(docker: str, tags: list[str], layout: Path, epoch: int) -> list[Image]:
+    started = time.monotonic()
+    try:
+        with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE) as process:
+            images = normalise(process.stdout, layout, epoch, rename=lambda tag: tag.removesuffix("-draft"))
+        if process.returncode:
+            raise ImageError("the engine could not save the image")
+    except BaseException as error:
+        shutil.rmtree(layout, ignore_errors=True)  # a part of a layout is none
+        if isinstance(error, tarfile.ReadError):
+            raise ImageError("the engine did not save the image whole; is the disk with its data full?") from error
+        raise
+    say(f"normalised in {time.monotonic() - started:.1f} s")
+    return images
+
+
+def load(layout: Path, docker: str) -> None:
+    """Hand the images of a layout to the engine."""
+    with subprocess.Popen(
+        [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            pack(layout, process.stdin)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        said = process.stdout.read().decode()
+    if process.returncode:
+        raise ImageError(f"the engine does not load {layout}: {said.strip()}")
+
+
+def reproduce(stacks: list[str], pins: Pins, sources: Sources, docker: str | None = None) -> list[str]:
+    """Build stacks a second time with no cache, and say in what they differ from .cache/image; empty if in nothing."""
+    first = {image.tag: image for image in read_layout(LAYOUT)} if LAYOUT.exists() else {}
+    missing = [stack for stack in stacks if tag_of(stack) not in first]
+    if missing:
+        raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")
+    again = LAYOUT.with_name("image-again")
+    second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
+    problems = []
+    for image in second:
+        before = first[image.tag]
+        same = "the same" if before.digest == image.digest else "ANOTHER"
+        say(f"{image.tag}: {before.digest}, built again: {image.digest}: {same}")
+        if before.digest != image.digest:
+            problems.append(f"{image.tag}: {before.digest} is {image.digest} when built again")
+            problems += _layer_differences(before, image, again)
+    if not problems:
+        shutil.rmtree(again)
+    return problems
+
+
+def _layer_differences(before: Image, after: Image, again: Path) -> list[str]:
+    found = []
+    for number, (ours, theirs) in enumerate(zip(before.layers, after.layers, strict=False), 1):
+        if ours != theirs:
+            files = differences(LAYOUT / "blobs/sha256" / ours, again / "blobs/sha256" / theirs)
+            found += [f"  layer {number}: {line}" for line in files[:20]]
+    return found
+
+
+def run_command(
+    image: str,
+    command: list[str],
+    docker: str = "docker",
+    mounts: tuple[str, ...] = (),
+    gpus: bool = False,
+    options: tuple[str, ...] = (),
+) -> list[str]:
+    """The line that runs something in an image, without privileges, on a read-only root.
+
+    `mounts` are given as to `--volume`; what the trainers write goes to one of them, under this user's name.
+    """
+    line = [
+        docker,
+        "run",
+        "--rm",
+        "--network",
+        "host",
+        "--ipc",
+        "host",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--user",
+        f"{os.getuid()}:{os.getgid()}",
+        "--pull",
+        "never",
+    ]
+    if gpus:
+        line += ["--gpus", "all", "--ulimit", "memlock=-1"]
+    for mount in mounts:
+        line += ["--volume", mount]
+    return [*line, *options, image, *command]
+
+
+def say(text: str) -> None:
+    """A line of progress, on standard error."""
+    print(f"image: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,191 @@
+"""What is in an image, for those who must account for it: bill of materials, licences, known vulnerabilities."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.images.build import LAYOUT, ImageError, tag_of
+from repro.images.oci_layout import Image, read_layout
+from repro.images.pins import Pins
+from repro.utils.paths import CACHE, ROOT
+
+ACCEPTED = "docker/vulnerabilities.toml"
+FOLDER = CACHE / "sbom"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the advisory database said. `unknown` are the packages that it was not able to answer for."""
+
+    found: tuple[dict, ...]
+    accepted: tuple[dict, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found that is not accepted."""
+        return not self.found
+
+
+def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAYOUT) -> tuple[Path, Path]:
+    """Write the bill of materials (CycloneDX, by Syft) and the licence list (CSV) of a built stack.
+
+    Both depend on the image alone: the time is the pinned one, the serial number follows from the image's digest.
+    """
+    image = next((image for image in read_layout(layout) if image.tag == tag_of(stack)), None)
+    if image is None:
+        raise ImageError(f"{stack} is not in {layout}; `make image` first")
+    document = complete(_syft(image, layout), image, stack, pins)
+    folder.mkdir(parents=True, exist_ok=True)
+    bill, licences = folder / f"{stack}.cdx.json", folder / f"{stack}.licences.csv"
+    bill.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    with open(licences, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["kind", "name", "version", "licences"])
+        writer.writerows(licence_rows(document))
+    return bill, licences
+
+
+def _syft(image: Image, layout: Path) -> dict:
+    """Let Syft look through one image of a layout, which it gets as a layout of its own that links to it."""
+    with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
+        one = Path(scratch)
+        (one / "blobs").symlink_to(layout.resolve() / "blobs")
+        shutil.copy(layout / "oci-layout", one)
+        index = json.loads((layout / "index.json").read_text())
+        index["manifests"] = [entry for entry in index["manifests"] if entry["digest"] == image.digest]
+        (one / "index.json").write_text(json.dumps(index))
+        command = [
+            str(Path(sys.executable).with_name("syft")),
+            "scan",
+            f"oci-dir:{one}",
+            "--quiet",
+            "--output",
+            "cyclonedx-json",
+        ]
+        environment = dict(os.environ, SYFT_CHECK_FOR_APP_UPDATE="false", SYFT_FILE_METADATA_SELECTION="none")
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise ImageError(f"Syft cannot read the image: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def complete(document: dict, image: Image, stack: str, pins: Pins) -> dict:
+    """Add what no package database lists, and drop what differs from one scan of the same image to the next."""
+    document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, image.digest).urn
+    document["metadata"]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(pins.source_date_epoch))
+    document["metadata"]["component"] = {
+        "type": "container",
+        "bom-ref": image.digest,
+        "name": image.tag,
+        "version": image.digest,
+    }
+    found = [part for part in document.get("components", []) if part["type"] not in ("file", "operating-system")]
+    for part in found:
+        if part["name"] in pins.licences and part.get("purl", "").startswith("pkg:pypi/"):
+            part["licenses"] = [{"license": {"id": pins.licences[part["name"]]}}]
+    for part in pins.bundled:
+        if part.stack in ("", stack):
+            found.append(
+                {
+                    "type": "library",
+                    "bom-ref": f"bundled:{part.name}@{part.version}",
+                    "name": part.name,
+                    "version": part.version,
+                    "licenses": [{"license": {"name": part.licence}}],
+                }
+            )
+    document["components"] = found
+    return document
+
+
+def licence_rows(document: dict) -> list[list[str]]:
+    """Kind, name, version and licences of each component, in the order of their names."""
+    rows = []
+    for part in document["components"]:
+        names = [
+            entry.get("expression") or entry["license"].get("id") or entry["license"].get("name", "")
+            for entry in part.get("licenses", [])
+        ]
+        kind = part.get("purl", "pkg:bundled").removeprefix("pkg:").partition("/")[0]
+        rows.append([kind, part["name"], part.get("version", ""), "; ".join(sorted(set(names))) or "not stated"])
+    return sorted(rows)
+
+
+def scan(pins: Pins, root: Path = ROOT) -> Scan:
+    """Ask the advisory database, through pip-audit, for every package of an image."""
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--requirement",
+            str(wanted),
+            "--no-deps",
+            "--disable-pip",
+            "--format",
+            "json",
+            "--aliases",
+            "on",
+            "--progress-spinner",
+            "off",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+    names = tuple(pin.name for pin in pins.packages_for(pins.python))
+    try:
+        told = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        return Scan((), (), names)
+    return judge(told, tomllib.loads((root / ACCEPTED).read_text())["accepted"])
+
+
+def judge(told: list[dict], accepted: list[dict]) -> Scan:
+    """Sort what pip-audit told: found and not accepted, accepted, and packages that it knows nothing of.
+
+    It reports a package that its database does not answer for as one without vulnerabilities; here it is unknown.
+    """
+    found, known, unknown = [], [], []
+    for package in told:
+        if "skip_reason" in package:
+            unknown.append(package["name"])
+        for entry in package.get("vulns", []):
+            ids = {entry["id"], *entry.get("aliases", [])}
+            reason = next(
+                (item["reason"] for item in accepted if item["package"] == package["name"] and ids & set(item["ids"])),
+                None,
+            )
+            row = {
+                "package": package["name"],
+                "version": package["version"],
+                "ids": sorted(ids),
+                "fixed": entry.get("fix_versions", []),
+                "reason": reason,
+            }
+            (known if reason else found).append(row)
+    return Scan(tuple(found), tuple(known), tuple(unknown))
+
+
+def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:
+    """A scan as lines to print; it is also written to vulnerabilities.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"found": result.found, "accepted": result.accepted, "unknown": result.unknown}
+    (folder / "vulnerabilities.json").write_text(json.dumps(content, indent=1) + "\n")
+    lines = [f"NOT ACCEPTED: {row['package']} {row['version']}: {', '.join(row['ids'])}" for row in result.found]
+    lines += [
+        f"accepted: {row['package']} {row['version']}: {', '.join(row['ids'])}: {row['reason']}"
+        for row in result.accepted
+    ]
+    if result.unknown:
+        lines.append(f"the advisory database was not reached for {', '.join(result.unknown)}: nothing is known of them")
+    return lines or ["no known vulnerabilities"]

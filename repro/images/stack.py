@@ -1,0 +1,222 @@
+"""Which libraries the trainers must be given on this machine's GPUs, and the environment variables that do it."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.utils.paths import CACHE, ROOT
+
+COMPAT = ROOT / "docker" / "compat"
+STACKS = ("cu102", "cu102-modern", "cpu")
+TURING = 7.5
+DRIVER_OF_AMPERE = 450
+CACHE_BYTES = 4_000_000_000
+OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
+PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
+
+
+class StackError(Exception):
+    """The libraries that this machine's GPUs need cannot be had; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """`environment` is what a trainer process gets besides the controller's own; `notes` say how it was chosen."""
+
+    name: str
+    environment: dict
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict:
+        return {"name": self.name, "environment": self.environment, "notes": list(self.notes)}
+
+
+def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str] = os.environ) -> Stack:
+    """The stack for these GPUs, as `environment.gpus` lists them; what it needs is built or unpacked into .cache.
+
+    Parameters
+    ----------
+    gpus : none, or those of one machine; the first one decides.
+    name : one of STACKS, in place of the one that the GPU's generation calls for.
+    given : the user's own environment: a variable that is set there stays as it is. CUBLAS and CUDNN in it name a
+        folder or file with a newer cuBLAS or cuDNN.
+
+    Raises
+    ------
+    StackError
+        The name is unknown, or the C compiler or a newer library is missing.
+    """
+    if name not in (None, *STACKS):
+        raise StackError(f"STACK={name}: it is {', '.join(STACKS)}, or left out to go by the GPU")
+    chosen = name or _by_generation(gpus)
+    if chosen == "cpu" or not gpus:
+        return Stack(chosen, {})
+    notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
+    wanted = _cache(gpus[0]) | (_modern(given, notes) if chosen == "cu102-modern" else _published(notes))
+    for variable in sorted(wanted.keys() & given.keys()):
+        if given[variable] and given[variable] != wanted[variable]:
+            notes.append(f"{variable} was set before and stays")
+            wanted[variable] = given[variable]
+    return Stack(chosen, wanted, tuple(notes))
+
+
+def _by_generation(gpus: list[dict]) -> str:
+    """By the compute capability; a driver too old to tell it drives nothing newer than Turing."""
+    if not gpus:
+        return "cpu"
+    try:
+        capability = float(gpus[0].get("compute_cap") or "")
+    except ValueError:
+        return "cu102" if int(gpus[0]["driver_version"].partition(".")[0]) < DRIVER_OF_AMPERE else "cu102-modern"
+    return "cu102-modern" if capability > TURING else "cu102"
+
+
+def _cache(gpu: dict) -> dict:
+    """A cache of compiled code for this driver and GPU alone, large enough to hold all of OneFlow's."""
+    label = re.sub(r"[^a-z0-9.]+", "-", f"{gpu['driver_version']}-{gpu['name']}".lower())
+    return {"CUDA_CACHE_PATH": str(CACHE / f"cuda-{label}"), "CUDA_CACHE_MAXSIZE": str(CACHE_BYTES)}
+
+
+def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
+    """cuBLAS and cuDNN calls go to newer libraries; NCCL uses no multicast over NVLink, as in 2020."""
+    cublas = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
+    cudnn = Path(given["CUDNN_FORWARD_LIBRARY"]) if given.get("CUDNN_FORWARD_LIBRARY") else find_cudnn(given)
+    notes += [f"cuBLAS {cublas}", f"cuDNN {cudnn}"]
+    return {
+        "CUBLAS_FORWARD_LIBRARY": str(cublas),
+        "CUDNN_FORWARD_LIBRARY": str(cudnn),
+        "NCCL_NVLS_ENABLE": "0",
+        "LD_PRELOAD": f"{build_forward('cublas_forward')}:{build_forward('cudnn_forward')}",
+    }
+
+
+def _published(notes: list[str]) -> dict:
+    """NCCL 2.7.8 in the place of the wheel's 2.12, if the pinned wheel with it was fetched."""
+    from repro.images.pins import load_pins
+    from repro.images.wheels import FOLDERS, WHEELS, unpack
+
+    pins = load_pins()
+    if not (WHEELS / FOLDERS["NCCL 2.7.8"] / pins.artefact("NCCL 2.7.8").file).exists():
+        notes.append("NCCL is the wheel's 2.12.10; `make image` fetches the published generation's 2.7.8")
+        return {}
+    library = unpack(pins, "NCCL 2.7.8") / "libnccl.so.2"
+    notes.append(f"NCCL {library}")
+    return {"LD_PRELOAD": str(library)}
+
+
+def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
+    """A compiled source of docker/compat, such as "cublas_forward"; compiled once for each state of that folder."""
+    source = COMPAT / f"{name}.c"
+    texts = b"\0".join(path.read_bytes() for path in sorted(COMPAT.glob("*.[ch]")))
+    digest = hashlib.sha256(texts).hexdigest()[:12]
+    library = folder / f"lib{name}-{digest}.so"
+    if library.exists():
+        return library
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise StackError(
+            f"{source.relative_to(ROOT)} must be compiled for this GPU, and there is no gcc: install it, "
+            "or name a compiled one in LD_PRELOAD"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = library.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", str(partial), str(source), "-ldl", "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise StackError(f"{source.relative_to(ROOT)} cannot be compiled:\n{done.stderr.strip()}")
+    partial.replace(library)
+    return library
+
+
+def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
+    """A cuBLAS of version 11 or later: the user's, the pinned one, the newest CUDA toolkit's, or the loader's."""
+    if given.get("CUBLAS"):
+        return _users("CUBLAS", "libcublas.so", given["CUBLAS"])
+    toolkit = _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*"))
+    return _pinned("cuBLAS") or toolkit or _loaders("libcublas.so") or _fetched("cuBLAS")
+
+
+def find_cudnn(given: Mapping[str, str] = os.environ) -> Path:
+    """A cuDNN of version 8 or later: the user's, the pinned one, the loader's, or that of the peers' PyTorch."""
+    if given.get("CUDNN"):
+        return _users("CUDNN", "libcudnn.so", given["CUDNN"])
+    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    beside = _newest(peer.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
+    return _pinned("cuDNN") or _loaders("libcudnn.so") or beside or _fetched("cuDNN")
+
+
+def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
+    """A CUPTI of version 11 or later: the user's, the newest CUDA toolkit's, that of the peers' PyTorch, the loader's.
+
+    StackError if there is none.
+    """
+    name = "libcupti.so"
+    if given.get("CUPTI"):
+        return _users("CUPTI", name, given["CUPTI"])
+    places = ("targets/*/lib", "extras/CUPTI/lib64")
+    by_version = f"{name}.1*"  # others of its names hold a year
+    toolkit = _newest((path for place in places for path in toolkits.glob(f"cuda*/{place}/{by_version}")), name)
+    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    beside = _newest(peer.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
+    found = toolkit or beside or _loaders(name)
+    if found is None:
+        raise StackError(
+            "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
+            f"CUPTI=<folder> names one that holds {name}.11 or later"
+        )
+    return found.absolute()
+
+
+def _users(setting: str, name: str, given: str) -> Path:
+    path = Path(given)
+    found = path if path.is_file() else _newest(path.glob(f"{name}.*"), name)
+    if found is None:
+        oldest = OLDEST[name]
+        raise StackError(f"{setting}={path}: it is a {name} of version {oldest} or later, or a folder that holds one")
+    return found.absolute()
+
+
+def _newest(paths, name: str = "libcublas.so") -> Path | None:
+    versions = {path: _version(path) for path in paths}
+    new = (path for path in versions if versions[path][0] >= OLDEST[name])
+    return max(new, key=lambda path: versions[path], default=None)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    numbers = tuple(int(part) for part in path.name.partition(".so.")[2].split(".") if part.isdigit())
+    return numbers or (0,)
+
+
+def _pinned(name: str) -> Path | None:
+    """The pinned copy of a library, if it was fetched before."""
+    from repro.images.pins import load_pins
+    from repro.images.wheels import FOLDERS, WHEELS
+
+    pin, folder = load_pins().artefact(name), FOLDERS[name]
+    here = [WHEELS / folder / pin.file, CACHE / folder / pin.version / PINNED[name]]
+    return _fetched(name) if any(path.exists() for path in here) else None
+
+
+def _fetched(name: str) -> Path:
+    from repro.images.pins import PinError, load_pins
+    from repro.images.wheels import unpack
+
+    try:
+        return unpack(load_pins(), name) / PINNED[name]
+    except PinError as error:
+        raise StackError(
+            f"these GPUs need a {name} newer than OneFlow's. None was found here, and the pinned one "
+            f"cannot be fetched ({error}). {name.upper()}=<folder> names another."
+        ) from error
+
+
+def _loaders(name: str) -> Path | None:
+    """The newest of those that the loader knows by name."""
+    ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin")
+    told = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
+    return _newest((Path(line.rpartition(" => ")[2]) for line in told.splitlines() if f"{name}." in line), name)

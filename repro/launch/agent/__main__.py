@@ -1,0 +1,246 @@
+"""Works on a node beside the trainer: starts the node's ranks, sends what they write, ends them when told or cut off.
+
+It is started over SSH, with Python 3.8 and nothing else. The first line of its input is an order in JSON; every byte
+after it renews the lease, "stop" ends the work, and the end of the input, or `lease_s` seconds without a byte, mean
+that the controller is gone: then everything that was started is removed. What it says are JSON objects, one a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from repro.launch.agent.node import facts, first_process, port_is_free, remove_containers, take_lock
+from repro.launch.agent.ranks import Files, Ranks, children
+
+POLL_S = 0.1
+BEAT_S = 2.0
+GRACE_S = 3.0
+LATE_S = 2.0
+CUT_OFF = 3
+PR_SET_PDEATHSIG = 1
+speaking = threading.Lock()
+unheard = threading.Event()
+
+
+def say(**message) -> None:
+    """One message to the controller, whole. When nobody listens any more, wait for the lease to end this process.
+
+    Where messages go to a file, nothing may be read there of ranks that end because the lease has.
+    """
+    line = json.dumps(message) + "\n"
+    with speaking, contextlib.suppress(BrokenPipeError):
+        if not unheard.is_set():
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            return
+    threading.Event().wait()
+
+
+class Lease:
+    """Watches the input in a thread of its own; runs `on_lost` and ends the process once the controller is gone."""
+
+    def __init__(self, seconds: float, on_lost: Callable[[], object]):
+        self.stopped = threading.Event()
+        self._seconds, self._on_lost = seconds, on_lost
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while select.select([0], [], [], self._seconds)[0]:
+            data = os.read(0, 4096)
+            if not data:
+                break
+            if b"stop" in data:
+                self.stopped.set()
+        unheard.set()
+        try:
+            self._on_lost()
+        finally:
+            os._exit(CUT_OFF)
+
+
+def beat(lease: Lease, folder: str) -> None:
+    """Say every two seconds that this node lives, and how much room its disk has, until the work ends."""
+
+    def go_on() -> None:
+        while not lease.stopped.wait(BEAT_S):
+            say(free_mib=free_mib(folder))
+
+    threading.Thread(target=go_on, daemon=True).start()
+
+
+def free_mib(folder: str) -> int:
+    return shutil.disk_usage(folder).free >> 20
+
+
+def check(order: dict) -> None:
+    """Say what a run must know of this node before it starts."""
+    say(**facts(order))
+
+
+def hold(order: dict) -> None:
+    """Keep this node for one run: nobody else gets the lock, and no container of a run outlives this process."""
+    holder = take_lock(os.path.join(order["work"], "lock"), order["owner"], order["lease_s"])
+    if holder is not None:
+        say(held=holder)
+        return
+
+    def sweep() -> list[str]:
+        return remove_containers(f"label={order['label']}") if order["containers"] else []
+
+    def sweep_twice() -> None:
+        """Once more for a container that the engine was just making."""
+        sweep()
+        time.sleep(LATE_S)
+        sweep()
+
+    lease = Lease(order["lease_s"], sweep_twice)
+    say(locked=True, removed=sweep())
+    beat(lease, order["work"])
+    lease.stopped.wait()
+    say(end=0, removed=sweep())
+
+
+def run(order: dict) -> None:
+    """Start a node's ranks in a folder of their own and follow them until they end or the controller says stop."""
+    folder = order["folder"]
+    for name in order["logs"]:
+        os.makedirs(os.path.join(folder, "logs", name))
+    for path in order["caches"]:
+        os.makedirs(path, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(order["config"], file)
+    if order["port"] and not port_is_free(order["port"]):
+        say(error=f"port {order['port']} is taken by another program")
+        return
+    process = start(order)
+    lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
+    beat(lease, folder)
+    if order["sample"]:
+        threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
+    follow(process, lease, order)
+
+
+def start(order: dict) -> subprocess.Popen:
+    """The ranks' process, in a session of its own, because the launcher ends its whole group."""
+    out, err = (os.path.join(order["folder"], name) for name in order["output"])
+    libc = ctypes.CDLL(None)
+    with open(out, "ab") as stdout, open(err, "ab") as stderr:
+        return subprocess.Popen(
+            order["words"],
+            cwd=order["folder"],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+        )
+
+
+def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
+    """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
+    files = Files(order["folder"], ("config.json",))
+    ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
+    killed = out_of_memory_kills()
+    while not lease.stopped.is_set() and process.poll() is None:
+        ended = ranks.ended()
+        send(files)
+        for rank, status in ended:
+            say(rank=rank, status=status)
+        ranks.wait(POLL_S)
+    status = process.poll()
+    end(process, order["container"])
+    send(files)
+    free = free_mib(order["folder"])
+    shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
+    say(end=status, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+
+
+def send(files: Files) -> None:
+    for path, offset, data in files.added():
+        say(file=path, at=offset, data=data.decode("latin-1"))
+
+
+def launcher_of(process: subprocess.Popen, container: str) -> Callable[[], int]:
+    """What finds the launcher: the process that was started, or the only child of a container's first process."""
+    if not container:
+        return lambda: process.pid
+
+    def find() -> int:
+        first = first_process(container)
+        return next(iter(children(first)), 0) if first else 0
+
+    return find
+
+
+def end(process: subprocess.Popen, container: str) -> None:
+    """End every process that was started, at last the container: first its client, so that it makes none any more."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if group_has_ended(process, kind, 0.0 if container else GRACE_S):
+            break
+    if container:
+        remove_containers(f"name=^/{container}$")
+
+
+def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bool:
+    """Signal a process's group, and say whether all of it has ended after a while."""
+    deadline = time.monotonic() + patience
+    while True:
+        process.poll()
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        kind = 0
+        time.sleep(0.02)
+
+
+def sample(lease: Lease, words: list[str]) -> None:
+    """Send each line that a program prints, such as nvidia-smi with an interval, while the ranks run."""
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    except OSError:
+        return
+    for line in process.stdout:
+        if lease.stopped.is_set():
+            break
+        say(sample=line.rstrip("\n"))
+    process.kill()
+
+
+def out_of_memory_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since it started."""
+    with contextlib.suppress(OSError), open("/proc/vmstat") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    return 0
+
+
+def main() -> None:
+    with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
+        line = unbuffered.readline()
+    if not line.endswith(b"\n"):
+        sys.exit("keeper.py: no order came")
+    order = json.loads(line)
+    try:
+        {"check": check, "hold": hold, "run": run}[order["do"]](order)
+    except (OSError, subprocess.SubprocessError) as error:
+        say(error=str(error))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The Docker engine of the node that this runs on; needs Python 3.8 and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+DOCKER_S = 30
+ROUNDS = 5
+
+
+def docker(*words: str) -> subprocess.CompletedProcess:
+    """Run the Docker client; OSError without one, TimeoutExpired if the engine hangs."""
+    return subprocess.run(
+        ("docker", *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S, check=False
+    )
+
+
+def remove_containers(match: str) -> list[str]:
+    """Remove the containers that a filter of `docker ps` matches, until none is left; gives their names."""
+    removed: list[str] = []
+    for _ in range(ROUNDS):
+        lines = docker("ps", "--all", "--filter", match, "--format", "{{.ID}} {{.Names}}").stdout.splitlines()
+        if not lines:
+            break
+        removed += [line.partition(" ")[2] for line in lines]
+        docker("rm", "--force", "--volumes", *(line.partition(" ")[0] for line in lines))
+        time.sleep(0.2)
+    return list(dict.fromkeys(removed))
+
+
+def first_process(container: str) -> int:
+    """The process number, as the node sees it, of what runs in a container; 0 if it has not started."""
+    told = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
+    return int(told) if told.isdigit() else 0
+
+
+def image_ids(names: list[str]) -> dict:
+    """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not say."""
+    found = {}
+    for name in names:
+        try:
+            told = docker("image", "inspect", "--format", "{{.Id}}", name)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return {"error": str(error)}
+        if told.returncode and "no such image" not in told.stderr.lower():
+            return {"error": (told.stderr.strip().splitlines() or ["?"])[-1]}
+        found[name] = told.stdout.strip() or None
+    return {"found": found}
+
+
+def facts(order: dict) -> dict:
+    """Clock, disk, user, network, port, image, launcher, and what is next to each GPU."""
+    return {
+        "time": time.time(),
+        "host": socket.gethostname(),
+        "user": f"{os.getuid()}:{os.getgid()}",
+        "free_mib": shutil.disk_usage(order["work"]).free >> 20,
+        "writable": os.access(order["work"], os.W_OK | os.X_OK),
+        "addresses": addresses(order["interface"]),
+        "port_free": port_is_free(order["port"]),
+        "images": image_ids(order["images"]),
+        "launcher": launcher(order["work"]),
+        "libraries": [
+            name for name in ("cublas", "cudnn") if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))
+        ],
+        "infiniband": sorted(glob.glob("/dev/infiniband/*")),
+        **affinity(),
+    }
+
+
+def addresses(interface: str) -> list[str]:
+    """The IPv4 addresses of a network interface; none if there is no such interface."""
+    told = _printed(["ip", "-4", "-oneline", "address", "show", "dev", interface])
+    return [line.split()[3].partition("/")[0] for line in told]
+
+
+def port_is_free(port: int) -> bool:
+    """Whether the rendezvous can listen on this port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+        return True
+
+
+def launcher(work: str) -> str:
+    """OneFlow's launcher in the node's venv, empty if there is none."""
+    found = glob.glob(os.path.join(work, "venv/lib/python3*/site-packages/oneflow/distributed/launch.py"))
+    return found[0] if found else ""
+
+
+def affinity() -> dict:
+    """Processors and memory next to each GPU in the driver's order, empty where the kernel does not say."""
+    buses = _printed(["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"])
+    folders = ["/sys/bus/pci/devices/" + bus.strip().lower()[-12:] for bus in buses]
+    nodes = [_first_line(folder + "/numa_node") for folder in folders]
+    return {
+        "cpus": [_first_line(folder + "/local_cpulist") for folder in folders],
+        "numa": [node if node.isdigit() else "" for node in nodes],
+    }
+
+
+def _printed(command: list[str]) -> list[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+POLL_S = 0.1
+MARGIN_S = 4.0
+
+
+def take_lock(path: str, owner: dict, patience: float) -> dict | None:
+    """Lock a file until this process ends, and write down for whom; the owner if it is another one.
+
+    A connection that was lost may have left the lock with this same owner: then its lease is waited for.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    deadline = time.monotonic() + patience + MARGIN_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = read_owner(handle)
+            if holder != owner or time.monotonic() > deadline:
+                return holder
+            time.sleep(POLL_S)
+        else:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(owner).encode(), 0)
+            return None
+
+
+def read_owner(handle: int) -> dict:
+    try:
+        return dict(json.loads(os.pread(handle, 4096, 0)))
+    except ValueError:
+        return {}

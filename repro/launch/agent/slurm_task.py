@@ -1,0 +1,115 @@
+"""Runs on each node of a Slurm job, from its text alone: takes an order, and has the keeper follow it on this node.
+
+The order has the code to run, and one order for the keeper a node; what only the node knows is filled in here. Needs
+Python 3.8 and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO
+
+GRACE_S = 6.0
+
+
+def speak_to(path: str) -> None:
+    """Let standard output be a file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 1)
+    os.close(file)
+
+
+def write_code(folder: str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def fill(value: object, values: dict[str, str]) -> object:
+    """A value with each placeholder in its texts, such as @MASTER@, replaced by what it stands for."""
+    if isinstance(value, dict):
+        return {key: fill(each, values) for key, each in value.items()}
+    if isinstance(value, list):
+        return [fill(each, values) for each in value]
+    if isinstance(value, str):
+        for name, text in values.items():
+            value = value.replace(f"@{name}@", text)
+    return value
+
+
+def stop(number: int, frame: object) -> None:
+    """Slurm ends the job: leave by way of what removes the container."""
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
+        order, node = json.loads(unbuffered.readline()), os.environ["SLURM_NODEID"]
+    launchers = glob.glob(f"{order['work']}/venv/lib/python3*/site-packages/oneflow/distributed/launch.py")
+    values = {
+        "NODE": node,
+        "MASTER": os.environ["MASTER"],
+        "USER": f"{os.getuid()}:{os.getgid()}",
+        "LAUNCHER": next(iter(launchers), ""),
+    }
+    mine = fill(order["nodes"][int(node)], values)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        speak_to(mine["messages"])
+        write_code(mine["code"], order["files"])
+        sys.path.insert(0, mine["code"])
+        sys.dont_write_bytecode = True
+        sys.exit(keep(order["label"], mine))
+    finally:
+        shutil.rmtree(mine["home"], ignore_errors=True)
+
+
+def keep(label: str, mine: dict) -> int:
+    """Let a keeper follow this node's order, its status; whatever ends it, no container is left."""
+    from repro.launch.agent.node import remove_containers
+
+    if mine["container"]:
+        remove_containers(f"label={label}")
+    keeper = subprocess.Popen(
+        [sys.executable, "-B", "-m", "repro.launch.agent.__main__"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": mine["code"]},
+    )
+    try:
+        order = (json.dumps(mine) + "\n").encode()
+        threading.Thread(target=forward, args=(order, keeper.stdin), daemon=True).start()
+        return keeper.wait()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            keeper.stdin.close()  # without its lease it ends what it started
+            keeper.wait(GRACE_S)
+        keeper.kill()
+        if mine["container"]:
+            remove_containers(f"name=^/{mine['container']}$")
+
+
+def forward(order: bytes, pipe: IO[bytes]) -> None:
+    """Give the order, and pass the beats of the lease on; their end too."""
+    with contextlib.suppress(OSError, ValueError):
+        data = order
+        while data:
+            pipe.write(data)
+            pipe.flush()
+            data = os.read(0, 4096)
+        pipe.close()
+
+
+if __name__ == "__main__":
+    main()

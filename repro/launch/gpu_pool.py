@@ -1,0 +1,36 @@
+"""Deals the GPUs of this machine to attempts that run side by side, where no speed is measured."""
+
+from collections.abc import Sequence
+
+
+class GpuPool:
+    """Which GPUs the attempts that run at the same time have.
+
+    Parameters
+    ----------
+    gpus : as CUDA_VISIBLE_DEVICES names them; none on the CPU.
+    at_once : so many attempts at the same time, which share GPUs where there are too few; None for as many as have
+        GPUs of their own.
+    """
+
+    def __init__(self, gpus: Sequence[str], at_once: int | None):
+        self._load = dict.fromkeys(gpus, 0)
+        self._at_once = at_once
+        self._running = 0
+
+    def take(self, world_size: int) -> tuple[str, ...] | None:
+        """GPUs for an attempt of so many ranks, those with the fewest attempts; None if it has to wait."""
+        chosen = sorted(self._load, key=self._load.__getitem__)[:world_size]
+        shared = any(self._load[gpu] for gpu in chosen)
+        if self._running and (shared if self._at_once is None else self._running >= self._at_once):
+            return None
+        for gpu in chosen:
+            self._load[gpu] += 1
+        self._running += 1
+        return tuple(gpu for gpu in self._load if gpu in chosen)
+
+    def give_back(self, gpus: Sequence[str]) -> None:
+        """An attempt that had these has ended."""
+        for gpu in gpus:
+            self._load[gpu] -= 1
+        self._running -= 1

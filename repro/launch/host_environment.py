@@ -1,0 +1,105 @@
+"""What a run ran on: host, processor, memory, GPUs, code and locks, read from the machine, never assumed."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from repro.images.jit_cache import jit_cache
+from repro.images.stack import Stack
+from repro.utils.paths import ROOT, sha256
+
+LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
+GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
+
+
+def capture(stack: Stack | None = None) -> dict:
+    """Everything about this machine and checkout that a reader needs to judge a figure.
+
+    `stack` is what trainers are given besides; it says which cache of compiled code they use.
+    """
+    present = gpus()
+    cache = stack.environment.get("CUDA_CACHE_PATH") if stack else None
+    return {
+        "host": platform.node(),
+        "system": _system(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "cpu_affinity": len(os.sched_getaffinity(0)),
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "gpus": present,
+        "stack": stack.as_json() if stack else None,
+        "jit_cache": jit_cache(present, Path(cache) if cache else None),
+        "controller_python": platform.python_version(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changed_files": _changed_files(),
+        "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
+    }
+
+
+def gpus() -> list[dict]:
+    """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU.
+
+    Drivers before 2021 do not tell the compute capability; then `compute_cap` is left out.
+    """
+    if not shutil.which("nvidia-smi"):
+        return []
+    found = _query(GPU_FIELDS)
+    for gpu, told in zip(found, _query(("compute_cap",)), strict=False):
+        gpu |= told
+    return found
+
+
+def _query(fields: tuple[str, ...]) -> list[dict]:
+    told = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+
+
+def gpu_count() -> int:
+    """How many GPUs a run here may use."""
+    return len(visible_gpus())
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that a run here may use, by their names in CUDA_VISIBLE_DEVICES, which may hide some; else by number."""
+    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), len(gpus())
+    if visible is None:
+        return [str(number) for number in range(count)]
+    return [entry.strip() for entry in visible.split(",") if entry.strip() not in ("", "-1")][:count]
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    return _output(["git", "-C", str(ROOT), *arguments])
+
+
+def _changed_files() -> int | None:
+    told = _git("status", "--porcelain", "--untracked-files=no")
+    return None if told is None else len(told.splitlines())
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,163 @@
+"""Shows how far a run is: bars and a live table of ranks on a terminal, a line now and then elsewhere."""
+
+import sys
+import threading
+import time
+
+from repro.launch.rank_monitor import Watch
+from repro.runs.failures import Failure
+
+SUMMARY_S = 30.0
+ROWS = 32
+
+
+def progress_display(stream=sys.stderr):
+    """The display that suits the stream."""
+    return LiveProgress() if stream.isatty() else PlainProgress(stream)
+
+
+def outcome_text(attempt: dict) -> str:
+    """How an attempt ended, in a few words."""
+    if attempt["status"] == "ok":
+        return f"{attempt['throughput']:.2f} samples/s, loss {attempt['losses'][-1]:.4f}" if attempt["losses"] else "ok"
+    return f"FAILED: {Failure.from_json(attempt['failure']).text()}"
+
+
+class Clock:
+    """Estimates the time left from the runs that have ended."""
+
+    def __init__(self):
+        self._todo, self._ended, self._since = 0, 0, time.monotonic()
+
+    def begin(self, todo: int) -> None:
+        self._todo, self._since = todo, time.monotonic()
+
+    def ended(self) -> None:
+        self._ended += 1
+
+    def position(self, going: int) -> str:
+        """Which run the last one started is, of so many that are going."""
+        return f"{min(self._ended + going, self._todo)}/{self._todo}"
+
+    def left(self) -> str:
+        """Minutes and seconds left, or "?" before the first run has ended."""
+        if not self._ended:
+            return "?"
+        seconds = (time.monotonic() - self._since) / self._ended * (self._todo - self._ended)
+        return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+
+class PlainProgress:
+    """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is."""
+
+    def __init__(self, stream=sys.stderr, summary_s: float = SUMMARY_S):
+        self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
+        self._going: dict[str, tuple[Watch, threading.Event]] = {}
+        self._named = False
+
+    def begin(self, plan, todo) -> None:
+        self._clock.begin(len(todo))
+        self._say(
+            f"{len(todo)} runs: {len(plan.units)} configurations, {plan.repeats} repeats, "
+            f"{plan.scale} scale on {plan.device}"
+        )
+
+    def started(self, unit, repeat) -> None:
+        going = Watch(unit.name, unit.config["iterations"], unit.world_size), threading.Event()
+        self._going[unit.name] = going
+        self._named |= len(self._going) > 1
+        position = self._clock.position(len(self._going))
+        self._say(f"[{position}] {unit.name}, repeat {repeat}, {unit.world_size} ranks …")
+        threading.Thread(target=self._summarise, args=going, daemon=True).start()
+
+    def _summarise(self, watch: Watch, stop: threading.Event) -> None:
+        while not stop.wait(self._summary_s):
+            self._say(f"    {watch.line()}")
+
+    def event(self, unit, event) -> None:
+        watch, _ = self._going[unit.name]
+        new = event["event"] == "state" and event["text"] != watch.waiting_for
+        watch.event(event)
+        if new:
+            self._say(f"    {watch.line()}")
+
+    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
+        _, stop = self._going.pop(unit.name)
+        stop.set()
+        if final:
+            self._clock.ended()
+        left = f"left {self._clock.left()}" if final else "trying again"
+        name = f"{unit.name}: " if self._named else ""
+        self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
+        if attempt["status"] != "ok" and attempt["log_tail"]:
+            self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
+
+    def close(self) -> None:
+        for _, stop in self._going.values():
+            stop.set()
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class LiveProgress:
+    """One bar for the whole run, one for the iterations of each attempt, and the table of its ranks if it is alone."""
+
+    def __init__(self, console=None):
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._clock = Clock()
+        self._going: dict[str, tuple[Watch, int]] = {}
+        self._console = console or Console(stderr=True)
+        note = TextColumn("{task.fields[note]}", markup=False)
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            note,
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4)
+        self._live.start()
+
+    def picture(self):
+        """What stands on the terminal now."""
+        from rich.console import Group
+
+        going = list(self._going.values())
+        if len(going) != 1:
+            return self._bars
+        watch, _ = going[0]
+        return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
+
+    def begin(self, plan, todo) -> None:
+        self._clock.begin(len(todo))
+        self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
+
+    def started(self, unit, repeat) -> None:
+        iterations = unit.config["iterations"]
+        bar = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
+        self._going[unit.name] = Watch(unit.name, iterations, unit.world_size), bar
+
+    def event(self, unit, event) -> None:
+        watch, bar = self._going[unit.name]
+        watch.event(event)
+        if event["event"] == "iteration" and event["rank"] == 0:
+            note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
+            self._bars.update(bar, completed=event["iteration"], note=note)
+
+    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
+        _, bar = self._going.pop(unit.name)
+        self._bars.remove_task(bar)
+        if final:
+            self._clock.ended()
+            self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
+        if attempt["status"] != "ok":
+            self._console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
+            self._console.print(attempt["log_tail"], markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()

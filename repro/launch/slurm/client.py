@@ -1,0 +1,185 @@
+"""Jobs of Slurm: the script that is submitted, what becomes of it, and how it is cancelled."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.ssh import Remote, Result
+from repro.runs.failures import Failure
+from repro.utils.i18n import N_
+
+COMMAND_S = 60
+WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT", "COMPLETING"}
+ENDED = {
+    "TIMEOUT": N_("job {job} reached its time limit of {minutes} minutes; raise cluster_slurm.time_minutes"),
+    "NODE_FAIL": N_("job {job} ended because a node of it failed: {nodes}"),
+    "OUT_OF_MEMORY": N_("job {job} ran out of memory on {nodes}"),
+    "PREEMPTED": N_("job {job} was preempted by another job"),
+    "CANCELLED": N_("job {job} was cancelled by someone else"),
+    "BOOT_FAIL": N_("job {job} ended because a node of it failed: {nodes}"),
+}
+OTHERWISE = N_("job {job} ended as {state} with status {status}")
+UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+
+
+class SlurmError(Exception):
+    """Slurm refuses a command or does not answer; the message has its words."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Slurm says of a job: state and reason, its nodes as Slurm writes them, exit status and signal."""
+
+    number: int
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    status: int = 0
+    signal: int = 0
+
+    @property
+    def waits(self) -> bool:
+        return self.state in WAITING
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in WAITING | RUNNING
+
+    def text(self) -> str:
+        """The state in words, with the reason for which a job waits."""
+        if self.waits and self.reason not in ("", "None"):
+            return f"job {self.number} waits in Slurm's queue: {self.reason}"
+        return f"job {self.number}: {self.state.lower()}"
+
+    def failure(self, minutes: int) -> Failure | None:
+        """Why it ended, None if in order; `minutes` is the time it was given."""
+        if self.state == "COMPLETED":
+            return None
+        values = {
+            "job": self.number,
+            "minutes": minutes,
+            "nodes": self.nodes or "?",
+            "state": self.state,
+            "status": self.status,
+        }
+        return Failure(ENDED.get(self.state, OTHERWISE), values)
+
+
+class SlurmClient:
+    """Slurm's commands on one machine: this one, or a login node through SSH.
+
+    `run` runs words with an input and gives what they printed, as `Remote.run` does.
+    """
+
+    def __init__(self, run: Callable[..., Result]):
+        self._run = run
+
+    def submit(self, script: str) -> int:
+        """Hand a script over; the job's number."""
+        said = self._ask(["sbatch", "--parsable"], stdin=script)
+        number = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
+        if not number.isdigit():
+            raise SlurmError(f"sbatch printed no job number: {said.strip()!r}")
+        return int(number)
+
+    def job(self, number: int) -> Job:
+        """A job as Slurm sees it now; one that is over and forgotten is looked up in the accounts."""
+        done = self._run(["scontrol", "--oneliner", "show", "job", str(number)], timeout=COMMAND_S, check=False)
+        if done.status == 0:
+            return parse_job(number, done.stdout)
+        if not UNKNOWN_JOB.search(done.stderr):
+            raise SlurmError(f"scontrol: {_said(done)}")
+        words = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode,NodeList"]
+        return parse_account(number, self._ask([*words, f"--jobs={number}"]))
+
+    def hosts(self, nodes: str) -> list[str]:
+        """The names in a list such as node[1-2], in the order of the job's nodes."""
+        return self._ask(["scontrol", "show", "hostnames", nodes]).split()
+
+    def cancel(self, number: int) -> None:
+        """End a job; one that has ended is left alone."""
+        done = self._run(["scancel", str(number)], timeout=COMMAND_S, check=False)
+        if done.status and not UNKNOWN_JOB.search(done.stderr):
+            raise SlurmError(f"scancel: {_said(done)}")
+
+    def _ask(self, words: list[str], stdin: str | None = None) -> str:
+        done = self._run(words, timeout=COMMAND_S, check=False, stdin=stdin)
+        if done.status:
+            raise SlurmError(f"{words[0]}: {_said(done)}")
+        return done.stdout
+
+
+class LocalShell:
+    """This machine, asked as a node is through `Remote`."""
+
+    def __init__(self):
+        self._followed: list[subprocess.Popen] = []
+
+    def run(
+        self, words: Sequence[str], *, timeout: float | None = None, check: bool = True, stdin: str | None = None
+    ) -> Result:
+        try:
+            done = subprocess.run(words, input=stdin or "", capture_output=True, text=True, timeout=timeout)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SlurmError(f"{words[0]}: {error}") from error
+        if check and done.returncode:
+            raise SlurmError(f"{words[0]}: {done.stderr.strip()}")
+        return Result(done.stdout, done.stderr, done.returncode)
+
+    def stream(self, words: Sequence[str], on_line: Callable[[str], None]) -> int:
+        """Run a command and hand over each line that it prints, until it ends or `close` ends it."""
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            self._followed.append(process)
+            for line in process.stdout:
+                on_line(line.rstrip("\n"))
+        return process.returncode
+
+    def close(self) -> None:
+        for process in self._followed:
+            process.terminate()
+
+    def __enter__(self) -> LocalShell:
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        self.close()
+
+
+def login(cluster: Cluster) -> LocalShell | Remote:
+    """Where Slurm's commands run: here if they are here, else on the login node or, without one, the first node."""
+    if shutil.which("sbatch"):
+        return LocalShell()
+    return Remote(cluster, cluster.login or cluster.nodes[0])
+
+
+def parse_job(number: int, line: str) -> Job:
+    """A job in the words of `scontrol --oneliner show job`."""
+    found = dict(re.findall(r"(?:^|\s)(JobState|Reason|NodeList|ExitCode)=(\S*)", line))
+    if "JobState" not in found:
+        raise SlurmError(f"scontrol says nothing of the state of job {number}: {line.strip()!r}")
+    nodes = "" if found.get("NodeList") in (None, "(null)") else found["NodeList"]
+    return Job(number, found["JobState"], found.get("Reason", ""), nodes, *_exit_code(found.get("ExitCode", "0:0")))
+
+
+def parse_account(number: int, lines: str) -> Job:
+    """A job in the words of `sacct --parsable2`: State|ExitCode|NodeList."""
+    first = next(iter(lines.splitlines()), "")
+    if first.count("|") != 2:
+        raise SlurmError(f"Slurm no longer knows job {number}, and there is no account of it: {first!r}")
+    state, code, nodes = first.split("|")
+    return Job(number, state.split()[0], "", "" if nodes == "None assigned" else nodes, *_exit_code(code))
+
+
+def _exit_code(text: str) -> tuple[int, int]:
+    status, _, signal = text.partition(":")
+    return int(status or 0), int(signal or 0)
+
+
+def _said(done: Result) -> str:
+    return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]

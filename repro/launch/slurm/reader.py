@@ -1,0 +1,105 @@
+"""Reads what the nodes of a Slurm job send, from the folder where the job's script keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from repro.cluster.ssh import Remote, RemoteError
+from repro.launch.slurm.client import LocalShell, SlurmError
+
+AGAIN_S = 1.0
+FOLLOW = """
+import os, select, sys, time
+folder, renewed = sys.argv[1], 0.0
+offsets = {int(index): int(offset) for index, _, offset in (word.partition(":") for word in sys.argv[2:])}
+while True:
+    for index, offset in offsets.items():
+        try:
+            with open("%s/messages-%d.jsonl" % (folder, index), "rb") as file:
+                file.seek(offset)
+                data = file.read(1 << 22)
+        except FileNotFoundError:
+            continue
+        for line in data.split(b"\\n")[:-1]:
+            sys.stdout.buffer.write(b"%d %s\\n" % (index, line))
+            offsets[index] += len(line) + 1
+    if time.monotonic() - renewed > 5:
+        renewed = time.monotonic()
+        if os.path.exists(folder + "/lease"):
+            os.utime(folder + "/lease")
+        sys.stdout.write("beat\\n")
+    sys.stdout.flush()
+    if select.select([0], [], [], 0.1)[0] and not os.read(0, 4096):
+        break
+"""
+
+
+class Reader:
+    """Hands the messages of a job's nodes over, in a thread of its own, and keeps the job's lease until it is closed.
+
+    A connection that fails is made again; nothing is lost or given twice.
+
+    Parameters
+    ----------
+    place_of : connects to where the messages can be read.
+    folder : where they are, in a file for each of the nodes at the positions `indices`.
+    on_message : called with a node's position and each of its messages.
+    """
+
+    def __init__(
+        self,
+        place_of: Callable[[], LocalShell | Remote],
+        python: str,
+        folder: str,
+        indices: Iterable[int],
+        on_message: Callable[[int, dict], None],
+    ):
+        self._place_of, self._python, self._folder, self._on_message = place_of, python, folder, on_message
+        self._offsets = dict.fromkeys(indices, 0)
+        self._closed = threading.Event()
+        self._place: LocalShell | Remote | None = None
+        self._thread = threading.Thread(target=self._follow, daemon=True, name="reader of a job")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed.set()
+        if self._place is not None:
+            self._place.close()
+        self._thread.join(AGAIN_S)
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            with contextlib.suppress(RemoteError, SlurmError):
+                self._place = self._place_of()
+                if not self._closed.is_set():
+                    starts = [f"{index}:{offset}" for index, offset in self._offsets.items()]
+                    self._place.stream([self._python, "-c", FOLLOW, self._folder, *starts], self._take)
+            self._closed.wait(AGAIN_S)
+
+    def _take(self, line: str) -> None:
+        position, _, text = line.partition(" ")
+        if not position.isdigit() or int(position) not in self._offsets:
+            return
+        index = int(position)
+        self._offsets[index] += len(text.encode()) + 1
+        try:
+            message = json.loads(text)
+        except ValueError:
+            message = {"error": text}
+        self._on_message(index, message)
+
+
+class JobNode:
+    """What stands for the connection to one node of a job, as `repro.launch.ssh.agent_client.Tether` does for one over SSH."""
+
+    def __init__(self):
+        self.heard: float | None = None
+
+    def silent(self) -> float:
+        """Seconds since the node was heard; 0 before its first message, for the job may still be starting there."""
+        return 0.0 if self.heard is None else time.monotonic() - self.heard

@@ -1,0 +1,85 @@
+"""The controller's end of a keeper on a node: gives it its order, renews its lease, and takes what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from repro.cluster.ssh import Remote
+
+LEASE_S = 15.0
+BEAT_S = 2.0
+CHUNK = 1 << 18
+
+
+class AgentClient:
+    """One keeper, from its order until it ends; a thread of its own reads it.
+
+    `on_message` is called in that thread with each of its messages, at the very end with {"gone": why}: an empty
+    reason where the keeper ended its work as it should. `heard` is when the last byte came, by the monotonic clock.
+    """
+
+    def __init__(self, remote: Remote, words: Sequence[str], order: dict, on_message: Callable[[dict], None]):
+        self.node = remote.node.name
+        self.heard = time.monotonic()
+        self.gone = threading.Event()
+        self._on_message, self._ended = on_message, False
+        self._channel = remote.open(words)
+        self._channel.settimeout(BEAT_S)
+        self._channel.sendall((json.dumps({**order, "lease_s": LEASE_S}) + "\n").encode())
+        threading.Thread(target=self._follow, daemon=True, name=f"tether {self.node}").start()
+
+    def silent(self) -> float:
+        """Seconds since the node was heard."""
+        return time.monotonic() - self.heard
+
+    def stop(self) -> None:
+        """Ask the keeper to end what it started."""
+        self._send(b"stop\n")
+
+    def close(self) -> None:
+        """Let go: the keeper, if it lives, finds the end of its input and removes what it started."""
+        self._channel.close()
+
+    def _follow(self) -> None:
+        rest, beaten = b"", time.monotonic()
+        while True:
+            try:
+                data = self._channel.recv(CHUNK)
+            except TimeoutError:
+                data = None
+            if data == b"":
+                break
+            if time.monotonic() - beaten >= BEAT_S:
+                beaten = time.monotonic()
+                self._send(b"\n")
+            if data:
+                self.heard = time.monotonic()
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._take(line)
+        self._on_message({"gone": "" if self._ended else self._why()})
+        self.gone.set()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = {"error": line.decode("utf-8", "replace")}
+        self._ended |= bool(message.keys() & {"end", "error", "held"})
+        self._on_message(message)
+
+    def _why(self) -> str:
+        """Why a keeper ended before its work: what it printed last, or that the connection ended."""
+        said = b""
+        while self._channel.recv_stderr_ready():
+            said += self._channel.recv_stderr(CHUNK)
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "the connection was lost"
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # whoever reads finds out
+            self._channel.sendall(data)

@@ -1,0 +1,87 @@
+"""Brings the code that runs on a node there, under a name that is its hash, and checks that it is what was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.cluster.ssh import Remote, RemoteError
+from repro.utils.paths import PACKAGE, TRAINER
+
+PATIENCE_S = 60
+RECEIVE = """
+import hashlib, json, os, sys
+order = json.load(sys.stdin)
+root = os.path.join(order["work"], "code", order["digest"])
+partial = root + ".%d" % os.getpid()
+def digest(folder):
+    paths = [os.path.join(base, name) for base, _, names in os.walk(folder) for name in names]
+    told = hashlib.sha256()
+    for name in sorted(os.path.relpath(path, folder) for path in paths):
+        with open(os.path.join(folder, name), "rb") as file:
+            told.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
+    return told.hexdigest()
+if not os.path.isdir(root):
+    for name, text in order["files"].items():
+        path = os.path.join(partial, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    try:
+        os.rename(partial, root)
+    except OSError:
+        if not os.path.isdir(root):
+            raise
+if digest(root) != order["digest"]:
+    sys.exit(root + " is not as it was sent; remove it")
+print(root)
+"""
+
+
+class Code:
+    """What is sent: the modules that work beside the trainer, and a trainer's folder.
+
+    Parameters
+    ----------
+    trainer : the trainer's script; the Python files of its folder go along.
+    """
+
+    def __init__(self, trainer: Path = TRAINER):
+        self.script = trainer.name
+        own = {f"repro/launch/agent/{path.name}": path for path in sorted((PACKAGE / "launch" / "agent").glob("*.py"))}
+        trainers = {
+            f"repro/trainers/{path.relative_to(trainer.parent)}": path for path in sorted(trainer.parent.rglob("*.py"))
+        }
+        self.files = {name: path.read_text(encoding="utf-8") for name, path in (own | trainers).items()}
+        self.digest = _digest(self.files.items())
+
+    def folder(self, work: str) -> str:
+        """Where it lies on a node."""
+        return f"{work}/code/{self.digest}"
+
+    def keeper(self, work: str, python: str) -> list[str]:
+        """The words that start `repro.launch.agent` on a node; it writes no bytecode beside the code."""
+        return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent"]
+
+
+def deliver(remote: Remote, code: Code) -> None:
+    """Write the code to a node unless it is there; RemoteError if that fails, or it was changed there."""
+    cluster = remote.cluster
+    order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
+    done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
+    if done.status:
+        said = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+        raise RemoteError(
+            remote.node.name,
+            f"the trainers cannot be copied to {cluster.work}: {said}. "
+            f"`make provision CLUSTER={cluster.setting}` sets that folder up",
+        )
+
+
+def _digest(files: Iterable[tuple[str, str]]) -> str:
+    told = hashlib.sha256()
+    for name, text in sorted(files):
+        told.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
+    return told.hexdigest()

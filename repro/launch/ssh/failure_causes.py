@@ -1,0 +1,99 @@
+"""What goes wrong on the nodes of an attempt, and which of several troubles was the first cause."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+
+from repro.runs.failures import Failure
+from repro.utils.i18n import N_
+
+SETTLE_S = 1.5
+QUIET_S = 5.0
+DOCKER_REFUSED = range(125, 128)
+FULL_MIB = 20
+FULL = N_("the disk is full: free some space, then resume the run")
+MEMORY = N_("the kernel of this node ran out of memory and killed processes")
+
+
+@dataclass(frozen=True)
+class NodeFailure:
+    """A failure, when it was seen, and whether it may only follow from another: a rank whose peer is lost aborts."""
+
+    failure: Failure
+    seen: float
+    secondary: bool = False
+
+
+class FailureCollector:
+    """Collects troubles for a short while after the first, since the cause may be heard of after its consequence."""
+
+    def __init__(self):
+        self._found: list[NodeFailure] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, failure: Failure, secondary: bool = False) -> None:
+        self._found.append(NodeFailure(failure, time.monotonic(), secondary))
+
+    def cause(self, silences: list[float]) -> Failure | None:
+        """The cause, once it is time to name it.
+
+        That is `SETTLE_S` after the first trouble, sooner when no node works any more; where all may follow from
+        another one, not while a node is quiet for longer than its heartbeat takes. `silences` are those of the nodes
+        that still work, in seconds.
+        """
+        if not self._found or (silences and time.monotonic() - self._found[0].seen < SETTLE_S):
+            return None
+        causes = [trouble for trouble in self._found if not trouble.secondary]
+        if not causes and any(silence > QUIET_S for silence in silences):
+            return None
+        return (causes or self._found)[0].failure
+
+
+def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
+    """A rank that ended before its work was done, and whether it may have followed another: see `Trouble`."""
+    where = {"rank": rank, "node": node}
+    if status < 0:
+        name = signal.Signals(-status).name
+        failure = Failure(N_("rank {rank} on {node} was killed by {signal}"), {**where, "signal": name})
+        return failure, -status in (signal.SIGABRT, signal.SIGTERM)
+    if status == 0:
+        return Failure(N_("rank {rank} on {node} ended before its work was done"), where), False
+    return Failure(N_("rank {rank} on {node} exited with status {status}"), {**where, "status": status}), False
+
+
+def node_ended(node: str, status: int | None, containers: bool, said: str) -> Failure:
+    """What was started on a node ended, and no rank of it was seen to end before."""
+    if containers and status in DOCKER_REFUSED:
+        return Failure(N_("Docker on {node} did not start the container: {said}"), {"node": node, "said": said})
+    if containers and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+        return Failure(
+            N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}
+        )
+    return Failure(N_("the launcher on {node} exited with status {status}"), {"node": node, "status": status})
+
+
+def node_silent(node: str, seconds: float) -> Failure:
+    """Nothing came from a node, not even its heartbeat."""
+    return Failure(
+        N_("nothing was heard from {node} for {seconds:.0f} s: it is down, cut off, or stopped"),
+        {"node": node, "seconds": seconds},
+    )
+
+
+def node_gone(node: str, said: str) -> Failure:
+    """The connection to a node ended."""
+    return Failure(N_("{node} was lost: {said}"), {"node": node, "said": said})
+
+
+def node_says(node: str, said: str) -> Failure:
+    """What a node itself reports."""
+    return Failure(N_("{node}: {said}"), {"node": node, "said": said})
+
+
+def node_full(node: str, free_mib: int) -> Failure:
+    """A node on whose disk there is no room for logs."""
+    return Failure(N_("the disk of {node} has only {free} MiB left"), {"node": node, "free": free_mib}, FULL)

@@ -1,0 +1,108 @@
+"""An attempt as the nodes of a cluster are told of it: where its ranks go, and every node's order and words."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from repro.cluster.cluster import Cluster
+from repro.launch.gpu_sampler import sample_command
+from repro.launch.placement import Placement, place
+from repro.launch.ssh.code_upload import Code
+from repro.launch.ssh.collector import LAUNCHER_LOG, safe
+from repro.launch.ssh.commands import OWN, Host, Share, caches, network_environment, node_words
+from repro.planning.plan import Unit
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt as the nodes are told of it: the unit, where its ranks go, and the names it has there."""
+
+    cluster: Cluster
+    placement: Placement
+    config: dict
+    port: int
+    run: str
+    unit: str
+    attempt: str
+    trainers: str
+    script: str
+
+    @property
+    def key(self) -> str:
+        """Distinguishes the attempt in names on nodes, which not every character may be in."""
+        return hashlib.sha256("\0".join((self.run, self.unit, self.attempt)).encode()).hexdigest()[:10]
+
+    @property
+    def folder(self) -> str:
+        """The attempt's folder on each node."""
+        return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
+
+    def order(self, index: int, hosts: list[Host]) -> dict:
+        """What the keeper of the node at a position is told; `hosts` in the order of the placement."""
+        share, device = self._share(index, hosts), self.config["device"]
+        name = f"reproduction-{self.key}-{index}"
+        environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
+        output = [LAUNCHER_LOG, LAUNCHER_LOG]
+        if share.exclusive:
+            environment["GLOG_log_dir"] = f"{self.folder}/logs/local_rank_0"
+            output = ["logs/local_rank_0/stdout", "logs/local_rank_0/stderr"]
+        labels = {OWN: self.run, "reproduction.unit": self.unit, "reproduction.attempt": self.attempt}
+        return {
+            "do": "run",
+            "folder": self.folder,
+            "config": {**self.config, "output": self.folder},
+            "output": output,
+            "logs": [f"local_rank_{rank}" for rank in range(share.ranks)],
+            "first": self.placement.ranks(index)[0],
+            "ranks": 0 if share.exclusive else share.ranks,
+            "port": self.port if index == 0 and not share.exclusive else 0,
+            "words": node_words(self.cluster, hosts[index], share, device, environment, name, labels),
+            "caches": caches(self.cluster),
+            "container": name if self.cluster.containers else "",
+            "sample": sample_command() if device == "cuda" else [],
+        }
+
+    def _share(self, index: int, hosts: list[Host]) -> Share:
+        return Share(
+            index,
+            len(self.placement.nodes),
+            self.placement.per_node,
+            hosts[0].address,
+            self.port,
+            self.folder,
+            self.trainers,
+            self.script,
+        )
+
+
+def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, run: str, attempt: str) -> Work:
+    """An attempt as its nodes are told of it; ValueError if the cluster cannot hold it."""
+    placement = place(cluster, unit.world_size, spread)
+    if placement is None:
+        raise ValueError(f"{unit.name}: {unit.world_size} ranks do not fit on {cluster.name}")
+    trainers = f"{code.folder(cluster.work)}/repro/trainers"
+    return Work(cluster, placement, unit.config, port, run, unit.name, attempt, trainers, code.script)
+
+
+def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:
+    """Every command of every node, as `make bench DRY=1` prints it; nothing is asked of any node.
+
+    What only a node can tell stands in angle brackets: its address on the cluster's interface, and the user's numbers.
+    """
+    for unit in units:
+        work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
+        hosts = [
+            Host(
+                f"<address of {cluster.interface} on {node.name}>",
+                "<uid>:<gid>",
+                f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
+            )
+            for node in work.placement.nodes
+        ]
+        yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} a node"
+        for index, node in enumerate(work.placement.nodes):
+            yield f"# on {node.name} ({node.user}@{node.address} port {node.port}):"
+            yield shlex.join(work.order(index, hosts)["words"])

@@ -1,0 +1,62 @@
+"""The ways in which PyTorch is run beside a trainer, each with a name that is put after the trainer's."""
+
+from __future__ import annotations
+
+VARIANTS = {
+    "pytorch": "eager, fused attention, true fp32",
+    "pytorch-tf32": "the same with TF32",
+    "pytorch-channels-last": "ResNet50 in fp32 with the channels last",
+    "pytorch-compile": "true fp32, compiled by torch.compile",
+}
+DEFAULT = ("pytorch", "pytorch-tf32")
+
+
+def baseline_configs(config: dict, names: tuple) -> dict:
+    """Configurations by name of the baselines to be measured beside a trainer's; those that would say nothing are left out.
+
+    With the channels last ResNet50 is faster where tensor cores compute, in AMP and TF32, so there it runs so. TF32 is
+    a matter of fp32 on a GPU. No baseline runs what `refusal` refuses.
+    """
+    if refusal(config):
+        return {}
+    images, exact = config["model"] == "resnet50", config["precision"] == "fp32"
+    options = {"pytorch": {"tf32": False, "channels_last": images and not exact}}
+    options["pytorch-compile"] = {**options["pytorch"], "compile": True}
+    if exact and config["device"] == "cuda":
+        options["pytorch-tf32"] = {"tf32": True, "channels_last": images}
+    if exact and images:
+        options["pytorch-channels-last"] = {"tf32": False, "channels_last": True}
+    return {name: make_baseline_config(config, **options[name]) for name in names if name in options}
+
+
+def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, compile: bool = False) -> dict:
+    """The configuration of the baseline that is to be measured beside a trainer with `config`.
+
+    Parameters
+    ----------
+    tf32 : fp32 matrix products and convolutions may use TF32; OneFlow 0.8.0 never does.
+    channels_last : ResNet50's images and weights are stored with the channels last.
+    compile : the model is compiled by torch.compile, not run eagerly.
+
+    Raises
+    ------
+    ValueError
+        If no baseline can run it; `refusal` says so beforehand.
+    """
+    reason = refusal(config)
+    if reason:
+        raise ValueError(reason)
+    return {**config, "baseline": {"tf32": tf32, "channels_last": channels_last, "compile": compile}}
+
+
+def refusal(config: dict) -> str | None:
+    """Why no baseline can run a trainer's configuration, in one line that names the key; None if one can."""
+    layout, kind = config["layout"], config["data"]["kind"]
+    for axis in ("tensor", "pipeline"):
+        if layout[axis] > 1:
+            return f"layout.{axis}: baselines are data parallel only, {axis} is {layout[axis]}"
+    if config["optimizer_sharding"] and layout["data"] > 1:
+        return f"optimizer_sharding: baselines do not shard the optimizer, it is {config['optimizer_sharding']}"
+    if kind == "ofrecord":
+        return "data.kind: baselines do not read OFRecord files, give synthetic data"
+    return None

@@ -1,0 +1,154 @@
+"""What the performance model knows of GPUs, nodes, networks and clusters, read from data files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from repro.cluster.inventory import inventory_names, is_inventory
+from repro.published.figures import CLUSTERS, load_cluster
+from repro.utils.paths import DATA
+
+FOLDER = DATA / "hardware"
+
+
+class HardwareError(Exception):
+    """A cluster or a model's shape that cannot be described: an unknown name, GPU or network, or no such shape."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of GPU: dense peaks, memory bandwidth (GB/s), and its NVLinks with the rate of one in one direction."""
+
+    name: str
+    tensor_tflops: float
+    fp32_tflops: float
+    bandwidth_gbs: float
+    memory_mib: int
+    links: int
+    link_gbs: float
+
+    def peak_flops(self, precision: str) -> float:
+        """Peak of the matrix units in FLOP/s: tensor cores for "amp", the plain cores for "fp32" (TF32 is off)."""
+        return 1e12 * (self.tensor_tflops if precision == "amp" else self.fp32_tflops)
+
+
+@dataclass(frozen=True)
+class Node:
+    """GPUs and how they are joined: `links[i][j]` NVLinks between two, or None where all meet in a switch."""
+
+    gpu: Gpu
+    gpus: int
+    links: tuple[tuple[int, ...], ...] | None
+    ports: int
+    port_gbs: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes on one network."""
+
+    name: str
+    node: Node
+    nodes: int
+
+    @property
+    def gpu(self) -> Gpu:
+        return self.node.gpu
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.node.gpus
+
+    def with_nodes(self, nodes: int) -> Cluster:
+        """The same cluster with another number of nodes."""
+        return replace(self, nodes=nodes)
+
+
+def describe(name: str) -> Cluster:
+    """A published cluster or an inventory by its name, or `NODExN`: N nodes of a kind in nodes.toml.
+
+    HardwareError if there is no such cluster, or if nothing is known of its GPU.
+    """
+    if name in {path.stem for path in CLUSTERS.glob("*.toml")}:
+        return _published(name, load_cluster(name))
+    if is_inventory(name):
+        return _inventory(name)
+    kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}
+    found = re.fullmatch(r"(.+)x([1-9]\d*)", name)
+    if not found or found[1] not in kinds:
+        named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
+        there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])
+        raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
+    return Cluster(name, _node(kinds[found[1]]), int(found[2]))
+
+
+def from_devices(gpu_name: str, gpus: int, nodes: int = 1, port_gbs: float = 12.5) -> Cluster:
+    """The cluster of nodes with `gpus` GPUs called `gpu_name` by nvidia-smi, all joined by a switch.
+
+    HardwareError for a GPU that gpus.toml does not know.
+    """
+    gpu = _gpu_by_name(gpu_name)
+    return Cluster(f"{gpu.name}x{gpus * nodes}", Node(gpu, gpus, None, 1, port_gbs), nodes)
+
+
+def _published(name: str, described: dict) -> Cluster:
+    hardware = described["hardware"]
+    links = tuple(
+        tuple(int(link[2:]) if link.startswith("NV") else 0 for link in row[: hardware["gpus_per_node"]])
+        for row in described["topology"]["links"][: hardware["gpus_per_node"]]
+    )
+    ports, rate = hardware["network_ports_per_node"], _network_rate(hardware["network"])
+    node = Node(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links, ports, rate)
+    return Cluster(name, node, hardware["nodes"])
+
+
+def _inventory(name: str) -> Cluster:
+    from repro.cluster import cluster
+
+    try:
+        described = cluster.load_cluster(name)
+    except cluster.ClusterError as error:
+        raise HardwareError(str(error)) from error
+    if not described.gpu:
+        raise HardwareError(f"{described.variables}: cluster_gpu is empty; the model describes clusters of GPUs only")
+    modelled = from_devices(described.gpu, described.gpus_per_node, len(described.nodes), described.network_gbits / 8)
+    ports = max(1, len(described.hca.split(",")))
+    return replace(modelled, name=described.name, node=replace(modelled.node, ports=ports))
+
+
+def _node(data: dict) -> Node:
+    fabrics = _read("nodes.toml")["fabric"]
+    links = fabrics[data["fabric"]]["links"] if data["fabric"] in fabrics else None
+    rate = _read("networks.toml")[data["network"]]["port_gbs"]
+    return Node(_gpu(data["gpu"]), data["gpus"], links and tuple(map(tuple, links)), data["ports"], rate)
+
+
+def _gpu(name: str) -> Gpu:
+    data = {key: value for key, value in _read("gpus.toml")[name].items() if key not in ("names", "source")}
+    return Gpu(name, **data)
+
+
+def _gpu_by_name(printed: str) -> Gpu:
+    known = _read("gpus.toml")
+    for name, gpu in known.items():
+        if printed in gpu["names"]:
+            return _gpu(name)
+    names = ", ".join(each for gpu in known.values() for each in gpu["names"])
+    raise HardwareError(f"{printed}: no description of this GPU in {FOLDER.name}/gpus.toml; it knows {names}")
+
+
+def _network_rate(printed: str) -> float:
+    for network in _read("networks.toml").values():
+        if any(name in printed for name in network["names"]):
+            return network["port_gbs"]
+    raise HardwareError(f"{printed}: no description of this network in {FOLDER.name}/networks.toml")
+
+
+@cache
+def _read(file: str) -> dict:
+    with open(Path(FOLDER) / file, "rb") as stream:
+        return tomllib.load(stream)

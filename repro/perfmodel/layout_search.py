@@ -1,0 +1,132 @@
+"""Searches layouts for a GPT on a cluster: which are quickest by the model, and what holds each of them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from repro.perfmodel.constants import Calibration
+from repro.perfmodel.hardware import Cluster, HardwareError
+from repro.perfmodel.megatron_baseline import flops
+from repro.perfmodel.memory import memory
+from repro.perfmodel.predict import Prediction, default_calibration, predict
+from repro.perfmodel.workload import Job, stages
+from repro.published.cases import Layout
+
+SEQ_LENGTH, VOCAB_SIZE = 2048, 50257
+HEAD_SIZES = (128, 96, 64)
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A job that fits, with its prediction."""
+
+    job: Job
+    prediction: Prediction
+
+    @property
+    def tflops(self) -> float:
+        """Model TFLOP/s a GPU: those of the model itself, recompute not counted (Chowdhery et al., PaLM, 2022)."""
+        once = Job(**{**vars(self.job), "activation_checkpointing": False})
+        return flops(once) / self.prediction.seconds.total / self.job.layout.world_size / 1e12
+
+
+def shape_of(text: str) -> dict[str, int]:
+    """The shape written as HIDDENxLAYERS or HIDDENxLAYERSxHEADS; HardwareError for anything else."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", text)
+    if not found:
+        raise HardwareError(f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24")
+    hidden, layers = int(found[1]), int(found[2])
+    heads = int(found[3]) if found[3] else next((hidden // size for size in HEAD_SIZES if hidden % size == 0), 0)
+    if not heads or hidden % heads:
+        raise HardwareError(f"SHAPE={text}: the hidden size cannot be divided into {heads or 'heads of 64, 96 or 128'}")
+    return {
+        "seq_length": SEQ_LENGTH,
+        "vocab_size": VOCAB_SIZE,
+        "layers": layers,
+        "hidden_size": hidden,
+        "attention_heads": heads,
+    }
+
+
+def search(
+    shape: dict[str, int], cluster: Cluster, global_batch: int, calibration: Calibration | None = None
+) -> list[Candidate]:
+    """All layouts of all the cluster's GPUs that fit in their memory, the quickest first."""
+    constants = (calibration or default_calibration()).constants
+    limit = cluster.gpu.memory_mib
+    found = []
+    for job in jobs(shape, cluster.gpus, global_batch):
+        if memory(job, stages(job), constants).total_mib <= limit:
+            found.append(Candidate(job, predict(job, cluster, constants)))
+    return sorted(found, key=lambda each: (-each.prediction.throughput, str(each.job)))
+
+
+def jobs(shape: dict[str, int], gpus: int, global_batch: int) -> Iterator[Job]:
+    """Every layout that divides GPUs, heads and layers, each micro-batch, with and without recompute and ZeRO-1."""
+    for tensor in _divisors(gpus):
+        if shape["attention_heads"] % tensor:
+            continue
+        for pipeline in _divisors(gpus // tensor):
+            if shape["layers"] % pipeline:
+                continue
+            layout = Layout(gpus // tensor // pipeline, tensor, pipeline)
+            yield from _with_batches(shape, layout, global_batch)
+
+
+def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> Iterator[Job]:
+    shares = tuple(sorted(shape.items()))
+    for micro_batch in MICRO_BATCHES:
+        steps, rest = divmod(global_batch, micro_batch * layout.data)
+        if rest or not steps:
+            continue
+        for recompute in (False, True):
+            for sharding in (0, 1) if layout.data > 1 else (0,):
+                yield Job("gpt", shares, layout, micro_batch, steps, "amp", recompute, sharding)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def reasons(candidate: Candidate, cluster: Cluster) -> str:
+    """What costs the candidate most besides its products, and what it does to fit, in words."""
+    seconds, job = candidate.prediction.seconds, candidate.job
+    costs = {
+        "pipeline idle": seconds.bubble,
+        "tensor-parallel all-reduces": seconds.tensor_parallel,
+        "gradients' sum": seconds.data_parallel,
+        "stage transfers": seconds.transfer,
+        "optimizer": seconds.update,
+        "kernel launches": seconds.launch,
+    }
+    ordered = sorted(costs.items(), key=lambda item: -item[1])[:2]
+    said = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
+    if job.layout.tensor > cluster.node.gpus:
+        said.append("tensor parallelism leaves the node")
+    if job.activation_checkpointing:
+        said.append("recompute saves memory")
+    if job.optimizer_sharding:
+        said.append("sharded optimizer saves memory")
+    if candidate.prediction.memory.total_mib > 0.9 * cluster.gpu.memory_mib:
+        said.append("memory nearly full")
+    return "; ".join(said) or "almost all of the time is computation"
+
+
+def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[list[str], list[list[str]]]:
+    """Column titles and a row of texts for the best candidates."""
+    titles = ["data x tensor x pipeline", "micro-batch", "steps", "recompute", "ZeRO", "samples/s"]
+    titles += ["TFLOP/s a GPU", "MiB", "why"]
+    return titles, [_texts(each, cluster) for each in candidates[:SHOWN]]
+
+
+def _texts(candidate: Candidate, cluster: Cluster) -> list[str]:
+    job, predicted = candidate.job, candidate.prediction
+    recompute = "yes" if job.activation_checkpointing else "no"
+    layout = [str(job.layout), str(job.micro_batch), str(job.accumulation_steps)]
+    layout += [recompute, str(job.optimizer_sharding)]
+    figures = [f"{predicted.throughput:.1f}", f"{candidate.tflops:.1f}", f"{predicted.memory.total_mib:.0f}"]
+    return [*layout, *figures, reasons(candidate, cluster)]

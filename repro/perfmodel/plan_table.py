@@ -1,0 +1,69 @@
+"""What to expect of each case before anything starts: speed, memory, duration, and which cases will be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from repro.perfmodel.constants import Calibration
+from repro.perfmodel.hardware import Cluster
+from repro.perfmodel.predict import Expectation, default_calibration, expect
+
+START_UP_S = 30  # a process group's start and the compilation of its graph, seen between 3 and 60 s
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case with its expectation, or the reason why it will be left out; `hours` is for all its repeats."""
+
+    case: object
+    expectation: Expectation | None
+    hours: float
+    skipped: str = ""
+
+
+def plan_rows(cases: Iterable, cluster: Cluster, repeats: int | None = None) -> list[Row]:
+    """A row for each case; `repeats` runs of each, or as many as its report made."""
+    calibration = default_calibration()
+    return [_row(case, cluster, repeats or case.rule.repeats, calibration) for case in cases]
+
+
+def _row(case, cluster: Cluster, repeats: int, calibration: Calibration) -> Row:
+    ranks = case.layout.world_size
+    if ranks > cluster.gpus:
+        return Row(case, None, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")
+    expected = expect(case, cluster, calibration)
+    if not expected.fits:
+        short = f"needs {expected.memory_mib:,.0f} MiB, a GPU has {cluster.gpu.memory_mib:,}"
+        return Row(case, expected, 0.0, short)
+    seconds = repeats * (START_UP_S + case.iterations * expected.latency_ms / 1000)
+    return Row(case, expected, seconds / 3600)
+
+
+def plan_table(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
+    """Column titles and a row of texts for each case."""
+    titles = ["case", "layout", "GPUs", "samples/s", "±", "ms", "MiB", "±", "minutes", "left out"]
+    return titles, [_texts(row) for row in rows]
+
+
+def _texts(row: Row) -> list[str]:
+    case, expected = row.case, row.expectation
+    head = [case.name, str(case.layout), str(case.layout.world_size)]
+    if expected is None:
+        return [*head, *[""] * 6, row.skipped]
+    figures = [
+        f"{expected.throughput:.2f}",
+        f"{expected.uncertainty:.0%}",
+        f"{expected.latency_ms:.1f}",
+        f"{expected.memory_mib:.0f}",
+        f"{expected.memory_uncertainty:.0%}",
+    ]
+    return [*head, *figures, "" if row.skipped else f"{60 * row.hours:.1f}", row.skipped]
+
+
+def plan_summary(rows: list[Row], cluster: Cluster) -> str:
+    """One line: how many cases run, how long all take, how many are left out."""
+    run = [row for row in rows if not row.skipped]
+    hours = sum(row.hours for row in run)
+    left = len(rows) - len(run)
+    return f"{cluster.name}: {len(run)} cases to run in about {hours:.1f} hours, {left} left out; all figures modelled"

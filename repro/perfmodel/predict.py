@@ -1,0 +1,230 @@
+"""What to expect of a case on a cluster: how long an iteration takes, how much memory it needs, how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
+
+from repro.perfmodel.communication import all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
+from repro.perfmodel.constants import Calibration, Constants, load_calibration
+from repro.perfmodel.hardware import Cluster, Gpu
+from repro.perfmodel.memory import Memory, memory, reduced_bytes
+from repro.perfmodel.workload import Job, Stage, Work, stages, update_work
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """An iteration's time by what it is spent on; what is hidden behind computation is not in it."""
+
+    matrix: float = 0.0
+    attention: float = 0.0
+    element: float = 0.0
+    launch: float = 0.0
+    tensor_parallel: float = 0.0
+    bubble: float = 0.0
+    transfer: float = 0.0
+    data_parallel: float = 0.0
+    update: float = 0.0
+    waiting: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of a job, without its uncertainty."""
+
+    seconds: Seconds
+    memory: Memory
+    throughput: float
+
+    @property
+    def latency_ms(self) -> float:
+        return 1000 * self.seconds.total
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What to expect of a case: samples/s, ms, MiB, and within which share of them nine in ten cases were.
+
+    `fits` says whether the memory is there; `notes` are messages for a reader, marked for translation with their
+    values: (message, values).
+    """
+
+    throughput: float
+    latency_ms: float
+    memory_mib: float
+    uncertainty: float
+    memory_uncertainty: float
+    fits: bool
+    notes: tuple[tuple[str, dict], ...] = ()
+
+    def deviates(self, throughput: float) -> bool:
+        """Whether a measured throughput is further from this than the uncertainty explains."""
+        return abs(self.throughput / throughput - 1) > self.uncertainty
+
+
+def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
+    """Time and memory of one iteration.
+
+    An iteration of m micro-batches through stages of time t_i takes (m-1) max t_i + sum t_i (Huang et al., GPipe,
+    2019; with equal stages the idle share is (p-1)/m of the ideal time, Narayanan et al., SC21, section 2.2), then
+    the gradients' sum as far as it is not hidden, then the update. ValueError for a layout that cannot be.
+    """
+    if job.layout.world_size > cluster.gpus:
+        raise ValueError(f"layout {job.layout} needs {job.layout.world_size} GPUs, {cluster.name} has {cluster.gpus}")
+    line = stages(job)
+    times = {stage: _micro_batch(job, stage, cluster, constants) for stage in set(line)}
+    slowest = max(times.values(), key=lambda seconds: seconds.total)
+    filling = sum(times[stage].total for stage in line) - slowest.total
+    busy = replace(
+        Seconds(**{kind: job.accumulation_steps * value for kind, value in vars(slowest).items()}),
+        bubble=filling + sum(_transfer(job, cluster, constants) for _stage in line[1:]),
+        data_parallel=max(_synchronise(job, line, index, cluster, constants) for index in {0, len(line) - 1}),
+        update=max(_busy(update_work(job, stage), cluster.gpu, "fp32", constants).total for stage in times),
+    )
+    waiting = constants.jitter * slowest_of(job.layout.world_size) * busy.total
+    seconds = replace(busy, waiting=waiting)
+    return Prediction(seconds, memory(job, line, constants), job.global_batch / seconds.total)
+
+
+def expect(case, cluster: Cluster, calibration: Calibration | None = None) -> Expectation:
+    """What to expect of a case of the catalogue on a cluster; ValueError where the case needs more GPUs than it has."""
+    calibration = calibration or default_calibration()
+    predicted = predict(Job.of(case), cluster, calibration.constants)
+    calibrated = cluster.gpu.name == "v100-16"
+    kind = kind_of(case.layout, case.optimizer_sharding)
+    if not calibrated:
+        kind = "other_convolutions" if case.model == "resnet50" else "other_transformers"
+    uncertainty = calibration.uncertainty[kind]
+    notes = () if calibrated else (_other_hardware(cluster.gpu),)
+    return Expectation(
+        throughput=predicted.throughput,
+        latency_ms=predicted.latency_ms,
+        memory_mib=predicted.memory.total_mib,
+        uncertainty=uncertainty.throughput,
+        memory_uncertainty=uncertainty.memory,
+        fits=predicted.memory.total_mib <= cluster.gpu.memory_mib,
+        notes=notes,
+    )
+
+
+def fits(case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
+    """Whether a case's expected memory is there on the cluster's GPUs, and as many GPUs as it needs."""
+    enough = case.layout.world_size <= cluster.gpus
+    return enough and expect(case, cluster, calibration).fits
+
+
+def kind_of(layout, optimizer_sharding: int) -> str:
+    """The kind of case an uncertainty is kept for: pipeline, tensor, sharded or data."""
+    if layout.pipeline > 1:
+        return "pipeline"
+    if layout.tensor > 1:
+        return "tensor"
+    return "sharded" if optimizer_sharding else "data"
+
+
+def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
+    from repro.utils.i18n import N_
+
+    message = N_("the constants were fitted on V100s; {gpu} is expected to reach the same shares of its peaks")
+    return message, {"gpu": gpu.name}
+
+
+def _busy(work: Work, gpu: Gpu, precision: str, constants: Constants) -> Seconds:
+    """Time of work: FLOPs over the rate that products reach, plus bytes over the bandwidth that kernels reach.
+
+    The two are added, not the larger taken: a product's operands are loaded before and stored after it computes, which
+    is what makes narrow products slow (roofline of Williams et al., 2009, without its assumption of full overlap).
+    """
+    share = constants.matrix_tensor if precision == "amp" else constants.matrix_fp32
+    flops, bandwidth = share * gpu.peak_flops(precision), constants.memory * gpu.bandwidth_gbs * 1e9
+    return Seconds(
+        matrix=work.matrix_flops / flops + work.matrix_bytes / bandwidth,
+        attention=work.attention_flops / flops + work.attention_bytes / bandwidth,
+        element=work.element_bytes / bandwidth,
+        launch=1e-6 * constants.launch_us * work.kernels,
+    )
+
+
+def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> Seconds:
+    """One micro-batch on one stage: forward, recompute, backward, tensor-parallel all-reduces, and its transfers.
+
+    The all-reduces stand on the compute stream, so nothing hides them. Transfers to the next stage go beside the
+    computation and only slow it, unless they take longer.
+    """
+    done = _busy(stage.forward + stage.recompute + stage.backward, cluster.gpu, job.precision, constants)
+    reduced = stage.all_reduces * all_reduce_s(_tensor_path(job, cluster, constants), stage.all_reduce_bytes)
+    moved = _transfer(job, cluster, constants)
+    computing = done.total + reduced
+    transfer = constants.interference * min(moved, computing) + max(0.0, moved - computing)
+    return replace(done, tensor_parallel=reduced, transfer=transfer)
+
+
+def slowest_of(ranks: int) -> float:
+    """By how many standard deviations the slowest of so many ranks is behind (Blom, 1958: expected extreme)."""
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
+
+
+def _tensor_path(job: Job, cluster: Cluster, constants: Constants):
+    tensor = job.layout.tensor
+    ways = (
+        path(cluster, first, 1, tensor, constants.network) for first in range(0, min(cluster.node.gpus, 64), tensor)
+    )
+    return min(ways, key=lambda way: way.gbs)
+
+
+def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants):
+    layout = job.layout
+    start = stage * layout.data * layout.tensor
+    firsts = range(start, start + min(layout.tensor, cluster.node.gpus))
+    ways = (path(cluster, first, layout.tensor, layout.data, constants.network) for first in firsts)
+    return min(ways, key=lambda way: way.gbs)
+
+
+def _transfer(job: Job, cluster: Cluster, constants: Constants) -> float:
+    """Seconds in which a GPU sends a micro-batch's activations on and their gradients back, n·h elements each."""
+    if job.layout.pipeline == 1:
+        return 0.0
+    width, node = job.layout.data * job.layout.tensor, cluster.node.gpus
+    sharers = min(width, node) if job.layout.world_size > node else 0
+    shape = dict(job.shape)
+    size = 2 * job.element_bytes * job.micro_batch * shape["seq_length"] * shape["hidden_size"]
+    return transfer_s(cluster, size, sharers, constants.network)
+
+
+def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:
+    """What the sum of the gradients adds to an iteration.
+
+    It goes on beside the backward pass, except for what comes last (the tied embedding), for micro-batches that
+    accumulate first, and under tensor parallelism, where OneFlow puts NCCL on the compute stream. With a sharded
+    optimizer a reduce-scatter goes beside the backward and the all-gather of the parameters beside the forward pass.
+    """
+    if job.layout.data == 1:
+        return 0.0
+    stage, way = line[index], _data_path(job, index, cluster, constants)
+    size = reduced_bytes(job, stage)
+    late = size * stage.late_parameters / stage.parameters
+    overlaps = job.layout.tensor == 1 and job.accumulation_steps == 1
+    back = _busy(stage.backward + stage.recompute, cluster.gpu, job.precision, constants).total if overlaps else 0.0
+    if not job.optimizer_sharding:
+        hidden = in_buckets_s(way, size - late)
+        return in_buckets_s(way, late) + _beside(hidden, back, constants)
+    ahead = _busy(stage.forward, cluster.gpu, job.precision, constants).total if overlaps else 0.0
+    scattered = _beside(in_buckets_s(way, size - late, ring_half_s), back, constants)
+    gathered = _beside(in_buckets_s(way, size, ring_half_s), ahead, constants)
+    return in_buckets_s(way, late, ring_half_s) + scattered + gathered
+
+
+def _beside(transfer: float, computing: float, constants: Constants) -> float:
+    hidden = min(transfer, computing)
+    return transfer - hidden + constants.interference * hidden
+
+
+@cache
+def default_calibration() -> Calibration:
+    """The calibration in the repository, read once."""
+    return load_calibration()

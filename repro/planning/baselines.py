@@ -1,0 +1,90 @@
+"""The PyTorch that a run measures beside OneFlow: its command, checked before anything starts."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, field
+
+from repro.models.variants import DEFAULT, VARIANTS
+from repro.planning.plan import PlanError
+from repro.utils.paths import PACKAGE
+
+SCRIPT = PACKAGE / "baselines" / "run.py"
+PATIENCE_S = 120
+PROBE = """
+import json, numpy, torch
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": torch.cuda.device_count()}))
+"""
+
+
+@dataclass(frozen=True)
+class BaselineProgram:
+    """How baselines are started, what their interpreter said of itself, and which variants of them are wanted."""
+
+    command: tuple[str, ...]
+    versions: dict = field(default_factory=dict)
+    variants: tuple[str, ...] = DEFAULT
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+
+def baseline_program(
+    python: str | None, command: tuple[str, ...], wanted: str | None, gpus: int
+) -> BaselineProgram | None:
+    """The program of a run's baselines, None if no baseline is wanted.
+
+    Parameters
+    ----------
+    python : PEER_PYTHON, an interpreter that has PyTorch and NumPy.
+    command : what replaces that interpreter and the baselines' script, unchecked.
+    wanted : PEERS, names of variants separated by commas.
+    gpus : how many GPUs the run uses; PyTorch must see as many.
+
+    Raises
+    ------
+    PlanError
+        A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
+    """
+    variants = tuple(dict.fromkeys(name for name in (wanted or "").replace(" ", ",").split(",") if name)) or DEFAULT
+    unknown = [name for name in variants if name not in VARIANTS]
+    if unknown:
+        raise PlanError(f"PEERS={wanted}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+    if command:
+        return BaselineProgram(command, variants=variants)
+    if not python:
+        if wanted:
+            raise PlanError("PEERS needs PEER_PYTHON, an interpreter that has PyTorch: PEER_PYTHON=/usr/bin/python3")
+        return None
+    return BaselineProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
+
+
+def recorded_command(baseline: dict) -> tuple[str, ...]:
+    """The command of a run that is gone on with; PlanError if its interpreter is no longer there."""
+    command = tuple(baseline["command"])
+    if not shutil.which(command[0]):
+        raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")
+    return command
+
+
+def _checked(python: str, gpus: int) -> dict:
+    """What the interpreter says of its PyTorch."""
+    if not shutil.which(python):
+        raise PlanError(f"PEER_PYTHON={python}: no such program")
+    try:
+        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlanError(f"PEER_PYTHON={python} cannot be started: {error}") from error
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise PlanError(
+            f"PEER_PYTHON={python} cannot run the baselines: {said}. Name an interpreter with torch and numpy, "
+            "or leave PEER_PYTHON out"
+        )
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if found["gpus"] < gpus:
+        raise PlanError(
+            f"PEER_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
+            "its CUDA has to suit the driver"
+        )
+    return found

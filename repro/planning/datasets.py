@@ -1,0 +1,212 @@
+"""Makes the real data that correctness is shown with: a text of bytes, and pictures of handwritten digits."""
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from repro.planning.plan import PlanError
+from repro.runs.record import write_json
+from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
+
+CORPORA = CACHE / "corpora"
+WRITER = TRAINERS / "samples.py"
+FACTS = "facts.json"
+PACKAGE = "ansible-core"
+"""Its wheel is the same on every platform, and uv.lock pins it: 6.8 MB of Python source with English documentation."""
+ORDERS = 4
+DIGITS_PIN = "handwritten digits"
+DIGITS_TABLE = "sklearn/datasets/data/digits.csv.gz"
+DIGIT_SIDE, DIGIT_INK = 8, 16
+PICTURE_SIDE = 40
+JPEG_QUALITY = 95
+PARTS = 4
+
+
+class CorpusError(PlanError):
+    """A corpus cannot be made, or is not what it was when it was made; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A folder of data in a format that the trainers read, and the facts about it that `facts.json` keeps there."""
+
+    folder: Path
+    facts: dict
+
+    @property
+    def data(self) -> dict:
+        """The trainer's `data` setting."""
+        if self.facts["kind"] == "text":
+            return {"kind": "megatron", "prefix": str(self.folder / "text")}
+        return {"kind": "ofrecord", "path": str(self.folder), "parts": PARTS}
+
+
+def text_corpus(folder: Path = CORPORA / "text", limit: int | None = None) -> Dataset:
+    """Python source as Megatron tokens, one a byte and 256 after each file; what is there and whole is kept.
+
+    limit : how many files to take, the first by name; without it all of the package.
+
+    Raises
+    ------
+    CorpusError
+        The package is missing or altered, the writer fails, or a file here is not what it was when it was made.
+    """
+    return _made(folder, lambda target: _write_text(target, limit))
+
+
+def digit_corpus(folder: Path = CORPORA / "digits") -> Dataset:
+    """The 1,797 handwritten digits of UCI's test set as OFRecord JPEG pictures; errors as for `text_corpus`.
+
+    They are 8 x 8 grey pictures in scikit-learn's wheel, which docker/pins.toml pins, enlarged to 40 x 40.
+    """
+    return _made(folder, _write_digits)
+
+
+def corpora_for(model: str | None) -> dict[str, Dataset]:
+    """The corpus of each model that has one, or of this model alone; PlanError if it has none."""
+    makers = {"gpt": text_corpus, "resnet50": digit_corpus}
+    if model not in (None, *makers):
+        raise PlanError(f"MODEL={model}: it is {' or '.join(makers)}, or all")
+    return {name: make() for name, make in makers.items() if model in (None, name)}
+
+
+def text_entropies(tokens) -> list[float]:
+    """Conditional entropy, in bits a token, of a token given the k before it, for k from 0.
+
+    It is computed from the text's own counts, so no model that sees only k tokens of this text can have a lower mean
+    loss on it.
+    """
+    import numpy as np
+
+    wide, entropies, before = np.asarray(tokens, np.int64), [], 0.0
+    for order in range(ORDERS):
+        count = len(wide) - order
+        key = np.zeros(count, np.int64)
+        for place in range(order + 1):
+            key = key * 257 + wide[place : place + count]
+        whole = entropy(np.unique(key, return_counts=True)[1])
+        entropies.append(whole - before)
+        before = whole
+    return entropies
+
+
+def entropy(counts) -> float:
+    """Entropy, in bits, of what occurs so often."""
+    import numpy as np
+
+    shares = np.asarray(counts, float) / np.sum(counts)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def _made(folder: Path, write: Callable[[Path], dict]) -> Dataset:
+    """The corpus in a folder, made there if there is none; `write` fills a folder and returns its facts."""
+    if not (folder / FACTS).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        facts = write(partial)
+        sums = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
+        write_json(partial / FACTS, {**facts, "sha256": sums})
+        partial.rename(folder)
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    for name, expected in facts["sha256"].items():
+        if not (folder / name).is_file() or _sha256(folder / name) != expected:
+            raise CorpusError(f"{folder / name} is not what it was when it was made; remove {folder} to have it anew")
+    return Dataset(folder, facts)
+
+
+def _write_text(folder: Path, limit: int | None) -> dict:
+    import numpy as np
+
+    files = package_sources(PACKAGE)[:limit]
+    _run_writer("gpt", folder / "text", "--text", *files)
+    tokens = np.fromfile(folder / "text.bin", np.uint16)
+    source = f"{PACKAGE} {distribution(PACKAGE).version}"
+    return {
+        "kind": "text",
+        "source": source,
+        "files": len(files),
+        "tokens": len(tokens),
+        "entropies_bits": text_entropies(tokens),
+    }
+
+
+def package_sources(package: str) -> list[str]:
+    """An installed package's Python files in order, each held to the hash that its wheel gives for it."""
+    try:
+        found = distribution(package).files or []
+    except PackageNotFoundError as error:
+        raise CorpusError(f"{package} is not installed: make setup") from error
+    sources = sorted((file for file in found if file.suffix == ".py" and file.hash), key=str)
+    for file in sources:
+        digest = hashlib.sha256(file.locate().read_bytes()).digest()
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
+            raise CorpusError(f"{file.locate()} is not as {package} ships it: make clean setup")
+    return [str(file.locate().resolve()) for file in sources]
+
+
+def _write_digits(folder: Path) -> dict:
+    import numpy as np
+
+    from repro.images.pins import PinError, load_pins
+    from repro.images.wheels import artefact_wheel
+
+    pins = load_pins()
+    pin = pins.artefact(DIGITS_PIN)
+    try:
+        wheel = artefact_wheel(pins, DIGITS_PIN)
+    except PinError as error:
+        raise CorpusError(str(error)) from error
+    with zipfile.ZipFile(wheel) as content:
+        packed = content.read(DIGITS_TABLE)
+    if hashlib.sha256(packed).hexdigest() != pin.members[DIGITS_TABLE]:
+        raise CorpusError(f"{DIGITS_TABLE} in {wheel} is not the pinned one")
+    rows = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",").astype(int)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_pictures(rows, Path(scratch))
+        _run_writer("resnet50", folder, "--photographs", scratch, "--parts", str(PARTS))
+    return {
+        "kind": "digits",
+        "source": pin.file,
+        "pictures": len(rows),
+        "label_entropy_bits": entropy(np.bincount(rows[:, -1])),
+    }
+
+
+def write_pictures(rows: Iterable, folder: Path) -> None:
+    """Write rows of 64 shades from 0 to 16 and a label as JPEG pictures, a folder a label."""
+    import numpy as np
+    from PIL import Image
+
+    for number, row in enumerate(rows):
+        shades = (np.asarray(row[:-1]).reshape(DIGIT_SIDE, DIGIT_SIDE) * 255 / DIGIT_INK).round().astype(np.uint8)
+        picture = Image.fromarray(shades).resize((PICTURE_SIDE, PICTURE_SIDE), Image.Resampling.BICUBIC)
+        target = folder / str(row[-1]) / f"{number:04d}.jpg"
+        target.parent.mkdir(exist_ok=True)
+        picture.convert("RGB").save(target, quality=JPEG_QUALITY)
+
+
+def _run_writer(*arguments: str | Path) -> None:
+    """Let samples.py write; it runs in the trainers' environment, whose format it knows."""
+    command = [str(TRAINER_PYTHON), str(WRITER), *map(str, arguments)]
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise CorpusError(f"{WRITER.name} failed with status {done.returncode}: {said}")
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

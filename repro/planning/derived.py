@@ -1,0 +1,93 @@
+"""Cases derived from published ones: on fewer ranks, in another precision, or with another number of iterations."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from repro.published.cases import Case, Layout
+
+
+def shrink(layout: Layout, processes: int) -> Layout:
+    """The same kind of layout on at most `processes` ranks.
+
+    The largest size is halved until it fits, data parallel before tensor before pipeline where they are equal:
+    on 4 ranks 2x4x4 becomes 1x2x2, 8x1x4 becomes 2x1x2, 1x32x1 becomes 1x4x1.
+    """
+    sizes = [layout.data, layout.tensor, layout.pipeline]
+    while math.prod(sizes) > processes:
+        largest = sizes.index(max(sizes))
+        sizes[largest] = math.ceil(sizes[largest] / 2)
+    return Layout(*sizes)
+
+
+def shrunk_case(case: Case, layout: Layout) -> Case:
+    """A published case in a smaller layout: each rank's work stays, the global batch follows.
+
+    On one data parallel rank there is nothing to shard the optimizer over, so it is not.
+    """
+    return replace(
+        case,
+        name=f"{case.name}.as_{layout}",
+        layout=layout,
+        nodes=1,
+        gpus_per_node=layout.world_size,
+        global_batch=case.micro_batch * case.accumulation_steps * layout.data,
+        optimizer_sharding=case.optimizer_sharding if layout.data > 1 else 0,
+    )
+
+
+def in_precision(case: Case, precision: str) -> Case:
+    """A case in the precision that is asked for; itself if that is its own."""
+    if case.precision == precision:
+        return case
+    return replace(case, name=f"{case.name}.{precision}", precision=precision)
+
+
+def least_rows(case: Case) -> int:
+    """The fewest rows after which a case's rule finds all that it reads.
+
+    The last rows must leave out the first of all, whose time holds the start of training.
+    """
+    rule = case.rule
+    rows = {"stamps": rule.last_row, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
+    return rows[rule.kind]
+
+
+def same_window(case: Case, iterations: int) -> bool:
+    """Whether a case's rule reads the same iterations when so many are run as when its own number is.
+
+    Stamps of two named rows do not move, wherever the run ends after them; the last rows move with its end, and a
+    mean of all rows becomes a mean of others.
+    """
+    if iterations == case.iterations:
+        return True
+    return case.rule.kind == "stamps" and iterations >= least_rows(case) * case.log_interval
+
+
+def with_iterations(case: Case, iterations: int) -> Case:
+    """A case with so many iterations: under its own name if what is measured stays the same, else under another.
+
+    Where there are too few for the rule's rows, a row is printed more often.
+    """
+    name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
+    interval = min(case.log_interval, iterations // least_rows(case))
+    return replace(case, name=name, iterations=iterations, log_interval=interval)
+
+
+def origin(case: Case) -> str:
+    """The name of the published case that `in_precision` and `with_iterations` began with."""
+    return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
+
+
+def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
+    """Pairs of a case that needs more than `gpus` and the same case on one of `sizes` GPUs.
+
+    A data parallel case comes on one GPU too, so that its scaling can be told.
+    """
+    found = []
+    for case in cases:
+        if case.layout.world_size > gpus:
+            exclusive = {1} if case.layout.data == case.layout.world_size else set()
+            layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(exclusive | set(sizes)))
+            found += [(case, shrunk_case(case, layout)) for layout in layouts]
+    return found

@@ -1,0 +1,268 @@
+"""Turns published cases into what is run here: the published shapes on GPUs, or tiny ones with the same layouts."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.trainer_config import (
+    SMOKE_GLOBAL_BATCH,
+    SMOKE_PROCESSES,
+    config_of,
+    reference_config,
+    smoke_config,
+    smoke_name,
+)
+from repro.published.cases import Case
+from repro.utils.i18n import N_
+
+PARITY_ITERATIONS = 5
+PARITY_TOLERANCE = 1e-4
+BASELINE_PARITY_TOLERANCE = (
+    1e-3  # other kernels: ResNet50 normalises over two samples here, which magnifies their rounding
+)
+
+
+class PlanError(Exception):
+    """Nothing can be run as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One configuration to run, `repeats` times. `config` is what the trainer gets, less its output folder.
+
+    `stands_for` names the published cases it is run for: one at the published scale; at the smoke scale all
+    that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
+    published cases whose layout, precision or measured iterations were changed to this one's at the published scale.
+    `reference` is the unit whose losses this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a
+    baseline names the unit it stands beside, `baseline_of`, whose configuration and rule it shares. `role` is what it is for
+    among the loss curves of a run that compares them.
+    """
+
+    name: str
+    model: str
+    config: dict
+    rule: dict
+    global_batch: int
+    stands_for: tuple[str, ...] = ()
+    reference: str | None = None
+    derived_from: tuple[str, ...] = ()
+    program: str = "oneflow"
+    baseline_of: str | None = None
+    role: str = ""
+
+    @property
+    def world_size(self) -> int:
+        return math.prod(self.config["layout"].values())
+
+    @property
+    def cost(self) -> int:
+        """A rough order of how long it takes, for running short ones first."""
+        return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Unit":
+        """A unit as a run keeps it; runs from before there were shrunk layouts and baselines say nothing of them."""
+        names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
+        return cls(**{**content, **names})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The units of a run in their order, and the cases left out with the reason for each."""
+
+    scale: str
+    device: str
+    repeats: int
+    units: tuple[Unit, ...]
+    skipped: tuple[dict, ...] = ()
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Plan":
+        return cls(
+            **{
+                **content,
+                "units": tuple(Unit.from_json(unit) for unit in content["units"]),
+                "skipped": tuple(content["skipped"]),
+            }
+        )
+
+
+def make_plan(
+    cases: list[Case],
+    gpus: int,
+    scale: str | None = None,
+    repeats: int | None = None,
+    fit: tuple[int, ...] = (),
+    baselines: tuple[str, ...] = (),
+    processes: int = SMOKE_PROCESSES,
+    precision: str | None = None,
+    iterations: int | None = None,
+    misfit: Callable[[Case], dict | None] = lambda case: None,
+) -> Plan:
+    """Plan a run of `cases` on a machine or a cluster.
+
+    Parameters
+    ----------
+    cases : the chosen cases, of one model or several.
+    gpus : how many GPUs may be used here.
+    scale : "published" or "smoke"; without it, published if there is a GPU.
+    repeats : how often each case is run; without it, as published (7 where a median of 7 is), at the smoke scale 2.
+    fit : numbers of GPUs to which the layouts that need more than `gpus` are shrunk; without, they are left out.
+    baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
+    processes : how many ranks a smoke run may have.
+    precision : "fp32" or "amp" for all cases; one that was published in the other is then no published case.
+    iterations : so many for every case, fewer or more than published. A case whose rule then reads other iterations is
+        no published case; one whose rule reads the same (stamps of rows that there still are) stays what it is.
+    misfit : why a case that has GPUs enough cannot run all the same, as `message` and `values`; None if it can.
+
+    Raises
+    ------
+    PlanError
+        The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
+    """
+    scale = scale or ("published" if gpus else "smoke")
+    if scale not in ("smoke", "published"):
+        raise PlanError(f"SCALE={scale}: it is smoke or published")
+    if repeats is not None and repeats < 1:
+        raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
+    if precision not in (None, "fp32", "amp"):
+        raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
+    if scale == "smoke":
+        if fit:
+            raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+        if precision:
+            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
+        if iterations:
+            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
+        return Plan("smoke", "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
+    if not gpus:
+        raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
+    if fit and not 1 <= min(fit) <= max(fit) <= gpus:
+        raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
+    cases = [in_precision(case, precision) for case in cases] if precision else cases
+    cases = of_length(cases, iterations) if iterations else cases
+    fitting = [case for case in cases if case.layout.world_size <= gpus]
+    skipped = [] if fit else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    refused = [(case, reason) for case in fitting if (reason := misfit(case))]
+    skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
+    fitting = [case for case in fitting if case not in [case for case, _ in refused]]
+    if refused and not fitting and not fit:
+        case, reason = refused[0]
+        raise PlanError(f"none of these cases fits: {case.name} {reason['message'].format(**reason['values'])}")
+    if not fitting and not fit:
+        smallest = min(case.layout.world_size for case in cases)
+        raise PlanError(
+            f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; FIT={gpus} shrinks their layouts"
+        )
+    repeats = repeats or max(case.rule.repeats for case in (cases if fit else fitting))
+    units = [*map(_published_unit, fitting)]
+    units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
+    units.sort(key=lambda unit: unit.cost)
+    return Plan("published", "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
+
+
+def of_length(cases: list[Case], iterations: int) -> list[Case]:
+    """Each case with so many iterations; PlanError if a rule reads more rows than that."""
+    needy = max(cases, key=least_rows)
+    if iterations < least_rows(needy):
+        read = {
+            "stamps": "the stamp of row {last_row}",
+            "last_rows": "{rows} rows behind the first",
+            "mean_rows": "a row after the first {skip_first}",
+        }[needy.rule.kind]
+        raise PlanError(
+            f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
+            f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "
+            "more"
+        )
+    return [with_iterations(case, iterations) for case in cases]
+
+
+def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
+    """A unit for each configuration that shrinking gives and no published case has."""
+    units: dict[str, Unit] = {}
+    known = {_sameness(unit) for unit in published}
+    for case, shrunk in pairs:
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
+        key = _sameness(unit)
+        if key in units:
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
+        elif key not in known:
+            units[key] = unit
+    return list(units.values())
+
+
+def _sameness(unit: Unit) -> str:
+    """What two units share if they run the same and are measured the same."""
+    return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
+
+
+def _with_baselines(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) -> tuple[Unit, ...]:
+    """Each unit and right after it its baselines, so that a machine's drift hits both alike.
+
+    At the smoke scale, where nothing is random, a baseline must print its unit's losses.
+    """
+    if not names:
+        return tuple(units)
+    from repro.models.variants import baseline_configs
+
+    found = []
+    for unit in units:
+        found.append(unit)
+        for name, config in baseline_configs(unit.config, names).items():
+            label = f"{unit.name}.{name}"
+            reference = unit.name if config["device"] == "cpu" else None
+            found.append(
+                replace(
+                    unit,
+                    name=label,
+                    config={**config, "case": label},
+                    stands_for=(),
+                    derived_from=(),
+                    reference=reference,
+                    program="pytorch",
+                    baseline_of=unit.name,
+                )
+            )
+    return tuple(found)
+
+
+def _too_large(case: Case, gpus: int) -> dict:
+    return {
+        "case": case.name,
+        "model": case.model,
+        "message": N_("needs {needed} GPUs, {present} are here"),
+        "values": {"needed": case.layout.world_size, "present": gpus},
+    }
+
+
+def _published_unit(case: Case) -> Unit:
+    """The unit of a case, which stands for it unless it was derived from the published one of its `origin`."""
+    config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
+    stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
+    return Unit(
+        case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for, derived_from=derived_from
+    )
+
+
+def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:
+    units: dict[str, Unit] = {}
+    for case in cases:
+        config = smoke_config(case, shrink(case.layout, processes))
+        reference = reference_config(config)
+        for candidate, stands_for in ((reference, ()), (config, (case.name,))):
+            name = smoke_name(case, candidate)
+            unit = units.get(name) or _smoke_unit(name, case, candidate)
+            units[name] = replace(unit, stands_for=unit.stands_for + stands_for)
+        if reference != config:
+            units[name] = replace(units[name], reference=smoke_name(case, reference))
+    return tuple(sorted(units.values(), key=lambda unit: (unit.reference is not None, unit.cost)))
+
+
+def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
+    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH)

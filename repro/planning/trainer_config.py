@@ -1,0 +1,106 @@
+"""What a trainer is told to run a case: in its published shape, or in a tiny one with the same kind of layout."""
+
+from dataclasses import asdict
+
+from repro.published.cases import Case, Layout
+
+SMOKE_PROCESSES = 4
+SMOKE_GLOBAL_BATCH = 8
+SMOKE_ROWS = 10
+SMOKE_ACCUMULATION = 2
+SEED = 12345
+SMOKE_SHAPES = {
+    "gpt": {"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
+    "bert": {
+        "seq_length": 32,
+        "max_predictions": 4,
+        "vocab_size": 512,
+        "layers": 2,
+        "hidden_size": 64,
+        "attention_heads": 4,
+    },
+    "resnet50": {"image_size": 32, "classes": 100, "width": 8},
+}
+
+
+def config_of(case: Case, device: str) -> dict:
+    """What the trainer is told to run a case in its published shape."""
+    training = case.training
+    return {
+        "model": case.model,
+        "device": device,
+        "seed": SEED,
+        "layout": asdict(case.layout),
+        "micro_batch": case.micro_batch,
+        "accumulation_steps": case.accumulation_steps,
+        "precision": case.precision,
+        "activation_checkpointing": case.activation_checkpointing,
+        "optimizer_sharding": case.optimizer_sharding,
+        "dropout": training.get("dropout", 0.0),
+        "iterations": case.iterations,
+        "log_interval": case.log_interval,
+        "log_generation": case.log_generation,
+        "shape": dict(case.shape),
+        "optimizer": dict(training["optimizer"]),
+        "schedule": dict(training["schedule"]),
+        "label_smoothing": training.get("label_smoothing", 0.0),
+        "data": {"kind": "synthetic"},
+    }
+
+
+def smoke_config(case: Case, layout: Layout) -> dict:
+    """A tiny shape with the case's kind of layout, in fp32 and without dropout so that losses can be compared.
+
+    The global batch is the same for all, so that every layout must print the losses of one process. Iterations
+    and print interval shrink together: one printed row is one iteration, and the published rule still applies.
+    """
+    config = config_of(case, "cpu")
+    accumulation = SMOKE_ACCUMULATION if case.accumulation_steps > 1 else 1
+    rows = min(case.iterations // case.log_interval, SMOKE_ROWS)
+    schedule = {
+        **config["schedule"],
+        "warmup_iterations": min(1, config["schedule"].get("warmup_iterations", 0)),
+        "decay_iterations": rows,
+    }
+    return {
+        **config,
+        "layout": asdict(layout),
+        "micro_batch": SMOKE_GLOBAL_BATCH // (layout.data * accumulation),
+        "accumulation_steps": accumulation,
+        "precision": "fp32",
+        "dropout": 0.0,
+        "iterations": rows,
+        "log_interval": 1,
+        "shape": SMOKE_SHAPES[case.model],
+        "schedule": schedule,
+    }
+
+
+def reference_config(config: dict) -> dict:
+    """The same training on one process.
+
+    BatchNorm's statistics are those of a shard, so a ResNet50 on several ranks is compared with one process that
+    takes each rank's shard as a micro-step of its own and averages their gradients.
+    """
+    shards = config["layout"]["data"] if config["model"] == "resnet50" else 1
+    return {
+        **config,
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+        "micro_batch": SMOKE_GLOBAL_BATCH // shards,
+        "accumulation_steps": shards,
+        "optimizer_sharding": 0,
+        "activation_checkpointing": False,
+    }
+
+
+def smoke_name(case: Case, config: dict) -> str:
+    """A name that says all in which one smoke configuration differs from another of its report's."""
+    layout = config["layout"]
+    parts = ["smoke", case.report, f"{layout['data']}x{layout['tensor']}x{layout['pipeline']}"]
+    if config["accumulation_steps"] > 1:
+        parts.append(f"acc{config['accumulation_steps']}")
+    if config["activation_checkpointing"]:
+        parts.append("recompute")
+    if config["optimizer_sharding"]:
+        parts.append(f"zero{config['optimizer_sharding']}")
+    return "_".join(parts)

@@ -1,0 +1,255 @@
+"""The check of collectives: what OneFlow's all-reduce reaches inside and between nodes, and what the links can do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from repro.analysis.process_info import readable, transports
+from repro.launch.local import Attempt, Limits, Outcome
+from repro.perfmodel.communication import path
+from repro.perfmodel.hardware import Cluster, HardwareError, Node, from_devices
+from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
+from repro.preflight.gpu import links, query
+from repro.utils.paths import TRAINER_PYTHON, TRAINERS
+
+CPU_RANKS = 2
+SHARE_GOOD, SHARE_LEAST = 0.8, 0.5
+FILE = "allreduce.json"
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Measures with an environment for this machine's GPUs, or over a cluster, into a folder."""
+
+    folder: Path
+    environment: dict
+    cluster: object = None
+
+    def checks(self) -> tuple[Check, ...]:
+        inside = Check("allreduce", "all-reduce inside a node", self.check_inside)
+        between = Check("allreduce-nodes", "all-reduce over all nodes", self.check_between, together=True)
+        return inside, between
+
+    def check_inside(self, machine: Machine) -> Finding:
+        ranks, device, hardware = self._inside(machine)
+        if ranks < 2:
+            return unavailable("one rank has nothing to exchange")
+        name = re.sub(r"\W+", "-", machine.name)
+        if self.cluster is None:
+            return self._judge(local_attempt_of(self.environment), ranks, device, name, hardware)
+        node = next(node for node in self.cluster.nodes if node.name == machine.name)
+        return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
+
+    def check_between(self, machines: Sequence[Machine]) -> Finding:
+        if len(machines) < 2:
+            return unavailable("a single machine has no peers")
+        per_node, device, hardware = self._inside(machines[0])
+        if hardware:
+            node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
+            hardware = replace(hardware, node=node, nodes=len(machines))
+        return self._over(self.cluster, per_node * len(machines), device, "all-nodes", hardware)
+
+    def _inside(self, machine: Machine) -> tuple[int, str, Cluster | None]:
+        """Ranks and device of a machine, and its hardware if that is known."""
+        try:
+            names = [row["name"] for row in query(machine, "index", "name")]
+        except CheckAborted:
+            return machine.wanted.gpus or CPU_RANKS, "cpu", None
+        return len(names), "cuda", hardware_of(names, links(machine) if len(names) > 1 else None)
+
+    def _over(self, cluster, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
+        from repro.cluster.cluster import ClusterError
+
+        try:
+            with attempts(cluster, PROGRAM, "allreduce", LIMITS) as attempt_of:
+                return self._judge(attempt_of, ranks, device, name, hardware)
+        except ClusterError as error:
+            said = "; ".join(str(error).splitlines()[1:]) or str(error)
+            return failed(said, "It keeps `make bench` from starting as well.", "do what the message says")
+
+    def _judge(self, attempt_of, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
+        try:
+            table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
+        except (MeasurementError, OSError) as error:
+            return failed(
+                str(error),
+                "Ranks cannot exchange gradients: no run with several ranks works.",
+                f"read the logs in {self.folder}; the checks port, names and gpu-peers say more",
+            )
+        limit = link_gbs(hardware) if hardware else None
+        content = {**table.as_json(), "link_gbs": limit}
+        (self.folder / f"allreduce-{name}" / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        return judge(table, limit)
+
+
+def judge(table: Table, limit: float | None) -> Finding:
+    """A table's finding; `limit` is what the links can do in GB/s, None if that is not known."""
+    way = f" over {', '.join(table.transports)}" if table.transports else ""
+    kind = "GPUs" if table.device == "cuda" else "CPU ranks"
+    found = f"{table.ranks} {kind}: {table.bus_gbs:.1f} GB/s{way}, {table.latency_us:.0f} us for the smallest"
+    if limit is None:
+        return ok(f"{found}; no figure of the links to compare with")
+    share = table.bus_gbs / limit
+    found = f"{found}; {share:.0%} of the {limit:.1f} GB/s that the links can do"
+    means = "Gradients take longer to exchange than they should; scaling suffers."
+    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the way it took"
+    if share < SHARE_LEAST:
+        return failed(found, means, fix)
+    return warning(found, means, fix) if share < SHARE_GOOD else ok(found)
+
+
+def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -> Cluster | None:
+    """The description of one node with these GPUs and NVLinks; None if the GPU is not described.
+
+    Where each GPU has all its links to every other one there is a switch between them.
+    """
+    try:
+        cluster = from_devices(names[0], len(names))
+    except HardwareError:
+        return None
+    count = len(names)
+    nvlinks = nvlinks or tuple((0,) * count for _ in range(count))
+    switched = all(nvlinks[i][j] == cluster.gpu.links for i in range(count) for j in range(count) if i != j)
+    gpu = cluster.gpu
+    return replace(cluster, node=Node(gpu, count, None if switched else nvlinks, 1, cluster.node.port_gbs))
+
+
+@contextmanager
+def attempts(cluster, program: Path, name: str, limits: Limits):
+    """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
+    from repro.launch.ssh.attempt import ClusterAttempt
+    from repro.launch.ssh.code_upload import Code
+    from repro.launch.ssh.nodes import NodePool
+    from repro.launch.ssh.work import work_of
+    from repro.planning.plan import Unit
+
+    code = Code(program)
+    with NodePool(cluster, code, "make preflight") as pool:
+
+        def attempt_of(config: dict, folder: Path) -> ClusterAttempt:
+            unit = Unit(name, "", config, {}, 1)
+            work = work_of(cluster, code, unit, True, pool.port, folder.parent.name, folder.name)
+            return ClusterAttempt(work, folder, pool, limits)
+
+        yield attempt_of
+
+
+PROGRAM = TRAINERS / "allreduce.py"
+LIMITS = Limits(silence_s=600.0, total_s=1200.0)
+SIZES = {"cuda": tuple(2**power for power in range(10, 29, 2)), "cpu": (2**10, 2**20)}
+WINDOW_S = {"cuda": 0.1, "cpu": 0.02}
+REPEATS = {"cuda": 5, "cpu": 3}
+
+
+class MeasurementError(Exception):
+    """The measuring program did not come to its end; the message holds the reason and the end of its log."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was measured: a row a size (`bytes`, `seconds`, `algorithm_gbs`, `bus_gbs`), and pairs of neighbours.
+
+    GB are 10^9 bytes; bus bandwidth is 2(n-1)/n · S/T, the rate at which each rank's link sends, were the sum taken in
+    a ring. Of two neighbouring ranks, `pairs` has `from`, `to`, `bytes`, `seconds` and `gbs` in that direction.
+    """
+
+    device: str
+    ranks: int
+    rows: tuple[dict, ...]
+    pairs: tuple[dict, ...]
+    versions: dict
+    libraries: tuple[str, ...]
+    transports: tuple[str, ...]
+
+    @property
+    def bus_gbs(self) -> float:
+        """The best bus bandwidth over all sizes, GB/s."""
+        return max(row["bus_gbs"] for row in self.rows)
+
+    @property
+    def latency_us(self) -> float:
+        """Time of the smallest all-reduce in microseconds, with what OneFlow needs to start one."""
+        return self.rows[0]["seconds"] * 1e6
+
+    def as_json(self) -> dict:
+        return {**asdict(self), "bus_gbs": self.bus_gbs, "latency_us": self.latency_us}
+
+    def lines(self) -> list[str]:
+        """The table as lines of text."""
+        head = f"{'bytes':>12} {'time':>12} {'algorithm GB/s':>15} {'bus GB/s':>10}"
+        rows = [
+            f"{row['bytes']:>12,} {row['seconds'] * 1e6:>9,.1f} us {row['algorithm_gbs']:>15.2f} "
+            f"{row['bus_gbs']:>10.2f}"
+            for row in self.rows
+        ]
+        pairs = [f"rank {pair['from']} to {pair['to']}: {pair['gbs']:.2f} GB/s" for pair in self.pairs]
+        return [head, *rows, *pairs]
+
+
+def measure(attempt_of: Callable[[dict, Path], Attempt], ranks: int, device: str, folder: Path) -> Table:
+    """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.
+
+    `attempt_of` makes, from a configuration and a folder, what starts the measuring program: `local_attempt_of`, or
+    a cluster's.
+
+    Raises
+    ------
+    MeasurementError
+        The program failed, or a sum was wrong.
+    """
+    config = {
+        "device": device,
+        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
+        "sizes": list(SIZES[device]),
+        "repeats": REPEATS[device],
+        "window_s": WINDOW_S[device],
+        "pairs": ranks > 1,
+    }
+    folder.mkdir(parents=True)
+    events: list[dict] = []
+    outcome = attempt_of(config, folder).run(events.append)
+    if outcome.failure:
+        raise MeasurementError(_reason(outcome))
+    mine = [event for event in events if event.get("rank", 0) == 0]
+    start = next(event for event in mine if event["event"] == "start")
+    return Table(
+        device,
+        ranks,
+        tuple(
+            _row(event, "bytes", "calls", "windows_s", "seconds", "algorithm_gbs", "bus_gbs")
+            for event in mine
+            if event["event"] == "all_reduce"
+        ),
+        tuple(_row(event, "from", "to", "bytes", "seconds", "gbs") for event in mine if event["event"] == "pair"),
+        readable(start["versions"]),
+        tuple(start["libraries"]),
+        tuple(sorted(transports(folder))),
+    )
+
+
+def _row(event: dict, *names: str) -> dict:
+    return {name: event[name] for name in names}
+
+
+def _reason(outcome: Outcome) -> str:
+    return "\n".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-5:]))
+
+
+def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
+    """Starts the program on this machine; `environment` is that of the stack."""
+    return lambda config, folder: Attempt(
+        config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
+    )
+
+
+def link_gbs(cluster: Cluster) -> float:
+    """What the links between all GPUs of a cluster can do: the bandwidth of a ring through them, GB/s.
+
+    Inside a node that is NVLink as NCCL counts it (repro/data/hardware/gpus.toml), between nodes the ports' full rate.
+    """
+    return path(cluster, 0, 1, cluster.gpus, 1.0).gbs

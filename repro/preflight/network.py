@@ -1,0 +1,290 @@
+"""Checks of what joins the nodes: links and their errors, names, SSH, and the bandwidth between each two nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from repro.preflight.framework import OK, Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
+
+NET, IB = "/sys/class/net", "/sys/class/infiniband"
+IB_ERRORS = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)
+NET_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
+WATCHED_S = 1.0
+IPERF3_PORT, IPERF3_GBITS = 5201, 20.0
+TEST_S, SERVER_S = 2, 15
+BANDWIDTH_GOOD, BANDWIDTH_LEAST = 0.85, 0.5
+CABLE = "reseat or replace the cable; compare with the switch port's counters"
+
+
+def ports(machine: Machine) -> list[tuple[str, str]]:
+    """InfiniBand devices and port numbers that are to be used: those of the inventory, or all that are here."""
+    if machine.wanted.hca:
+        return [
+            (device, port or "1")
+            for device, _, port in (entry.partition(":") for entry in machine.wanted.hca.split(","))
+        ]
+    if machine.wanted.interface:
+        return []
+    return [(device, "1") for device in machine.run(["ls", IB]).stdout.split()]
+
+
+def check_link(machine: Machine) -> Finding:
+    told = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
+    worst = next((finding for finding in told if finding.result != OK), None)
+    return worst or ok("; ".join(finding.found for finding in told))
+
+
+def _ib_link(machine: Machine, device: str, port: str) -> Finding:
+    folder = f"{IB}/{device}/ports/{port}"
+    told = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
+    if len(told) < 3:
+        return failed(
+            f"there is no {device} port {port}",
+            "NCCL and OneFlow cannot use InfiniBand.",
+            "load mlx5_ib (`make provision`), or correct cluster_hca",
+        )
+    state, physical, rate = (
+        told[f"{folder}/{name}"].partition(": ")[2] or told[f"{folder}/{name}"]
+        for name in ("state", "phys_state", "rate")
+    )
+    name = f"{device} port {port}"
+    if state != "ACTIVE":
+        fix = "start a subnet manager (opensm) or ask for one" if physical == "LinkUp" else "plug in the cable"
+        return failed(f"{name} is {state} ({physical})", "This node cannot be reached over InfiniBand.", fix)
+    return _rate(name, float(rate.split()[0]), rate, machine.wanted.network_gbits)
+
+
+def _net_link(machine: Machine) -> Finding:
+    name = machine.wanted.interface
+    if not name:
+        return unavailable("a single machine needs no network")
+    told = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
+    state = told.get(f"{NET}/{name}/operstate")
+    if state is None:
+        return failed(
+            f"there is no interface {name}",
+            "NCCL and OneFlow find no way to the other nodes.",
+            "`ip -br link` lists them; correct cluster_interface",
+        )
+    if state not in ("up", "unknown"):
+        return failed(f"{name} is {state}", "This node cannot be reached.", f"plug in the cable; ip link set {name} up")
+    speed = told.get(f"{NET}/{name}/speed", "-1")
+    mtu = told.get(f"{NET}/{name}/mtu", "?")
+    if not speed.isdigit():
+        return ok(f"{name} is up, MTU {mtu}; it does not tell its rate")
+    return _rate(name, int(speed) / 1000, f"{int(speed) / 1000:g} Gb/s, MTU {mtu}", machine.wanted.network_gbits)
+
+
+def _rate(name: str, gbits: float, text: str, wanted: float) -> Finding:
+    if gbits < 0.99 * wanted:
+        return failed(
+            f"{name} runs at {text}; {wanted:g} Gb/s are expected",
+            "Every exchange between nodes takes that much longer.",
+            CABLE,
+        )
+    return ok(f"{name} at {text}")
+
+
+def check_errors(machine: Machine) -> Finding:
+    paths = [f"{IB}/{device}/ports/{port}/counters/{name}" for device, port in ports(machine) for name in IB_ERRORS]
+    if not paths and machine.wanted.interface:
+        paths = [f"{NET}/{machine.wanted.interface}/statistics/{name}" for name in NET_ERRORS]
+    before = machine.read(paths) if paths else {}
+    if not before:
+        return unavailable("no link with counters")
+    time.sleep(WATCHED_S)
+    after = machine.read(paths)
+    rising = {
+        path: int(after[path]) - int(value)
+        for path, value in before.items()
+        if path in after and int(after[path]) > int(value)
+    }
+    if rising:
+        found = ", ".join(f"{_counter(path)} +{count}" for path, count in rising.items())
+        return failed(f"in {WATCHED_S:g} s: {found}", "Data is lost and sent again: slow now, broken soon.", CABLE)
+    past = {path: int(value) for path, value in after.items() if int(value)}
+    if past:
+        found = ", ".join(f"{_counter(path)} {count}" for path, count in past.items())
+        return warning(
+            f"not rising, but since they were reset: {found}",
+            "The link had errors before.",
+            "watch them during a run; `perfquery -R` resets InfiniBand's",
+        )
+    return ok("none, and none while watched")
+
+
+def _counter(path: str) -> str:
+    parts = path.split("/")
+    return f"{parts[4]} {parts[-1]}"
+
+
+def check_names(machine: Machine) -> Finding:
+    if not machine.other_nodes:
+        return unavailable("a single machine has no peers")
+    unknown, loops = [], []
+    for node in machine.other_nodes:
+        done = machine.run(["getent", "ahostsv4", node])
+        address = done.stdout.split()[0] if done.stdout.split() else ""
+        if done.status or not address:
+            unknown.append(node)
+        elif address.startswith("127."):
+            loops.append(node)
+    means, fix = "Nodes that call each other by name do not meet.", "`make provision` writes /etc/hosts on each node"
+    if unknown or loops:
+        said = [f"does not know {', '.join(unknown)}"] * bool(unknown)
+        said += [f"takes itself for {', '.join(loops)}"] * bool(loops)
+        return failed("; ".join(said), means, fix)
+    return ok(f"knows {', '.join(machine.other_nodes)}")
+
+
+def check_ssh(machine: Machine) -> Finding:
+    if not machine.other_nodes:
+        return unavailable("a single machine has no peers")
+    options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
+    closed = {}
+    for node in machine.other_nodes:
+        done = machine.run(["ssh", *options, node, "true"])
+        if done.status:
+            closed[node] = (done.stderr.strip() or f"status {done.status}").splitlines()[-1]
+    if closed:
+        found = "; ".join(f"to {node}: {why}" for node, why in closed.items())
+        return warning(
+            found,
+            "Tools that start from one node cannot reach the others; `make bench` does not need it.",
+            "`make provision` exchanges keys and host keys among the nodes",
+        )
+    return ok(f"reaches {', '.join(machine.other_nodes)}")
+
+
+def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
+    """Every two machines once, in rounds in which none takes part twice (a round-robin tournament)."""
+    circle: list = [*machines, *([None] if len(machines) % 2 else [])]
+    made = []
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
+        made.append([(one, other) for one, other in pairs if one and other])
+        circle.insert(1, circle.pop())
+    return made
+
+
+def check_bandwidth(machines: Sequence[Machine]) -> Finding:
+    if len(machines) < 2:
+        return unavailable("a single machine has no peers")
+    wanted = machines[0].wanted
+    measure, tool, limit = _with_iperf3, "iperf3", min(wanted.network_gbits, IPERF3_GBITS)
+    if wanted.hca:
+        measure, tool, limit = _with_ib_write_bw, "ib_write_bw", wanted.network_gbits
+    for machine in machines:
+        machine.run([tool, "--version"])
+    rates: dict[str, float] = {}
+    with ThreadPoolExecutor(len(machines)) as pool:
+        for pairs in rounds(machines):
+            for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
+                rates["-".join(machine.name for machine in pair)] = gbits
+    slowest, fastest = min(rates, key=rates.get), max(rates.values())
+    found = f"{rates[slowest]:.1f} Gb/s ({slowest})"
+    if len(rates) > 1:
+        found += f" to {fastest:.1f} Gb/s over {len(rates)} pairs"
+    share = rates[slowest] / limit
+    means = f"{limit:g} Gb/s are expected: exchanges between nodes take {1 / share:.1f} times as long."
+    fix = "see the checks link and link-errors of both nodes, their MTU, and what else uses the network"
+    if share < BANDWIDTH_LEAST:
+        return failed(found, means, fix)
+    return warning(found, means, fix) if share < BANDWIDTH_GOOD else ok(found)
+
+
+def _with_iperf3(server: Machine, client: Machine) -> float:
+    """Gb/s from client to server over TCP."""
+    listen = ["timeout", str(SERVER_S), "iperf3", "-s", "-1", "-p", str(IPERF3_PORT)]
+    send = ["iperf3", "-c", address(server), "-p", str(IPERF3_PORT), "-t", str(TEST_S), "-P", "4", "-J"]
+    told = json.loads(_between(server, listen, client, send))
+    if "sum_received" not in told["end"]:
+        raise CheckAborted(
+            unavailable(f"iperf3 did not measure: {told.get('error', 'it says nothing of what was received')}")
+        )
+    return told["end"]["sum_received"]["bits_per_second"] / 1e9
+
+
+def _with_ib_write_bw(server: Machine, client: Machine) -> float:
+    """Gb/s from client to server by RDMA, over the slowest of their ports."""
+    rates = []
+    for device, port in ports(server):
+        words = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
+        if server.wanted.gid_index is not None:
+            words += ["-x", str(server.wanted.gid_index)]
+        listen = ["timeout", str(SERVER_S), *words]
+        rates.append(write_bandwidth(_between(server, listen, client, [*words, address(server)])))
+    return min(rates)
+
+
+def write_bandwidth(text: str) -> float:
+    """BW average of the table that ib_write_bw prints with --report_gbits, Gb/s."""
+    rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", text, re.MULTILINE)
+    if not rows:
+        raise CheckAborted(unavailable("ib_write_bw printed no bandwidth"))
+    return float(rows[-1])
+
+
+def _between(server: Machine, listen: list[str], client: Machine, send: list[str]) -> str:
+    """What a client prints once its server listens; Stop if they do not meet."""
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(server.run, listen, timeout=SERVER_S + 5)
+        for _ in range(10):
+            time.sleep(0.3)
+            done = client.run(send, timeout=SERVER_S)
+            if done.status == 0 or serving.done():
+                break
+        if done.status:
+            raise CheckAborted(
+                failed(
+                    f"{client.name} does not reach {send[0]} on {server.name}: {_reason(done)}",
+                    "The nodes cannot exchange data, or only over other ports.",
+                    "open the firewall among the nodes; check routes and cluster_interface",
+                )
+            )
+    return done.stdout
+
+
+def _reason(done) -> str:
+    """Why a program failed: iperf3 says it within its JSON."""
+    try:
+        return json.loads(done.stdout)["error"]
+    except (ValueError, KeyError):
+        return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]
+
+
+def address(machine: Machine) -> str:
+    """A machine's IPv4 address on the inventory's interface."""
+    told = json.loads(machine.text(["ip", "-j", "-4", "addr", "show", "dev", machine.wanted.interface]))
+    found = [entry["local"] for link in told for entry in link.get("addr_info", ())]
+    if not found:
+        raise CheckAborted(
+            failed(
+                f"{machine.wanted.interface} of {machine.name} has no IPv4 address",
+                "Ranks cannot meet there.",
+                "give it one, or correct cluster_interface",
+            )
+        )
+    return found[0]
+
+
+CHECKS = (
+    Check("link", "the link is up and fast", check_link),
+    Check("link-errors", "error counters of the link", check_errors),
+    Check("names", "nodes know each other's names", check_names),
+    Check("ssh", "nodes reach each other by SSH", check_ssh),
+    Check("bandwidth", "bandwidth between each two nodes", check_bandwidth, together=True),
+)

@@ -1,0 +1,237 @@
+"""Rules that recompute a report's figures from its own figures; each yields a finding, or HOLDS, a comparison.
+
+A rule compares at the digits that were printed, and knows nothing of what it will find.
+"""
+
+from __future__ import annotations
+
+from repro.published.audit.findings import Finding, Findings, Message, Place, as_figure, compare, ratio_reach, unless
+from repro.published.figures import Figure, baseline, published_noise
+from repro.utils.i18n import N_
+from repro.utils.stats import median
+
+OUTLIER_SPREADS = 5
+"""How many of the largest CV of the report's other groups a run may lie off its median; the published runs: 2."""
+
+
+def medians(material) -> Findings:
+    """The published throughput of repeated runs is their median."""
+    for case in material.cases:
+        if runs := case.published.repeats:
+            rule = Message(
+                "the median of the {n} printed runs {runs} is {median}",
+                n=len(runs),
+                runs=sorted(runs),
+                median=median(runs),
+            )
+            yield compare("median", case, "throughput", case.published.throughput, median(runs), rule)
+
+
+def outliers(material) -> Findings:
+    """No single run lies far off its group's median, measured by the spread of the report's other groups."""
+    spreads = published_noise(material.cases).repeats
+    for case in material.cases:
+        others = [
+            spreads[other.name].cv
+            for other in material.cases
+            if other.report == case.report and other is not case and other.published.repeats
+        ]
+        for number, run in enumerate(case.published.repeats if others else (), 1):
+            yield _outlier(case, number, run, spreads[case.name].median, max(others))
+
+
+def _outlier(case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
+    off, allowed = abs(run / middle - 1), OUTLIER_SPREADS * usual
+    rule = Message(
+        "run {number} lies {off} % off the median {median}; the report's other groups have a CV of {usual} % at most",
+        number=number,
+        off=f"{100 * off:.2f}",
+        median=middle,
+        usual=f"{100 * usual:.2f}",
+    )
+    place = Place("all-results", case.name, f"run-{number}")
+    return unless(off <= allowed, "outlier", case.report, place, "inconsistency", run, middle, rule, severity="warning")
+
+
+def speedups(material) -> Findings:
+    """A speed-up is the throughput over that of one GPU at the same batch size, in every table that prints one."""
+    for case in material.cases:
+        single = baseline(case, material.cases)
+        if case.published.speedup is not None and single:
+            yield _speedup(
+                case, "results", case.published.speedup, case.published.throughput, single.published.throughput
+            )
+    for report, table, rows in material.also_printed("throughput", "speedup"):
+        singles: dict[object, Figure] = {}
+        for row in rows:
+            case = material.catalogue.case(row["case"])
+            singles.setdefault(_work(case), row["throughput"])
+            yield _speedup(
+                case, table["what"], as_figure(row["speedup"]), row["throughput"], singles[_work(case)], report.id
+            )
+
+
+def _work(case) -> tuple:
+    return case.report, case.model, case.micro_batch
+
+
+def _speedup(case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = "") -> Finding | None:
+    value = throughput / single
+    rule = Message(
+        "speed-up = throughput / throughput of 1 GPU = {throughput} / {single} = {value}",
+        throughput=throughput,
+        single=single,
+        value=f"{value:.5f}",
+    )
+    reach = None if throughput is single else ratio_reach(throughput, single)
+    return compare("speed-up", case, "speedup", printed, value, rule, table=table, report=report, reach=reach)
+
+
+def latencies(material) -> Findings:
+    """Throughput is the global batch over the latency, for the cases and for peers that ran the same case."""
+    for case in material.cases:
+        if case.published.latency_ms is not None:
+            yield _latency("latency", case, case.published.throughput, case.published.latency_ms, case.report)
+    for peer in material.peers:
+        if peer.case and peer.latency_ms is not None:
+            case = material.catalogue.case(peer.case)
+            yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, "peers")
+
+
+def _latency(check: str, case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
+    value = 1000 * case.global_batch / latency_ms
+    rule = Message(
+        "throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
+        batch=case.global_batch,
+        latency=latency_ms,
+        value=f"{value:.4f}",
+    )
+    return compare(check, case, "throughput", throughput, value, rule, report=report)
+
+
+def products(material) -> Findings:
+    """Printed counts are the products they claim to be."""
+    for case in material.cases:
+        printed, data = case.published.printed, case.layout.data
+        made = {
+            "gpus": Message(
+                "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
+                nodes=case.nodes,
+                gpus=case.gpus_per_node,
+                value=case.nodes * case.gpus_per_node,
+            ),
+            "micro_batch_times_data": Message(
+                "micro-batch x data parallel size = {micro} x {data} = {value}",
+                micro=case.micro_batch,
+                data=data,
+                value=case.micro_batch * data,
+            ),
+        }
+        for column, rule in made.items():
+            if column in printed:
+                yield compare(
+                    "product", case, column, as_figure(printed[column]), rule.values["value"], rule, table="cases"
+                )
+        rule = Message(
+            "global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
+            "= {value}",
+            micro=case.micro_batch,
+            data=data,
+            steps=case.accumulation_steps,
+            value=case.micro_batch * data * case.accumulation_steps,
+        )
+        yield compare(
+            "product", case, "global_batch", as_figure(case.global_batch), rule.values["value"], rule, table="cases"
+        )
+
+
+def changes(material) -> Findings:
+    """Differences and percentages printed beside a case with optimizer sharding, against the case without."""
+    for case in material.cases:
+        plain = next((other for other in material.cases if _differs_in_sharding(case, other)), None)
+        if plain is None:
+            continue
+        for figure in ("memory_mib", "throughput"):
+            before, after = getattr(plain.published, figure), getattr(case.published, figure)
+            yield from _change(material, case, figure, before, after)
+
+
+def _differs_in_sharding(case, other) -> bool:
+    same = (case.report, case.layout, case.micro_batch, case.accumulation_steps, case.shape)
+    return case.optimizer_sharding > 0 == other.optimizer_sharding and same == (
+        other.report,
+        other.layout,
+        other.micro_batch,
+        other.accumulation_steps,
+        other.shape,
+    )
+
+
+def _change(material, case, figure: str, before: Figure, after: Figure) -> Findings:
+    printed = case.published.printed
+    name = figure.removesuffix("_mib")
+    difference, share = printed.get(f"{name}_change"), printed.get(f"{name}_change_percent")
+    if difference is not None:
+        rule = Message(
+            "difference = {after} - {before} = {value}", after=after, before=before, value=f"{after - before:+g}"
+        )
+        yield compare(
+            "change",
+            case,
+            f"{name}_change",
+            as_figure(difference),
+            after - before,
+            rule,
+            _savings(material, case, difference),
+        )
+    if share is not None:
+        value = 100 * (after - before) / before
+        rule = Message(
+            "change = ({after} - {before}) / {before} = {value} %", after=after, before=before, value=f"{value:+.2f}"
+        )
+        evidence = None
+        if difference is not None and difference != after - before:
+            own = 100 * difference / before
+            evidence = Message(
+                "the printed difference {difference} would be {own} % of {before}",
+                difference=difference,
+                own=f"{own:+.1f}",
+                before=before,
+            )
+        low, high = ratio_reach(after, before, 100)
+        yield compare(
+            "change",
+            case,
+            f"{name}_change_percent",
+            as_figure(share, 1),
+            value,
+            rule,
+            evidence,
+            reach=(low - 100, high - 100),
+        )
+
+
+def _savings(material, case, printed: float) -> Message:
+    """What the other cases say: sharding over d ranks frees 1 - 1/d of the optimizer's state, whatever the batch."""
+    freed, texts = 1 - 1 / case.layout.data, []
+    for other in material.cases:
+        plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)
+        if plain and other.report == case.report and other.micro_batch == case.micro_batch:
+            saved = plain.published.memory_mib - other.published.memory_mib
+            texts.append(f"{saved / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
+    return Message(
+        "sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
+        "by the printed difference {state}",
+        states=texts,
+        state=f"{abs(printed) / freed:.0f}",
+    )
+
+
+RULES = (
+    ("median", N_("medians of repeated runs"), medians),
+    ("outlier", N_("single runs against their median"), outliers),
+    ("speed-up", N_("speed-ups against 1 GPU"), speedups),
+    ("latency", N_("throughput against global batch and latency"), latencies),
+    ("product", N_("products of counts and batch sizes"), products),
+    ("change", N_("differences and percentages with optimizer sharding"), changes),
+)

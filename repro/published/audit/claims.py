@@ -1,0 +1,283 @@
+"""Rules that hold what a report says of its tests against the tests: titles, names, logs, precision, switches."""
+
+from __future__ import annotations
+
+import re
+
+from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, unless
+from repro.utils.i18n import N_
+
+MODELS = {"resnet50": ("resnet",), "bert": ("bert",), "gpt": ("gpt", "megatron")}
+PRECISIONS = {"float32": "fp32", "fp32": "fp32", "fp16": "amp", "float16": "amp"}
+NAMES = (
+    r"(?P<group>[A-Z0-9]+(?:_PP)?)_(?P<data>\d+)x(?P<tensor>\d+)x(?P<pipeline>\d+)_(?P<global_batch>\d+)"
+    r"_(?P<hidden_size>\d+)x(?P<layers>\d+)",
+    r"\w+_(?P<nodes>\d+)n(?P<gpus_per_node>\d+)g_bs(?P<micro_batch>\d+)(?:_zero(?P<optimizer_sharding>\d))?",
+)
+LOG = (
+    r".*_(?P<nodes>\d+)n(?P<gpus_per_node>\d+)d_dp(?P<data>\d+)_mp(?P<tensor>\d+)_pp(?P<pipeline>\d+)"
+    r"_mbz(?P<micro_batch>\d+)_gbz(?P<global_batch>\d+)_s(?P<seq_length>\d+)_l(?P<layers>\d+)"
+    r"_h(?P<hidden_size>\d+)_nh(?P<attention_heads>\d+)\.log"
+)
+LAYOUT = r"(?P<nodes>\d+)n_(?P<gpus_per_node>\d+)g_dp_(?P<micro_batch>\d+)bs"
+
+
+def parameters(case) -> dict[str, int]:
+    """All numbers that a case's name or log may state, by name."""
+    keys = ("nodes", "gpus_per_node", "micro_batch", "global_batch", "optimizer_sharding")
+    return {**{key: getattr(case, key) for key in keys}, **vars(case.layout), **case.shape}
+
+
+def titles(material) -> Findings:
+    """A title that names a model names the one that was tested."""
+    for report in material.reports:
+        title = report.title_printed.lower()
+        named = {model for model, words in MODELS.items() if any(word in title for word in words)}
+        subject = report.claims["subject"]
+        rule = Message("the title names another model than the report tests: {subject}", subject=subject)
+        evidence = Message("all {n} cases are of {model}", n=len(material.cases_of(report)), model=subject)
+        yield unless(
+            not named or report.model in named,
+            "title",
+            report.id,
+            Place("title"),
+            "editorial",
+            report.title_printed,
+            subject,
+            rule,
+            evidence,
+        )
+
+
+def names(material) -> Findings:
+    """What a case's name, its log's name and its layout column state are its parameters."""
+    for case in material.cases:
+        printed = case.published.printed
+        yield _name(case, "cases", "case", case.name, NAMES)
+        if "log" in printed:
+            yield _name(case, "logs", "log", printed["log"], (LOG,))
+        if "layout" in printed:
+            yield _name(case, "results", "layout", printed["layout"], (LAYOUT,))
+
+
+def _name(case, table: str, column: str, text: str, patterns: tuple[str, ...]) -> Finding | None:
+    known = parameters(case)
+    match = next((found for pattern in patterns if (found := re.fullmatch(pattern, text))), None)
+    stated = {key: int(value) for key, value in match.groupdict().items() if value and key != "group"} if match else {}
+    wrong = [key for key, value in stated.items() if value != known[key]]
+    right = ", ".join(f"{key} {known[key]}" for key in wrong)
+    rule = Message("the name does not have the form of the report's other names")
+    if match:
+        said = ", ".join(f"{key} {stated[key]}" for key in wrong)
+        rule = Message("the name says {said}, the case has {right}", said=said, right=right)
+    place = Place(table, case.name, column)
+    return unless(match and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
+
+
+def words(material) -> Findings:
+    """The words of a row: group, kind of parallelism, sharding on or off, and the figures in composed cells."""
+    for case in material.cases:
+        printed = case.published.printed
+        match = re.fullmatch(NAMES[0], case.name)
+        if match and "group" in printed:
+            rule = Message(
+                "the group is {group}, the layout {layout} (data x tensor x pipeline)",
+                group=printed["group"],
+                layout=case.layout,
+            )
+            yield unless(
+                _group_fits(case, match["group"].split("_")),
+                "group",
+                case.report,
+                Place("cases", case.name, "group"),
+                "inconsistency",
+                match["group"],
+                "",
+                rule,
+            )
+        if text := printed.get("description"):
+            rule = Message("the case's optimizer sharding is {stage}", stage=case.optimizer_sharding)
+            yield unless(
+                text == ("on_optimization" if case.optimizer_sharding else "off_optimization"),
+                "description",
+                case.report,
+                Place("results", case.name, "description"),
+                "inconsistency",
+                text,
+                "",
+                rule,
+            )
+        for column, key in (("memory", "memory_mib"), ("throughput", "throughput")):
+            if column in printed:
+                yield _cell(case, column, key)
+
+
+def _group_fits(case, kinds: list[str]) -> bool:
+    layout, group = case.layout, case.published.printed["group"]
+    several = layout.world_size > 1
+    fits = {"DP": layout.tensor == 1, "MP": layout.data == 1 and (layout.tensor > 1) == several, "2D": several}
+    piped = ("PP" in kinds) == (layout.pipeline > 1)
+    return piped and group == ("PP" if "PP" in kinds else kinds[0]) and all(fits.get(kind, True) for kind in kinds)
+
+
+def _cell(case, column: str, key: str) -> Finding | None:
+    """A cell such as "9547(-1754,↓15.5%)" holds the figures that the catalogue keeps of it one by one."""
+    printed = case.published.printed
+    parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
+    known = [abs(float(part)) for part in parts if part is not None]
+    held = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", printed[column])]
+    rule = Message("the figures in the cell are not those kept of it: {known}", known=[f"{v:g}" for v in known])
+    return unless(
+        held == known,
+        "cell",
+        case.report,
+        Place("results", case.name, key),
+        "inconsistency",
+        printed[column],
+        ", ".join(f"{v:g}" for v in known),
+        rule,
+    )
+
+
+def shared_logs(material) -> Findings:
+    """One log is the source of one set of figures."""
+    first: dict[tuple, object] = {}
+    for case in material.cases:
+        if log := case.published.printed.get("log"):
+            other = first.setdefault((case.report, log), case)
+            mine, theirs = _figures(case), _figures(other)
+            rule = Message(
+                "{other} names the same log, yet one log cannot give both {mine} and {theirs}",
+                other=other.name,
+                mine=mine,
+                theirs=theirs,
+            )
+            right = _log_elsewhere(material, case)
+            evidence = Message("another version of the report names {log} for this case", log=right) if right else None
+            yield unless(
+                mine == theirs,
+                "log",
+                case.report,
+                Place("logs", case.name, "log"),
+                "inconsistency",
+                log,
+                right,
+                rule,
+                evidence,
+                "warning",
+                Message("the log of {other} too", other=other.name),
+            )
+
+
+def _figures(case) -> str:
+    kept = case.published
+    figures = ((kept.throughput, "samples/s"), (kept.latency_ms, "ms"), (kept.memory_mib, "MiB"))
+    return " / ".join(f"{value} {unit}" for value, unit in figures if value is not None)
+
+
+def _log_elsewhere(material, case) -> str:
+    logs = (
+        row["log"]
+        for report, _, rows in material.also_printed("log")
+        for row in rows
+        if report.id == case.report and row["case"] == case.name
+    )
+    return next(logs, "")
+
+
+def precisions(material) -> Findings:
+    """A report's claim on precision agrees with its own cases, and one on all tests with all reports."""
+    for report in material.reports:
+        claimed, place = report.claims.get("precision"), Place("text", "", "precision")
+        if claimed is None:
+            continue
+        meant = PRECISIONS.get(claimed.lower())
+        rule = Message("the cases were run in {precision}", precision=report.precision)
+        yield unless(
+            meant == report.precision, "precision", report.id, place, "inconsistency", claimed, report.precision, rule
+        )
+        if "precision_scope" in report.claims:
+            others = [other for other in material.reports if other.precision != meant]
+            rule = Message(
+                "the benchmark's tests are said to cover {claimed} only; these reports are of mixed fp16 "
+                "precision: {others}",
+                claimed=claimed,
+                others=[other.id for other in others],
+            )
+            evidence = Message(
+                "true when it was written, {date}; the others are of {dates}",
+                date=report.date,
+                dates=[other.date for other in others],
+            )
+            yield unless(
+                not others,
+                "precision-scope",
+                report.id,
+                place,
+                "editorial",
+                claimed,
+                f"{claimed}, FP16 (AMP)",
+                rule,
+                evidence,
+                "note",
+            )
+
+
+def switches(material) -> Findings:
+    """A switch's name says what it switches on, and the scripts of one report use one folder."""
+    for report in material.reports:
+        if "sharding_flag" in report.claims:
+            yield _flag(report.id, report.claims["sharding_flag"], material.cases_of(report))
+        folders = report.claims.get("script_folders", ())
+        rule = Message(
+            "the report's two scripts use two folders for one trainer; the text names {folder}",
+            folder=folders[0] if folders else "",
+        )
+        yield unless(
+            len(set(folders)) < 2,
+            "script-folder",
+            report.id,
+            Place("text", "", "script_folders"),
+            "editorial",
+            ", ".join(folders),
+            folders[0] if folders else "",
+            rule,
+            severity="note",
+        )
+
+
+def _flag(report: str, flag: str, cases) -> Finding | None:
+    on = next((case for case in cases if case.optimizer_sharding), None)
+    off = next((case for case in cases if on and not case.optimizer_sharding and case.layout == on.layout), None)
+    if off is None:
+        return HOLDS
+    less, more = on.published.memory_mib, off.published.memory_mib
+    rule = Message(
+        'with "on" the optimizer\'s state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the '
+        "name says the opposite",
+        on=on.name,
+        less=less,
+        off=off.name,
+        more=more,
+    )
+    return unless(
+        less > more or not flag.startswith("non_distributed"),
+        "flag",
+        report,
+        Place("text", "", "flag"),
+        "editorial",
+        f"{flag}=on",
+        "",
+        rule,
+        severity="warning",
+    )
+
+
+RULES = (
+    ("title", N_("titles against content"), titles),
+    ("name", N_("names of cases and logs against parameters"), names),
+    ("words", N_("groups, switches and composed cells"), words),
+    ("log", N_("one log for one set of figures"), shared_logs),
+    ("precision", N_("claims on precision"), precisions),
+    ("wording", N_("names of switches and folders"), switches),
+)

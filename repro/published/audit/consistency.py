@@ -1,0 +1,249 @@
+"""Rules that hold a report's figures against other tables, other cases, the hardware and the published formula."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from repro.published.audit.findings import (
+    HOLDS,
+    Finding,
+    Findings,
+    Message,
+    Place,
+    as_figure,
+    at_precision,
+    compare,
+    finding,
+    unless,
+)
+from repro.published.audit.flops import efficiency
+from repro.published.figures import Figure, baseline, duplicates, published_noise
+from repro.utils.i18n import N_
+
+NOISE_SIGMAS = 3
+"""How many standard deviations of the published noise a figure may lie off before that is a finding."""
+
+
+def copies(material) -> Findings:
+    """Tables that print the very runs of the cases print the same figures, to the digits of the coarser one."""
+    for report, table, rows in material.also_printed():
+        columns = ("throughput", "speedup", "latency_ms", "memory_mib")
+        for column in (name for name in table["columns"] if name in columns and table.get("same_run")):
+            decimals = max(as_figure(row[column]).decimals for row in rows)
+            pairs = [(material.catalogue.case(row["case"]), as_figure(row[column], decimals)) for row in rows]
+            yield from _copied(report, table, column, pairs)
+
+
+def _copied(report, table: dict, column: str, pairs: list) -> Findings:
+    cut = []
+    for case, other in pairs:
+        own = getattr(case.published, column)
+        coarse, fine = (own, other) if own.decimals < other.decimals else (other, own)
+        if coarse.agrees(fine):
+            yield HOLDS
+        elif coarse is other and _cut(own, other.decimals) == float(other):
+            cut.append((case, own, other))
+        else:
+            yield _differs(report, table, column, case, own, other, pairs)
+    if cut:
+        yield _cut_off(report, table, column, cut, len(pairs))
+
+
+def _cut(value: float, decimals: int) -> float:
+    return math.floor(value * 10**decimals) / 10**decimals
+
+
+def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding:
+    source = table["source"]
+    right = ", ".join(at_precision(own, other.decimals) for _, own, other in cut)
+    rule = Message("from {own} the rounded values are {right}", own=[own for _, own, _ in cut], right=right.split(", "))
+    evidence = Message(
+        "{n} of {all} values are cut off where they should be rounded up: {cases}; source: {source}",
+        n=len(cut),
+        all=count,
+        cases=[case.name for case, _, _ in cut],
+        source=Message(source),
+    )
+    printed = ", ".join(str(other) for _, _, other in cut)
+    place = Place(table["what"], "", column)
+    return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
+
+
+def _differs(report, table: dict, column: str, case, own: Figure, other: Figure, pairs: list) -> Finding:
+    what, source = table["what"], table["source"]
+    rule = Message('the table "{table}" prints {other} for the same run', table=Message(what), other=other)
+    evidence = Message("source of the other table: {source}", source=Message(source))
+    single = baseline(case, [each for each, _ in pairs])
+    if column == "speedup" and single:
+        evidence = _two_speedups(report, table, case, single, own.decimals)
+    if case.report == report.id:
+        place, printed, expected = Place("results", case.name, column), own, other
+    else:
+        place, printed, expected = Place(what, case.name, column), other, own
+    return finding(
+        "copy",
+        report.id,
+        place,
+        "inconsistency",
+        printed,
+        expected,
+        rule,
+        evidence,
+        "warning",
+        Message("{table}: {other}", table=Message(what), other=expected),
+    )
+
+
+def _two_speedups(report, table: dict, case, single, decimals: int) -> Message:
+    """Which of two printed speed-ups follows from which throughputs."""
+    source = table["source"]
+    other = {row["case"]: row["throughput"] for row in report.also(table["what"])}
+    mine, mine_single = case.published.throughput, single.published.throughput
+    theirs, theirs_single = other[case.name], other[single.name]
+    return Message(
+        "{own} / {own_single} = {own_exact} gives {own_speedup}; the other table's {other} / {other_single} = "
+        "{other_exact} gives {other_speedup}: each follows from its own throughputs, and the one with more digits is "
+        "the better; source: {source}",
+        own=mine,
+        own_single=mine_single,
+        own_exact=f"{mine / mine_single:.5f}",
+        own_speedup=at_precision(mine / mine_single, decimals),
+        other=theirs,
+        other_single=theirs_single,
+        other_exact=f"{theirs / theirs_single:.5f}",
+        other_speedup=at_precision(theirs / theirs_single, decimals),
+        source=Message(source),
+    )
+
+
+def efficiencies(material) -> Findings:
+    """TFLOP/s a GPU, share of the peak and PFLOP/s follow from the latency by the published formula."""
+    for report, table, rows in material.also_printed("tflops_per_gpu"):
+        peak = material.cluster(report)["hardware"]["gpu_peak_tflops"]
+        decimals = {name: max(as_figure(row[name]).decimals for row in rows) for name in table["columns"][1:]}
+        for row in rows:
+            case = material.catalogue.case(row["case"])
+            found = efficiency(case, peak)
+            values = {
+                "tflops_per_gpu": found.tflops_per_gpu,
+                "percent_of_peak": 100 * found.share_of_peak,
+                "petaflops": found.petaflops,
+            }
+            for column, value in values.items():
+                if column in row:
+                    rule = Message(
+                        "{flop} TFLOP an iteration / {latency} ms / {gpus} GPU = {rate} TFLOP/s, {share} % of {peak}",
+                        flop=f"{found.teraflop:.2f}",
+                        latency=case.published.latency_ms,
+                        gpus=found.gpus,
+                        rate=f"{found.tflops_per_gpu:.3f}",
+                        share=f"{100 * found.share_of_peak:.2f}",
+                        peak=f"{peak:g}",
+                    )
+                    yield compare(
+                        "efficiency",
+                        case,
+                        column,
+                        as_figure(row[column], decimals[column]),
+                        value,
+                        rule,
+                        table=table["what"],
+                    )
+
+
+def scaling(material) -> Findings:
+    """At the same work a GPU, more GPUs are faster, and not by more than their number beyond the published noise."""
+    tolerance = NOISE_SIGMAS * math.sqrt(2) * published_noise(material.cases).largest
+    for smaller, larger in material.scaling_steps():
+        growth = larger.layout.world_size / smaller.layout.world_size
+        ratio = larger.published.throughput / smaller.published.throughput
+        rule = Message(
+            "{gpus} times the GPUs of {smaller} ({few}) give {ratio} times its throughput; 1 to {most} is "
+            "possible within the published noise",
+            gpus=f"{growth:g}",
+            smaller=smaller.name,
+            few=smaller.published.throughput,
+            ratio=f"{ratio:.3f}",
+            most=f"{growth * (1 + tolerance):.3f}",
+        )
+        place = Place("results", larger.name, "throughput")
+        yield unless(
+            1 <= ratio <= growth * (1 + tolerance),
+            "scaling",
+            larger.report,
+            place,
+            "inconsistency",
+            larger.published.throughput,
+            "",
+            rule,
+            severity="warning",
+        )
+
+
+def memory(material) -> Findings:
+    """Memory fits the GPU, and a larger micro-batch takes more of it in the same layout."""
+    for case in material.cases:
+        used, place = case.published.memory_mib, Place("results", case.name, "memory_mib")
+        if used is None:
+            continue
+        limit = material.cluster_of(case)["hardware"]["gpu_memory_gb"] * 1024
+        rule = Message("the GPU has {limit} MiB", limit=limit)
+        yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
+        for other in material.cases:
+            if _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
+                more = other.published.memory_mib
+                rule = Message("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
+                yield unless(
+                    used > more, "memory-order", case.report, place, "inconsistency", used, "", rule, severity="warning"
+                )
+
+
+def _differs_in_batch(case, other) -> bool:
+    keys = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding")
+    known = case.published.memory_mib is not None
+    return known and all(getattr(case, key) == getattr(other, key) for key in keys)
+
+
+def repeated_configurations(material) -> Findings:
+    """One configuration under two names: free repeats, to be pointed out, and to agree within the noise."""
+    noise = published_noise(case for case in material.cases if case.published.repeats).largest
+    for group in duplicates(material.cases):
+        for first, second in combinations(group, 2):
+            one, other = first.published.throughput, second.published.throughput
+            apart = 2 * abs(one - other) / (one + other)
+            kind, severity = "editorial", "note"
+            if apart > NOISE_SIGMAS * math.sqrt(2) * noise:
+                kind, severity = "inconsistency", "error"
+            rule = Message(
+                "same layout, batch and shape as {first}; throughputs {one} and {other} differ by {apart} %",
+                first=first.name,
+                one=one,
+                other=other,
+                apart=f"{100 * apart:.2f}",
+            )
+            evidence = Message(
+                "a free estimate of the noise; the largest CV of seven runs in the reports is {cv} %",
+                cv=f"{100 * noise:.2f}",
+            )
+            yield finding(
+                "duplicate",
+                second.report,
+                Place("results", second.name, "case"),
+                kind,
+                other,
+                one,
+                rule,
+                evidence,
+                severity,
+                Message("same configuration as {first}", first=first.name),
+            )
+
+
+RULES = (
+    ("copy", N_("tables that print the same runs"), copies),
+    ("efficiency", N_("TFLOP/s a GPU and share of the peak"), efficiencies),
+    ("scaling", N_("scaling between 1 and the ideal"), scaling),
+    ("memory", N_("memory within the GPU and growing with the batch"), memory),
+    ("duplicate", N_("configurations published twice"), repeated_configurations),
+)

@@ -1,0 +1,198 @@
+"""Audits the published reports: every rule over every figure and statement, what holds counted, what does not kept."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from repro.published.audit import arithmetic, claims, consistency, editorial, environment
+from repro.published.audit.findings import SEVERITIES, Finding
+from repro.published.audit.flops import Efficiency, efficiency
+from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
+from repro.published.figures import Noise, Peer, load_cluster, load_peers, published_noise
+from repro.utils.paths import DATA
+
+RULES = tuple(rule for module in (arithmetic, consistency, editorial, claims, environment) for rule in module.RULES)
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """All published data that the rules read."""
+
+    catalogue: Catalogue
+    peers: tuple[Peer, ...]
+    clusters: dict[str, dict]
+
+    @classmethod
+    def load(cls, data: Path = DATA) -> Material:
+        """Read a folder laid out as `repro/data`; CaseError for data that is missing or does not hold together."""
+        catalogue = load_catalogue(data / "cases")
+        names = dict.fromkeys(report.cluster for report in catalogue.reports)
+        try:
+            clusters = {name: load_cluster(name, data / "clusters") for name in names}
+            return cls(catalogue, load_peers(data / "peers.toml"), clusters)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise CaseError(f"{data}: {error}; it is laid out as repro/data is") from error
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.catalogue.cases
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        return self.catalogue.reports
+
+    def cases_of(self, report: Report) -> tuple[Case, ...]:
+        """The cases of one report, in published order."""
+        return tuple(case for case in self.cases if case.report == report.id)
+
+    def cluster(self, report: Report) -> dict:
+        """The cluster a report ran on."""
+        return self.clusters[report.cluster]
+
+    def cluster_of(self, case: Case) -> dict:
+        """The cluster a case ran on."""
+        return self.cluster(self.catalogue.report(case.report))
+
+    def also_printed(self, *columns: str) -> Iterator[tuple[Report, dict, tuple[dict, ...]]]:
+        """Each report's further tables of cases that have these columns: report, table, its rows by column."""
+        for report in self.reports:
+            for table in report.also_printed:
+                if {"case", *columns} <= set(table["columns"]):
+                    yield report, table, report.also(table["what"])
+
+    def scaling_steps(self) -> Iterator[tuple[Case, Case]]:
+        """Pairs of cases with the same data-parallel work a GPU, each with the next larger number of GPUs."""
+        groups: dict[tuple, list[Case]] = {}
+        for case in self.cases:
+            if case.layout.data == case.layout.world_size:
+                same = (case.report, case.micro_batch, case.accumulation_steps, case.optimizer_sharding)
+                groups.setdefault((*same, tuple(sorted(case.shape.items()))), []).append(case)
+        for group in groups.values():
+            by_size = {case.layout.world_size: case for case in reversed(group)}
+            yield from pairwise(by_size[size] for size in sorted(by_size))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule, how often it was applied and how often it found something; `title` is to be looked up."""
+
+    name: str
+    title: str
+    compared: int
+    found: int
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Everything an audit says of one set of data."""
+
+    material: Material
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    noise: Noise
+    efficiencies: tuple[Efficiency, ...]
+
+    def of(self, report: str) -> tuple[Finding, ...]:
+        """The findings in one report."""
+        return tuple(found for found in self.findings if found.report == report)
+
+    def at(self, report: str, table: str, row: str, column: str) -> tuple[Finding, ...]:
+        """The findings at one place."""
+        return tuple(
+            found
+            for found in self.of(report)
+            if (found.place.table, found.place.row, found.place.column) == (table, row, column)
+        )
+
+
+def audit(data: Path | Material = DATA) -> Audit:
+    """Apply every rule to a folder of published data, or to what was read of one.
+
+    Returns
+    -------
+    Audit
+        Findings ordered by report, then severity, then rule.
+    """
+    material = data if isinstance(data, Material) else Material.load(data)
+    checks, found = [], []
+    for name, title, rule in RULES:
+        results = list(rule(material))
+        bad = [result for result in results if result]
+        found += bad
+        checks.append(Check(name, title, len(results), len(bad)))
+    order = {report.id: place for place, report in enumerate(material.reports)}
+    found.sort(key=lambda each: (order.get(each.report, len(order)), SEVERITIES.index(each.severity)))
+    return Audit(material, tuple(checks), _unique(found), published_noise(material.cases), _efficiencies(material))
+
+
+def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    kept: dict[str, Finding] = {}
+    for each in findings:
+        if kept.setdefault(each.id, each) is not each:
+            raise ValueError(f"two findings have the id {each.id}: a rule must name its place more closely")
+    return tuple(kept.values())
+
+
+def _efficiencies(material: Material) -> tuple[Efficiency, ...]:
+    cases = (case for case in material.cases if case.model == "gpt" and case.published.latency_ms is not None)
+    return tuple(efficiency(case, material.cluster_of(case)["hardware"]["gpu_peak_tflops"]) for case in cases)
+
+
+def as_json(result: Audit) -> str:
+    """The audit as `audit.json` keeps it: the same text for the same data."""
+    content = {
+        "findings": [found.as_json() for found in result.findings],
+        "checks": [
+            {"rule": check.name, "title": check.title, "compared": check.compared, "found": check.found}
+            for check in result.checks
+        ],
+        "noise": _noise_json(result.noise),
+        "efficiency": [
+            {
+                "case": each.case,
+                "gpus": each.gpus,
+                "teraflop_per_iteration": round(each.teraflop, 3),
+                "tflops_per_gpu": round(each.tflops_per_gpu, 3),
+                "share_of_peak": round(each.share_of_peak, 4),
+            }
+            for each in result.efficiencies
+        ],
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def differences(result: Audit, kept: Path) -> list[str]:
+    """A line for each finding that is new, gone or changed against a kept `audit.json`."""
+    before = {found["id"]: found for found in json.loads(kept.read_text(encoding="utf-8"))["findings"]}
+    after = {found["id"]: found for found in json.loads(as_json(result))["findings"]}
+    lines = []
+    for identity in sorted(before.keys() | after.keys()):
+        if before.get(identity) != after.get(identity):
+            state = "gone" if identity not in after else "changed" if identity in before else "new"
+            found = after.get(identity) or before[identity]
+            lines.append(f"{state}: {identity}: printed {found['printed']}, recomputed {found['recomputed']}")
+    return lines
+
+
+def _noise_json(noise: Noise) -> dict:
+    return {
+        "repeats": [
+            {
+                "case": name,
+                "runs": spread.runs,
+                "median": spread.median,
+                "minimum": spread.minimum,
+                "maximum": spread.maximum,
+                "cv": round(spread.cv, 6),
+            }
+            for name, spread in noise.repeats.items()
+        ],
+        "duplicates": [
+            {"cases": list(names), "relative_difference": round(apart, 6)} for names, apart in noise.duplicates.items()
+        ],
+    }

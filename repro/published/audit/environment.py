@@ -1,0 +1,247 @@
+"""Rules on what a report ran on: builds, drivers, commits, hardware and topology, against each other."""
+
+from __future__ import annotations
+
+import re
+
+from repro.published.audit.findings import Finding, Findings, Message, Place, unless
+from repro.utils.i18n import N_
+
+DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
+"""Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.
+
+Source: NVIDIA, CUDA Toolkit Release Notes, tables of driver versions.
+"""
+COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
+NVLINKS = 6
+"""NVLinks of a V100 (NVIDIA Tesla V100 GPU Architecture, WP-08608-001)."""
+SOFTWARE = ("cuda", "driver", "cudnn", "nccl", "python", "os")
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first dotted number in a text, as numbers that compare; () if there is none."""
+    match = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def cuda_of(text: str) -> str | None:
+    """The CUDA version that a wheel's tag names: "cu112" is 11.2."""
+    match = re.search(r"cu(\d\d)(\d)(?!\d)", text)
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def versions(material) -> Findings:
+    """OneFlow's build, CUDA, driver, Python and commit, as one report prints them, fit each other."""
+    for report in material.reports:
+        environment, wheel = report.environment, report.environment.get("wheel", "")
+        built = cuda_of(wheel) or cuda_of(report.oneflow)
+        if built:
+            yield from _cuda(report, built)
+        if wheel:
+            yield from _wheel(report, *wheel.split("-")[1:3])
+        if commit := environment.get("oneflow_commit"):
+            short = (COMMIT.findall(report.oneflow) or [""])[-1]
+            rule = Message("the version names commit {short}, the link {commit}", short=short, commit=commit)
+            yield unless(
+                short and commit.startswith(short),
+                "commit",
+                report.id,
+                Place("environment", "", "oneflow"),
+                "inconsistency",
+                short,
+                commit[:7],
+                rule,
+            )
+
+
+def _cuda(report, built: str) -> Findings:
+    claimed, driver = report.environment["cuda"], report.environment["driver"]
+    rule = Message(
+        "the OneFlow build {build} is for CUDA {built}, the environment says {claimed}",
+        build=report.oneflow,
+        built=built,
+        claimed=claimed,
+    )
+    yield unless(
+        built == claimed, "cuda", report.id, Place("environment", "", "cuda"), "inconsistency", claimed, built, rule
+    )
+    needed = DRIVERS.get(built) or DRIVERS.get(built.split(".")[0], "0")
+    rule = Message(
+        "CUDA {built} needs driver {needed} or newer; {driver} is older", built=built, needed=needed, driver=driver
+    )
+    evidence = Message(
+        "on this driver such a build starts with NVIDIA's forward compatibility package at best, which the "
+        "report does not mention: driver or build were others than printed"
+    )
+    yield unless(
+        version(driver) >= version(needed),
+        "driver",
+        report.id,
+        Place("environment", "", "driver"),
+        "inconsistency",
+        driver,
+        f">= {needed}",
+        rule,
+        evidence,
+    )
+
+
+def _wheel(report, number: str, tag: str) -> Findings:
+    printed = re.search(r"\d+\.\d+\S*", report.oneflow)[0]
+    rule = Message("the wheel that the report installs is version {number}", number=number)
+    evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
+    yield unless(
+        printed == number,
+        "wheel",
+        report.id,
+        Place("environment", "", "oneflow"),
+        "inconsistency",
+        printed,
+        number,
+        rule,
+        evidence,
+        "warning",
+    )
+    python = report.environment.get("python", "")
+    rule = Message("the wheel is for {tag}, the report says Python {python}", tag=tag, python=python)
+    yield unless(
+        tag == "cp" + "".join(map(str, version(python)[:2])),
+        "python",
+        report.id,
+        Place("environment", "", "python"),
+        "inconsistency",
+        python,
+        tag,
+        rule,
+    )
+
+
+def trainers(material) -> Findings:
+    """The trainer is named by commit, and reports of the same runs name the same one."""
+    for report in material.reports:
+        place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
+        commits = COMMIT.findall(printed)
+        rule = Message("a branch is named but no commit; what it pointed to at the time cannot be told from the report")
+        yield unless(commits, "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
+        for commit in commits:
+            kept = report.trainer["commit"]
+            rule = Message("the detailed report of the same runs names commit {kept}", kept=kept)
+            yield unless(
+                commit.startswith(kept) or kept.startswith(commit),
+                "trainer",
+                report.id,
+                place,
+                "inconsistency",
+                commit[:8],
+                kept,
+                rule,
+                _repeated_reports(material, report),
+                "warning",
+            )
+
+
+def _repeated_reports(material, report) -> Message | None:
+    """The other reports whose runs a report prints too, with the trainer that they name."""
+    tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
+    others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
+    named = [f"{other} ({material.catalogue.report(other).trainer['printed']})" for other in sorted(others)]
+    return Message("so do the reports whose runs it repeats: {named}", named=named) if named else None
+
+
+def environments(material) -> Findings:
+    """All reports of one cluster describe the same hardware and system."""
+    for report in material.reports:
+        cluster, printed = material.cluster(report), report.environment
+        for key in (key for key in SOFTWARE if key in printed):
+            mine, known = version(printed[key]), version(cluster["software"][key])
+            rule = Message("the cluster's other reports say {known}", known=cluster["software"][key])
+            yield unless(
+                mine and mine == known[: len(mine)],
+                "environment",
+                report.id,
+                Place("environment", "", key),
+                "inconsistency",
+                printed[key],
+                cluster["software"][key],
+                rule,
+            )
+        yield _gpus(report.id, printed["gpus"], cluster["hardware"])
+        if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
+            known = _threads(cluster["topology"]["cpu_affinity"])
+            rule = Message("the CPU affinities in the topology cover {n} CPUs", n=known)
+            yield unless(
+                int(threads[1]) == known,
+                "threads",
+                report.id,
+                Place("environment", "", "cpu"),
+                "inconsistency",
+                threads[1],
+                known,
+                rule,
+            )
+
+
+def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
+    count, model = hardware["gpus_per_node"], hardware["gpu"]
+    stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
+    words = (re.search(r"[A-Z]\d+", model)[0], f"{hardware['gpu_memory_gb']}G")
+    rule = Message("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
+    return unless(
+        stated == [count] and all(word in printed for word in words),
+        "gpus",
+        report,
+        Place("environment", "", "gpus"),
+        "inconsistency",
+        printed,
+        f"{model} x {count}",
+        rule,
+    )
+
+
+def _threads(affinities: list[str]) -> int:
+    spans = {span for text in affinities for span in text.split(",") if span}
+    ends = [tuple(map(int, span.split("-"))) for span in spans]
+    return len({cpu for low, high in ends for cpu in range(low, high + 1)})
+
+
+def topologies(material) -> Findings:
+    """The topology matrix is symmetric and gives each GPU all its NVLinks."""
+    reports = [report for report in material.reports if report.environment.get("topology")]
+    for name in dict.fromkeys(report.cluster for report in reports):
+        owner = next(report.id for report in reports if report.cluster == name)
+        devices, links = (material.clusters[name]["topology"][key] for key in ("devices", "links"))
+        for row, device in enumerate(devices):
+            for column in range(row):
+                there, back = links[row][column], links[column][row]
+                rule = Message("in the other direction the matrix says {back}", back=back)
+                yield unless(
+                    there == back,
+                    "topology",
+                    owner,
+                    Place("topology", device, devices[column]),
+                    "inconsistency",
+                    there,
+                    back,
+                    rule,
+                )
+            if device.startswith("GPU"):
+                count = sum(int(link[2:]) for link in links[row] if link.startswith("NV"))
+                rule = Message("a V100 has {n} NVLinks", n=NVLINKS)
+                yield unless(
+                    count == NVLINKS,
+                    "nvlinks",
+                    owner,
+                    Place("topology", device, "NVLink"),
+                    "inconsistency",
+                    count,
+                    NVLINKS,
+                    rule,
+                )
+
+
+RULES = (
+    ("version", N_("versions of OneFlow, CUDA, driver and Python"), versions),
+    ("trainer", N_("the trainer's commit"), trainers),
+    ("environment", N_("the environment against the cluster"), environments),
+    ("topology", N_("the topology matrix"), topologies),
+)

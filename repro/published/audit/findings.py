@@ -1,0 +1,178 @@
+"""What an audit finds: one discrepancy, where it stands, what is printed, what is right, and by which rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from repro.published.figures import Figure
+
+KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
+SEVERITIES = ("error", "warning", "note")
+HOLDS = None
+"""What a rule yields for a comparison that comes out right."""
+Findings = Iterator["Finding | None"]
+
+
+class Message:
+    """A sentence in English with the values that belong in it; it is looked up in a catalogue when shown.
+
+    A value may be a sentence itself, or a list, which is shown with the language's commas.
+    """
+
+    def __init__(self, message: str, **values: object) -> None:
+        self.message, self.values = message, values
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, translate=lambda message: message) -> str:
+        """The sentence in the language of `translate`, a catalogue's gettext."""
+
+        def shown(value: object) -> object:
+            if isinstance(value, Message):
+                return value.text(translate)
+            return translate(", ").join(map(str, value)) if isinstance(value, list | tuple) else value
+
+        return translate(self.message).format(**{name: shown(value) for name, value in self.values.items()})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a report: a table or section, a row (often a case's name) and a column, each by its key."""
+
+    table: str
+    row: str = ""
+    column: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.table, self.row, self.column) if part)
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One discrepancy in one published report.
+
+    `rule` is the comparison in words with its numbers, `evidence` what else speaks for it. `severity` is "error"
+    where a figure or statement is wrong, "warning" where the report contradicts itself or another source and a
+    reader may be misled, "note" where only care is needed. `note` is a remark short enough to stand beside a figure.
+    """
+
+    id: str
+    report: str
+    place: Place
+    kind: str
+    printed: str
+    recomputed: str
+    rule: Message
+    evidence: Message | None = None
+    severity: str = "error"
+    note: Message | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.severity not in SEVERITIES:
+            raise ValueError(f"finding {self.id}: kind {self.kind!r} or severity {self.severity!r} is unknown")
+
+    def remark(self, translate=lambda message: message) -> str:
+        """What to show beside the figure."""
+        if self.note:
+            return self.note.text(translate)
+        known = Message("audit: {value}", value=self.recomputed)
+        return known.text(translate) if self.recomputed else translate("see the audit")
+
+    def as_json(self) -> dict:
+        """The form in which `audit.json` keeps it, in English."""
+        return {
+            "id": self.id,
+            "report": self.report,
+            "place": {"table": self.place.table, "row": self.place.row, "column": self.place.column},
+            "kind": self.kind,
+            "severity": self.severity,
+            "printed": self.printed,
+            "recomputed": self.recomputed or None,
+            "rule": self.rule.text(),
+            "evidence": self.evidence.text() if self.evidence else None,
+        }
+
+
+def finding(
+    check: str,
+    report: str,
+    place: Place,
+    kind: str,
+    printed,
+    recomputed,
+    rule: Message,
+    evidence: Message | None = None,
+    severity: str = "error",
+    note: Message | None = None,
+) -> Finding:
+    """A finding with its stable id: report, check, row and column."""
+    parts = (report, check, *(part for part in (place.row, place.column) if part))
+    identity = "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts)
+    return Finding(identity, report, place, kind, str(printed), str(recomputed), rule, evidence, severity, note)
+
+
+def unless(right: bool, *arguments, **options) -> Finding | None:
+    """HOLDS if `right`, else the finding of these arguments."""
+    return HOLDS if right else finding(*arguments, **options)
+
+
+def compare(
+    check: str,
+    case,
+    column: str,
+    printed: Figure,
+    value: float,
+    rule: Message,
+    evidence: Message | None = None,
+    table: str = "results",
+    report: str = "",
+    reach: tuple[float, float] | None = None,
+) -> Finding | None:
+    """HOLDS if a printed figure of a case is `value` to its last digit, else an arithmetic finding.
+
+    `reach` is how far the rounding of the figures that `value` was computed from may have moved it: where that
+    explains the printed figure, the finding is a warning and says so.
+    """
+    if printed.agrees(value):
+        return HOLDS
+    severity = "error"
+    if reach and reach[0] <= printed + printed.half_unit and printed - printed.half_unit <= reach[1]:
+        low, high = (at_precision(end, printed.decimals) for end in reach)
+        severity = "warning"
+        evidence = Message(
+            "unrounded inputs may have given {low} to {high}; the printed inputs give {value}",
+            low=low,
+            high=high,
+            value=at_precision(value, printed.decimals),
+        )
+    return finding(
+        check,
+        report or case.report,
+        Place(table, case.name, column),
+        "arithmetic",
+        printed,
+        at_precision(value, printed.decimals),
+        rule,
+        evidence,
+        severity,
+    )
+
+
+def ratio_reach(above: Figure, below: Figure, scale: float = 1.0) -> tuple[float, float]:
+    """Smallest and largest scale x above / below by what the two printed figures may have been before rounding."""
+    low = scale * (above - above.half_unit) / (below + below.half_unit)
+    return low, scale * (above + above.half_unit) / (below - below.half_unit)
+
+
+def at_precision(value: float, decimals: int) -> str:
+    """A recomputed value with the digits that the printed one has."""
+    return f"{value:.{decimals}f}"
+
+
+def as_figure(value: object, decimals: int = 0) -> Figure:
+    """A printed value with at least so many decimals: a table that drops trailing zeros prints 41 for 41.00."""
+    figure = value if isinstance(value, Figure) else Figure(str(value))
+    return figure if figure.decimals >= decimals else Figure(f"{figure:.{decimals}f}")

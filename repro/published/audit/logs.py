@@ -1,0 +1,204 @@
+"""Recomputes published figures from original log files: which case a log belongs to, and what its rule gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repro.published.audit.findings import at_precision
+from repro.published.cases import Case, Catalogue
+from repro.published.figures import Figure
+from repro.published.logs import Log, LogError, latency_ms, parse, throughput
+from repro.utils.stats import median
+
+STATED = {
+    "A": {"num_nodes": "nodes", "gpu_num_per_node": "gpus_per_node", "batch_size_per_device": "micro_batch"},
+    "E": {
+        "data_parallel_size": "data",
+        "tensor_model_parallel_size": "tensor",
+        "hidden_size": "hidden_size",
+        "pipeline_model_parallel_size": "pipeline",
+        "micro_batch_size": "micro_batch",
+        "num_layers": "layers",
+        "global_batch_size": "global_batch",
+        "num_attention_heads": "attention_heads",
+        "seq_length": "seq_length",
+    },
+}
+IN_NAME = (
+    (r"(\d+)n[_-]?(\d+)g", ("nodes", "gpus_per_node")),
+    (r"(?<![a-z])(?:bs|bsz|bz|b)[_-]?(\d+)|[_-](\d+)bs", ("micro_batch",)),
+)
+SHARDED = {"on": 1, "off": 0, "True": 1, "False": 0}
+
+
+class NoLogs(LogError):
+    """A folder is missing or holds no log of a published case."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published figure and the one recomputed from a log, or from the logs of all repeats."""
+
+    name: str
+    published: Figure
+    recomputed: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.published.agrees(self.recomputed)
+
+    def __str__(self) -> str:
+        shown = at_precision(self.recomputed, self.published.decimals)
+        return f"{self.name} {shown} (published {self.published}{'' if self.agrees else ': DIFFERS'})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: the cases it may be the log of, what was compared, and why it was not if it was not."""
+
+    file: Path
+    cases: tuple[str, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    problem: str = ""
+    run: int | None = None
+
+
+@dataclass(frozen=True)
+class FromLogs:
+    """What a folder of logs says of the published figures."""
+
+    sources: tuple[Source, ...]
+    medians: dict[str, Compared] = field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every figure that could be recomputed is the published one."""
+        return all(each.agrees for each in self._all())
+
+    def _all(self) -> Iterator[Compared]:
+        for source in self.sources:
+            yield from source.compared
+        yield from self.medians.values()
+
+    def lines(self) -> list[str]:
+        """The comparison as text, a line a file and a line a median."""
+        lines = []
+        for source in self.sources:
+            run = f" run {source.run}" if source.run else ""
+            said = "; ".join(map(str, source.compared)) or source.problem
+            lines.append(f"{source.file}: {' = '.join(source.cases) or 'no case'}{run}: {said}")
+        lines += [f"median of all logs of {case}: {compared}" for case, compared in self.medians.items()]
+        return lines
+
+
+def from_logs(folder: Path, catalogue: Catalogue) -> FromLogs:
+    """Match every log under a folder to its published case and recompute the figures by the report's rule.
+
+    A log is matched by the configuration that it states; where it states none, by the file name printed in the
+    report, or by nodes, GPUs and batch size in its path.
+
+    Raises
+    ------
+    NoLogs
+        The folder is missing or no file in it is the log of a published case.
+    """
+    if not folder.is_dir():
+        raise NoLogs(f"LOGS={folder}: no such folder")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sources = tuple(_source(path, path.relative_to(folder), catalogue) for path in files)
+    if not any(source.cases for source in sources):
+        said = "; ".join(f"{source.file}: {source.problem}" for source in sources[:3])
+        raise NoLogs(f"LOGS={folder}: none of {len(files)} files is the log of a published case. {said}")
+    return FromLogs(sources, dict(_medians(sources, catalogue)))
+
+
+def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
+    try:
+        log = parse(path)
+    except LogError as error:
+        return Source(name, problem=error.reason)
+    cases = matching(log, name, catalogue.cases)
+    if not cases:
+        return Source(
+            name,
+            problem="neither the log nor its path names a published case: "
+            "nodes, GPUs a node, batch size or layout are needed",
+        )
+    try:
+        found = throughput(log, cases[0].rule, cases[0].global_batch)
+    except LogError as error:
+        return Source(name, tuple(case.name for case in cases), problem=error.reason)
+    nearest = min(cases, key=lambda case: abs(case.published.throughput - found))
+    run, compared = _throughput(nearest, found)
+    if nearest.published.latency_ms is not None:
+        latency = latency_ms(log, nearest.rule, nearest.global_batch)
+        compared += (Compared("ms", nearest.published.latency_ms, latency),)
+    if nearest.published.memory_mib is not None and log.memory_mib is not None:
+        compared += (Compared("MiB", nearest.published.memory_mib, log.memory_mib),)
+    return Source(name, tuple(case.name for case in cases), compared, run=run)
+
+
+def _throughput(case: Case, found: float) -> tuple[int | None, tuple[Compared, ...]]:
+    """The published run that a throughput is, counted from 1, or else the nearest one, and the comparison."""
+    runs = case.published.repeats
+    if not runs:
+        return None, (Compared("samples/s", case.published.throughput, found),)
+    run = min(range(len(runs)), key=lambda index: abs(runs[index] - found))
+    return run + 1, (Compared("samples/s", runs[run], found),)
+
+
+def _medians(sources: Iterable[Source], catalogue: Catalogue) -> Iterator[tuple[str, Compared]]:
+    """The published throughput against the median, for cases with a log of every repeat."""
+    found: dict[str, list[float]] = {}
+    for source in sources:
+        for name in source.cases if source.run else ():
+            found.setdefault(name, []).append(source.compared[0].recomputed)
+    for name, values in found.items():
+        case = catalogue.case(name)
+        if len(values) == case.rule.repeats:
+            yield name, Compared("samples/s", case.published.throughput, median(values))
+
+
+def matching(log: Log, name: Path, cases: Iterable[Case]) -> tuple[Case, ...]:
+    """The cases, more than one only if they are one configuration, that a log states or its path names."""
+    family = [case for case in cases if case.log_generation == log.generation]
+    printed = tuple(case for case in family if Path(case.published.printed.get("log", "")).name == name.name)
+    stated = _stated(log)
+    if not stated:
+        return printed or _by(_in_path(name), family)
+    return _by(stated if log.generation == "E" else _in_path(name) | stated, family)
+
+
+def _stated(log: Log) -> dict[str, int]:
+    names = STATED["E" if log.generation == "E" else "A"]
+    found = {key: log.configuration[name] for name, key in names.items() if name in log.configuration}
+    sharding = str(log.configuration.get("non_distributed_optimizer"))
+    if log.generation == "D" and sharding in SHARDED:
+        found["optimizer_sharding"] = SHARDED[sharding]
+    return found if len(found) >= 3 else {}
+
+
+def _in_path(name: Path) -> dict[str, int]:
+    text, found = str(name).lower(), {}
+    for pattern, keys in IN_NAME:
+        if match := re.search(pattern, text):
+            found |= dict(zip(keys, map(int, filter(None, match.groups())), strict=True))
+    if match := re.search(r"(?<![a-z])(on|off)(?![a-z])", text):
+        found["optimizer_sharding"] = SHARDED[match[1]]
+    return found
+
+
+def _by(stated: dict[str, int], cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Cases of one configuration that has all of what is stated; none where it leaves several open."""
+    known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
+    fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]
+    configurations = {
+        (case.report, case.layout, case.micro_batch, case.optimizer_sharding, case.global_batch) for case in fits
+    }
+    return tuple(fits) if len(configurations) == 1 else ()

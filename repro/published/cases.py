@@ -1,0 +1,265 @@
+"""The catalogue of published cases: what each one is, and how to find it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from repro.published.figures import Figure, Published
+from repro.published.schema import ENTRIES, RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
+from repro.published.validators import whole
+from repro.utils.paths import DATA
+
+CASES = DATA / "cases"
+
+
+class CaseError(Exception):
+    """Case data that does not hold together, or a selection of nothing; `problems` has a line for each fault."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How ranks are divided: data x tensor x pipeline parallel sizes; ValueError unless whole numbers above 0."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if reason := whole(1)(size):
+                raise ValueError(f"the {name} parallel size {reason}")
+
+    @property
+    def world_size(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+    def __str__(self) -> str:
+        return f"{self.data}x{self.tensor}x{self.pipeline}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a report reads one throughput off a log, by the number of the printed row, counted from 1.
+
+    "mean_rows" is the mean of all rows after the first `skip_first`; "stamps" the samples between the stamps of
+    `first_row` and `last_row` over the time between them; "last_rows" the mean of the last `rows`, latency too.
+    The published figure is the median of `repeats` runs. `stated` is false where the report does not say all this.
+    """
+
+    kind: str
+    skip_first: int | None = None
+    first_row: int | None = None
+    last_row: int | None = None
+    rows: int | None = None
+    repeats: int = 1
+    stated: bool = True
+    source: str = ""
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The parameters its kind has."""
+        return {name: getattr(self, name) for name in RULES[self.kind]}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published measurement; `micro_batch` is samples a data-parallel rank and micro-step.
+
+    `shape` and `training` have the keys of the trainer's configuration, less those that its optimizer and schedule
+    do not use. `optimizer_sharding` is 0 for none, else the ZeRO stage.
+    """
+
+    name: str
+    model: str
+    report: str
+    layout: Layout
+    nodes: int
+    gpus_per_node: int
+    micro_batch: int
+    accumulation_steps: int
+    global_batch: int
+    precision: str
+    activation_checkpointing: bool
+    optimizer_sharding: int
+    iterations: int
+    log_interval: int
+    log_generation: str
+    rule: Rule
+    shape: dict = field(hash=False)
+    training: dict = field(hash=False)
+    published: Published
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """One published report: its titles, its environment and claims as printed, and what surrounds its cases.
+
+    `settings` are those of the original that no trainer's configuration carries; `unstated` says what the report
+    does not, with the reason for the value used; `stray` are rows that belong to no table; `also_printed` are
+    tables that repeat or complete the cases, `same_run` where they print the very runs of the cases; `heading` are
+    the columns of its tables and `quoted` some of its wording, both as printed.
+    """
+
+    id: str
+    file: str
+    model: str
+    date: str
+    language: str
+    title_printed: str
+    title: dict[str, str]
+    precision: str
+    log_generation: str
+    cluster: str
+    oneflow: str
+    trainer: dict[str, str]
+    source: str
+    settings_source: tuple[str, ...]
+    environment: dict
+    claims: dict
+    settings: dict
+    rule: Rule
+    repeats_source: str = ""
+    unstated: tuple[dict, ...] = ()
+    stray: tuple[dict, ...] = ()
+    also_printed: tuple[dict, ...] = ()
+    heading: tuple[dict, ...] = ()
+    quoted: tuple[dict, ...] = ()
+
+    def also(self, what: str) -> tuple[dict, ...]:
+        """The rows of the table in `also_printed` called `what`, each a dict by column; () if it is not there."""
+        tables = (table for table in self.also_printed if table["what"] == what)
+        return tuple(dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["rows"])
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """All reports by date, and their cases in published order."""
+
+    reports: tuple[Report, ...]
+    cases: tuple[Case, ...]
+
+    def report(self, identity: str) -> Report:
+        """The report of that id; CaseError if there is none."""
+        return _find(identity, {report.id: report for report in self.reports}, "report")
+
+    def case(self, name: str) -> Case:
+        """The case of that name; CaseError if there is none."""
+        return _find(name, {case.name: case for case in self.cases}, "case")
+
+    def select(self, model: str | None = None, pattern: str | None = None) -> tuple[Case, ...]:
+        """The cases of a model whose names match a pattern; both may be left out.
+
+        A pattern is a name, or a shell pattern such as "DP_*", or several with commas or spaces between them.
+        CaseError for an unknown model, and for a pattern that matches nothing.
+        """
+        if model:
+            _find(model, SHAPES, "model")
+        cases = tuple(case for case in self.cases if not model or case.model == model)
+        if not pattern:
+            return cases
+        patterns, names = re.split(r"[\s,]+", pattern.strip(" ,")), [case.name for case in cases]
+        what = f"{model} case" if model else "case"
+        problems = [unknown(each, names, what) for each in patterns if not _matching(names, each)]
+        if problems:
+            raise CaseError(*problems)
+        return tuple(case for case in cases if any(fnmatchcase(case.name, each) for each in patterns))
+
+
+@cache
+def load_catalogue(folder: Path = CASES) -> Catalogue:
+    """Read and check every case file of a folder, once a process; CaseError with every fault of every file."""
+    files = sorted(Path(folder).glob("*.toml"))
+    if not files:
+        raise CaseError(f"{folder}: no case files (*.toml) there")
+    parsed, problems = {}, []
+    for file in files:
+        try:
+            parsed[file.name] = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Figure)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            problems.append(f"{file.name}: not TOML: {error}")
+    faults = {name: check_file(name, data) for name, data in parsed.items()}
+    sound = {name: data for name, data in parsed.items() if not faults[name]}
+    problems += [fault for each in faults.values() for fault in each] + list(taken_twice(sound))
+    if not problems:
+        problems = list(unknown_cases(parsed))
+    if problems:
+        raise CaseError(*problems)
+    by_date = sorted(parsed.items(), key=lambda item: (item[1]["report"]["date"], item[0]))
+    reports = tuple(_report(name, data) for name, data in by_date)
+    return Catalogue(reports, tuple(case for _, data in by_date for case in _cases(data)))
+
+
+def padded_vocab_size(vocab_size: int, tensor: int) -> int:
+    """The vocabulary rounded up to a multiple of 128 x tensor parallel size.
+
+    The rule of the published GPT trainer: OneFlow-Benchmark, LanguageModeling/GPT/oneflow_gpt/config.py.
+    """
+    multiple = 128 * tensor
+    return -(-vocab_size // multiple) * multiple
+
+
+def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
+    """Column titles, and a row of texts for each case with what it is and what was published."""
+    columns = ["case", "GPUs", "layout", "micro-batch", "steps", "global batch", "precision"]
+    return [*columns, "samples/s", "ms", "MiB", "speed-up"], [_row(case) for case in cases]
+
+
+def _row(case: Case) -> list[str]:
+    published = case.published
+    batches = (case.micro_batch, case.accumulation_steps, case.global_batch)
+    figures = (published.throughput, published.latency_ms, published.memory_mib, published.speedup)
+    texts = ["" if figure is None else str(figure) for figure in figures]
+    place = [f"{case.nodes}x{case.gpus_per_node}", str(case.layout)]
+    return [case.name, *place, *map(str, batches), case.precision, *texts]
+
+
+def _report(file: str, data: dict) -> Report:
+    tables = {name: tuple(data.get(name, ())) for name in ENTRIES}
+    report = data["report"] | {"settings_source": tuple(data["report"]["settings_source"])}
+    report["settings"] = _plain(report["settings"])
+    return Report(file=file, rule=Rule(**data["rule"]), **report, **tables)
+
+
+def _cases(data: dict) -> Iterator[Case]:
+    rule = Rule(**data["rule"])
+    common = {key: data["report"][key] for key in ("model", "precision", "log_generation")}
+    for case in data["case"]:
+        full = merged(case, data["defaults"])
+        full["published"] = _published(full["published"], full.pop("printed", {}))
+        full["layout"] = Layout(*full["layout"])
+        full["training"] = _plain(full["training"])
+        yield Case(report=data["report"]["id"], rule=rule, **common, **full)
+
+
+def _published(figures: dict, printed: dict) -> Published:
+    single = {key: Figure(str(value)) for key, value in figures.items() if key != "repeats"}
+    return Published(**single, repeats=tuple(Figure(str(run)) for run in figures.get("repeats", ())), printed=printed)
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return float(value) if isinstance(value, float) else value
+
+
+def _matching(names: Iterable[str], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _find(name: str, known: dict, what: str):
+    if name not in known:
+        raise CaseError(unknown(name, known, what))
+    return known[name]

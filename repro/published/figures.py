@@ -1,0 +1,240 @@
+"""Published figures: how they were printed, what peers reached, and how much noise they admit."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from repro.utils.paths import DATA
+
+PEERS = DATA / "peers.toml"
+CLUSTERS = DATA / "clusters"
+
+
+class Figure(float):
+    """A published number: a float that remembers its digits ("383.760")."""
+
+    text: str
+
+    def __new__(cls, text: str | float) -> Figure:
+        figure = super().__new__(cls, text)
+        figure.text = str(text)
+        return figure
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def decimals(self) -> int:
+        """Digits printed after the decimal point."""
+        return len(self.text.partition(".")[2])
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of the last printed digit: how far rounding can have moved the number."""
+        return 0.5 * 10.0**-self.decimals
+
+    def agrees(self, value: float) -> bool:
+        """Whether `value`, rounded as this figure was, is this figure."""
+        return abs(value - self) <= self.half_unit * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a report prints of one case; None where it prints nothing.
+
+    `gpu_utilisation` is in per cent, `repeats` are the throughputs of single runs, and `printed` holds whatever
+    else stands beside them, by name.
+    """
+
+    throughput: Figure
+    throughput_unit: str = "samples/s"
+    latency_ms: Figure | None = None
+    memory_mib: Figure | None = None
+    speedup: Figure | None = None
+    gpu_utilisation: Figure | None = None
+    repeats: tuple[Figure, ...] = ()
+    printed: dict = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One figure of another framework, or of another OneFlow release, on the published cluster.
+
+    `case` is named where the peer ran that very case, `optimizer_sharding` is given where the peer varied it, and
+    `reports` are the reports whose cases it stands beside.
+    """
+
+    framework: str
+    version: str
+    model: str
+    precision: str
+    gpus: int
+    micro_batch: int
+    throughput: Figure
+    unit: str
+    source: str
+    reports: tuple[str, ...]
+    variant: str = ""
+    latency_ms: Figure | None = None
+    memory_mib: Figure | None = None
+    gpu_utilisation: Figure | None = None
+    optimizer_sharding: int | None = None
+    case: str | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several runs of one configuration; `cv` is the sample standard deviation over the mean."""
+
+    runs: int
+    median: float
+    mean: float
+    minimum: float
+    maximum: float
+    cv: float
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """How far equal configurations differ in the published figures.
+
+    `repeats` maps a case's name to the spread of its runs; `duplicates` maps two names of one configuration to the
+    difference of their throughputs over their mean.
+    """
+
+    repeats: dict[str, Spread]
+    duplicates: dict[tuple[str, str], float]
+
+    @property
+    def largest(self) -> float:
+        """The largest relative deviation seen, 0 if nothing was repeated."""
+        return max([*(each.cv for each in self.repeats.values()), *self.duplicates.values()], default=0.0)
+
+
+@cache
+def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
+    """All peers' figures, in the order of the file."""
+    with open(file, "rb") as stream:
+        tables = tomllib.load(stream, parse_float=Figure)["table"]
+    return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column))
+
+
+def _column(table: dict, column: dict) -> Iterable[Peer]:
+    for row, gpus in enumerate(table["gpus"]):
+        values = {key: value[row] if isinstance(value, list) else value for key, value in column.items()}
+        figures = {
+            key: Figure(values.pop(key))
+            for key in ("throughput", "latency_ms", "memory_mib", "gpu_utilisation")
+            if key in values
+        }
+        yield Peer(
+            model=table["model"],
+            precision=table["precision"],
+            unit=table["unit"],
+            source=table["source"],
+            reports=tuple(table["reports"]),
+            gpus=gpus,
+            micro_batch=values.pop("batch"),
+            case=table["cases"][row] if "cases" in table else None,
+            **figures,
+            **values,
+        )
+
+
+def peers(model: str, **wanted: object) -> tuple[Peer, ...]:
+    """Peers' figures of a model; further arguments are fields of Peer and the value each must have."""
+    return tuple(
+        peer
+        for peer in load_peers()
+        if peer.model == model and all(getattr(peer, name) == value for name, value in wanted.items())
+    )
+
+
+def peers_of(case, same_batch: bool = True) -> tuple[Peer, ...]:
+    """The peers' figures that stand beside a case: same precision, number of GPUs and, if asked, batch size."""
+    return tuple(
+        peer
+        for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)
+        if case.report in peer.reports
+        and peer.case in (None, case.name)
+        and peer.optimizer_sharding in (None, case.optimizer_sharding)
+        and (peer.micro_batch == case.micro_batch or not same_batch)
+    )
+
+
+def load_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
+    """The description of a published cluster: hardware, software, topology."""
+    with open(folder / f"{name}.toml", "rb") as stream:
+        return tomllib.load(stream)
+
+
+def configuration(case) -> tuple:
+    """All that makes two cases of one report the same measurement, whatever they are called."""
+    return (
+        case.report,
+        case.nodes,
+        case.gpus_per_node,
+        case.layout,
+        case.micro_batch,
+        case.accumulation_steps,
+        case.precision,
+        case.activation_checkpointing,
+        case.optimizer_sharding,
+        tuple(sorted(case.shape.items())),
+    )
+
+
+def duplicates(cases: Iterable) -> tuple[tuple, ...]:
+    """Groups of cases of one report that publish the same configuration more than once."""
+    groups: dict[tuple, list] = {}
+    for case in cases:
+        groups.setdefault(configuration(case), []).append(case)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Median, mean, range and coefficient of variation; ValueError for fewer than two values."""
+    ordered = sorted(values)
+    runs = len(ordered)
+    if runs < 2:
+        raise ValueError(f"a spread needs at least two values, got {runs}")
+    mean = math.fsum(ordered) / runs
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (runs - 1))
+    median = (ordered[(runs - 1) // 2] + ordered[runs // 2]) / 2
+    return Spread(runs, median, mean, float(ordered[0]), float(ordered[-1]), deviation / mean)
+
+
+def published_noise(cases: Iterable) -> Noise:
+    """The spread of every repeated case, and the difference between every two cases of one configuration."""
+    cases = tuple(cases)
+    repeats = {case.name: spread(case.published.repeats) for case in cases if len(case.published.repeats) > 1}
+    differences = {}
+    for group in duplicates(cases):
+        for index, first in enumerate(group):
+            for second in group[index + 1 :]:
+                one, other = first.published.throughput, second.published.throughput
+                differences[first.name, second.name] = 2 * abs(one - other) / (one + other)
+    return Noise(repeats, differences)
+
+
+def baseline(case, cases: Iterable):
+    """The 1-GPU case of the same report, batch size and model shape, or None if there is none."""
+    for other in cases:
+        if other.layout.world_size == 1 and _per_gpu_work(other) == _per_gpu_work(case):
+            return other
+    return None
+
+
+def _per_gpu_work(case) -> tuple:
+    return case.report, case.micro_batch, case.accumulation_steps, case.precision, tuple(sorted(case.shape.items()))
+
+
+def speedup(case, cases: Iterable) -> float | None:
+    """Published throughput over that of the 1-GPU baseline, or None without a baseline."""
+    single = baseline(case, cases)
+    return case.published.throughput / single.published.throughput if single else None

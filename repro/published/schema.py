@@ -1,0 +1,237 @@
+"""What a case file may say: its keys, the kind and bounds of each value, and what must agree with what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from repro.published.validators import Check, Findings, cell, listed, number, one_of, table, text, whole
+
+LISTED = 20  # names a message lists at most
+TRANSFORMER = ("seq_length", "vocab_size", "layers", "hidden_size", "attention_heads")
+SHAPES = {"gpt": TRANSFORMER, "bert": (*TRANSFORMER, "max_predictions"), "resnet50": ("image_size", "classes")}
+RULES = {"mean_rows": ("skip_first",), "stamps": ("first_row", "last_row"), "last_rows": ("rows",)}
+OPTIMIZERS = {"adamw": ("betas", "eps"), "sgd": ("momentum",)}
+SCHEDULES = {
+    "constant": (),
+    "cosine": ("decay_iterations", "min_lr"),
+    "polynomial": ("decay_iterations", "min_lr", "power"),
+}
+REGULARISATION = {"gpt": "dropout", "bert": "dropout", "resnet50": "label_smoothing"}
+
+FLAG, NAME = one_of(True, False), text(r"[A-Za-z0-9_.-]+", "letters, digits, '_', '.' and '-'")
+ABOVE_0, LEAST_0 = number("above 0", lambda value: value > 0), number("of at least 0", lambda value: value >= 0)
+SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
+
+FILE = {"report": table, "rule": table, "defaults": table, "case": listed(table)}
+REPORT = {
+    "id": NAME,
+    "model": one_of(*SHAPES),
+    "date": text(r"\d{4}-\d\d-\d\d", "a date, YYYY-MM-DD"),
+    "language": one_of("en", "zh"),
+    "title_printed": text(),
+    "title": table,
+    "precision": one_of("fp32", "amp"),
+    "log_generation": one_of("A", "B", "C", "D", "E"),
+    "cluster": NAME,
+    "oneflow": text(),
+    "trainer": table,
+    "source": text(),
+    "settings_source": listed(text()),
+    "environment": table,
+    "claims": table,
+    "settings": table,
+}
+REPORT_OPTIONAL = {"repeats_source": text()}
+TITLE = dict.fromkeys(("en", "zh"), text())
+TRAINER = dict.fromkeys(("repository", "path", "commit", "printed"), text())
+UNSTATED = dict.fromkeys(("key", "reason"), text())
+STRAY = {**dict.fromkeys(("nodes", "gpus_per_node", "micro_batch"), whole(1)), "throughput": ABOVE_0, "source": text()}
+ALSO_PRINTED = {"what": text(), "source": text(), "columns": listed(text()), "rows": listed(listed(cell))}
+ENTRIES = {
+    "unstated": (UNSTATED, {}),
+    "stray": (STRAY, {}),
+    "also_printed": (ALSO_PRINTED, {"same_run": FLAG}),
+    "heading": ({"table": text(), "columns": listed(text())}, {}),
+    "quoted": (dict.fromkeys(("place", "text"), text()), {}),
+}
+FILE_OPTIONAL = dict.fromkeys(ENTRIES, listed(table))
+RULE = {"kind": one_of(*RULES), "repeats": whole(1), "stated": FLAG, "source": text()}
+RULE_KEYS = {"skip_first": whole(0), "first_row": whole(1), "last_row": whole(2), "rows": whole(1)}
+CASE = {
+    "name": NAME,
+    "source": text(),
+    "layout": listed(whole(1), 3),
+    **dict.fromkeys(("nodes", "gpus_per_node", "micro_batch", "accumulation_steps", "global_batch"), whole(1)),
+    **dict.fromkeys(("iterations", "log_interval"), whole(1)),
+    "activation_checkpointing": FLAG,
+    "optimizer_sharding": one_of(0, 1, 2, 3),
+    **dict.fromkeys(("shape", "training", "published"), table),
+}
+CASE_OPTIONAL = {"printed": table}
+PUBLISHED = {"throughput": ABOVE_0}
+PUBLISHED_OPTIONAL = {
+    **dict.fromkeys(("latency_ms", "memory_mib", "speedup"), ABOVE_0),
+    "gpu_utilisation": number("from 0 to 100", lambda value: 0 <= value <= 100),
+    "repeats": listed(ABOVE_0),
+}
+OPTIMIZER = {"name": one_of(*OPTIMIZERS), "lr": ABOVE_0, "weight_decay": LEAST_0}
+OPTIMIZER_KEYS = {"betas": listed(SHARE, 2), "eps": ABOVE_0, "momentum": SHARE}
+SCHEDULE = {"kind": one_of(*SCHEDULES), "warmup_iterations": whole(0)}
+SCHEDULE_KEYS = {"decay_iterations": whole(1), "min_lr": LEAST_0, "power": ABOVE_0}
+
+
+def check_file(file: str, data: dict) -> list[str]:
+    """Every fault of one parsed case file; none if it may be used."""
+    found = Findings(file)
+    found.keys("file", data, FILE, FILE_OPTIONAL)
+    if found.lines:
+        return list(found.lines)
+    rule_holds = _check_rule(found, data["rule"])
+    _check_report(found, data)
+    model, rule = data["report"].get("model"), data["rule"] if rule_holds else None
+    for position, case in enumerate(data["case"], 1):
+        place = f"case {case.get('name', f'number {position}')}"
+        _check_case(found, place, case, data["defaults"], model)
+        for key, reason in _contradictions(merged(case, data["defaults"]), model, rule):
+            found.say(place, key, reason)
+    return list(found.lines)
+
+
+def merged(case: dict, defaults: dict) -> dict:
+    """A case with the defaults of its file filled in, key by key in `shape` and `training`."""
+    full = {**defaults, **case}
+    for key in ("shape", "training"):
+        if isinstance(case.get(key, {}), dict) and isinstance(defaults.get(key, {}), dict):
+            full[key] = {**defaults.get(key, {}), **case.get(key, {})}
+    return full
+
+
+def _check_report(found: Findings, data: dict) -> None:
+    report = data["report"]
+    found.keys("report", report, REPORT, REPORT_OPTIONAL)
+    found.keys("report", report.get("title"), TITLE, prefix="title.")
+    found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
+    for name, (keys, optional) in ENTRIES.items():
+        for position, entry in enumerate(data.get(name, []), 1):
+            holds = found.keys(f"{name} number {position}", entry, keys, optional)
+            if holds and name == "also_printed" and {len(entry["columns"])} != set(map(len, entry["rows"])):
+                found.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
+
+
+def _check_rule(found: Findings, rule: dict) -> bool:
+    holds = found.keys("rule", rule, {**RULE, **_keys_of(RULES, rule.get("kind"), RULE_KEYS)})
+    if holds and rule["kind"] == "stamps" and rule["last_row"] <= rule["first_row"]:
+        found.say("rule", "last_row", f"is {rule['last_row']}; must be above first_row, {rule['first_row']}")
+    return holds
+
+
+def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: object) -> None:
+    def origin(name: str = "") -> Callable[[str], str]:
+        own, common = (_below(case, name), _below(defaults, name)) if name else (case, defaults)
+        return lambda key: "defaults" if key in common and key not in own else place
+
+    full = merged(case, defaults)
+    found.keys(origin(), full, CASE, CASE_OPTIONAL)
+    found.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
+    if isinstance(model, str) and model in SHAPES:
+        found.keys(origin("shape"), full.get("shape"), dict.fromkeys(SHAPES[model], whole(1)), prefix="shape.")
+        parts = {REGULARISATION[model]: SHARE, "optimizer": table, "schedule": table}
+        found.keys(origin("training"), full.get("training"), parts, prefix="training.")
+    part_origin, training = origin("training"), _below(full, "training")
+    optimizer, schedule = _below(training, "optimizer"), _below(training, "schedule")
+    keys = {**OPTIMIZER, **_keys_of(OPTIMIZERS, optimizer.get("name"), OPTIMIZER_KEYS)}
+    found.keys(part_origin("optimizer"), optimizer, keys, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
+    keys = {**SCHEDULE, **_keys_of(SCHEDULES, schedule.get("kind"), SCHEDULE_KEYS)}
+    found.keys(part_origin("schedule"), schedule, keys, prefix="training.schedule.")
+
+
+def _keys_of(kinds: dict[str, tuple], kind: object, checks: dict[str, Check]) -> dict[str, Check]:
+    return {key: checks[key] for key in kinds.get(kind, ())} if isinstance(kind, str) else {}
+
+
+def _below(values: dict, key: str) -> dict:
+    below = values.get(key)
+    return below if isinstance(below, dict) else {}
+
+
+def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tuple[str, str]]:
+    """What is right alone but not together; looks only at keys which are right alone."""
+
+    def hold(*keys: str) -> bool:
+        return all(key in case and CASE[key](case[key]) is None for key in keys)
+
+    if hold("layout", "nodes", "gpus_per_node"):
+        yield from _wrong_ranks(case, model)
+    if hold("layout", "micro_batch", "accumulation_steps", "global_batch"):
+        batch = case["micro_batch"] * case["layout"][0] * case["accumulation_steps"]
+        if case["global_batch"] != batch:
+            formula = "micro_batch x data parallel size x accumulation_steps"
+            yield "global_batch", f"is {case['global_batch']}; must be {formula}, {batch}"
+    if hold("layout", "shape") and "attention_heads" in SHAPES.get(str(model), ()):
+        yield from _indivisible(case["shape"], *case["layout"][1:])
+    if rule and hold("iterations", "log_interval"):
+        printed = case["iterations"] // case["log_interval"]
+        needed = rule.get("last_row") or rule.get("rows") or rule["skip_first"] + 1
+        if printed < needed:
+            yield "iterations", f"give {printed} printed rows; the rule {rule['kind']} needs at least {needed}"
+    repeats = _below(case, "published").get("repeats")
+    if rule and repeats and isinstance(repeats, list) and len(repeats) != rule["repeats"]:
+        yield "published.repeats", f"has {len(repeats)} values; must have {rule['repeats']}, as rule.repeats says"
+
+
+def _wrong_ranks(case: dict, model: object) -> Iterator[tuple[str, str]]:
+    data, tensor, pipeline = case["layout"]
+    layout, ranks, gpus = f"{data}x{tensor}x{pipeline}", data * tensor * pipeline, case["nodes"] * case["gpus_per_node"]
+    if ranks != gpus:
+        yield "layout", f"{layout} is {ranks} ranks, but nodes x gpus_per_node is {gpus}; both must be equal"
+    if model == "resnet50" and tensor * pipeline > 1:
+        yield "layout", f"{layout}: resnet50 is data parallel only, allowed: {gpus}x1x1"
+
+
+def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str, str]]:
+    for key, divisor, meaning in (
+        ("layers", pipeline, "the pipeline parallel size"),
+        ("attention_heads", tensor, "the tensor parallel size"),
+        ("hidden_size", shape.get("attention_heads"), "attention_heads"),
+    ):
+        value = shape.get(key)
+        if whole(1)(value) is None and whole(1)(divisor) is None and value % divisor:
+            yield f"shape.{key}", f"is {value}; must be a multiple of {meaning}, {divisor}"
+
+
+def taken_twice(files: dict[str, dict]) -> Iterator[str]:
+    """A fault for every report id and case name that several sound files, or one, give twice."""
+    ids, names = {}, {}
+    for file, data in files.items():
+        identity, first = data["report"]["id"], ids.setdefault(data["report"]["id"], file)
+        if first != file:
+            yield f"{file}: report: id: {identity!r} is the id of {first} too; ids must differ"
+        for position, case in enumerate(data["case"], 1):
+            first = names.setdefault(case["name"], (file, position))
+            if first != (file, position):
+                other = f"case number {first[1]} of {first[0]}"
+                yield f"{file}: case {case['name']}: name: is the name of {other} too; names must differ"
+
+
+def unknown_cases(files: dict[str, dict]) -> Iterator[str]:
+    """A fault for every case which a table of sound files names and no file has."""
+    names = [case["name"] for data in files.values() for case in data["case"]]
+    for file, data in files.items():
+        for entry in data.get("also_printed", ()):
+            column = entry["columns"].index("case") if "case" in entry["columns"] else None
+            for row in entry["rows"] if column is not None else ():
+                if row[column] not in names:
+                    yield f"{file}: also_printed {entry['what']}: case: {unknown(row[column], names, 'case')}"
+
+
+def unknown(name: object, known: Iterable[str], what: str) -> str:
+    """Say that there is no such thing, what may have been meant, and what there is."""
+    import difflib
+
+    known = list(known)
+    core = max(re.split(r"[*?\[\]]", str(name).lower()), key=len)
+    close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
+    hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
+    there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"
+    return f"no {what} {name!r}{hint} There are: {there_are}"

@@ -1,0 +1,139 @@
+"""What published reports' and runs' figures have in common: a figure before it has a language, and its files."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.report.charts.canvas import write_png, write_svg
+from repro.report.charts.lines import LineChart, Series
+from repro.report.charts.rows import DotChart
+from repro.report.document import Figure
+from repro.utils.i18n import catalogue
+from repro.utils.stats import median, relative_difference, scaling_efficiency
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure before it has a language: `chart` and `caption` are given a catalogue's `gettext`."""
+
+    id: str
+    chart: Callable
+    caption: Callable
+
+
+def write_figures(
+    figure_specs: Iterable[FigureSpec],
+    folder: Path,
+    language: str,
+    prefix: str = "",
+    formats: tuple[str, ...] = ("svg",),
+) -> list[Figure]:
+    """Write each plate as `<prefix><id>.<language>.<format>` and return the blocks that show the SVG files."""
+    _, english = catalogue(language).gettext, catalogue("en").gettext
+    blocks = []
+    for figure_spec in figure_specs:
+        chart = figure_spec.chart(_)
+        stem = folder / f"{prefix}{figure_spec.id}.{language}"
+        if "svg" in formats:
+            write_svg(chart, stem.with_name(f"{stem.name}.svg"))
+        if "png" in formats:
+            write_png(
+                chart, chart if language == "en" else figure_spec.chart(english), stem.with_name(f"{stem.name}.png")
+            )
+        alternative = full_width(chart.described()) if language == "zh" else chart.described()
+        blocks.append(
+            Figure(f"figure-{figure_spec.id}", stem.with_name(f"{stem.name}.svg"), alternative, figure_spec.caption(_))
+        )
+    return blocks
+
+
+def full_width(text: str) -> str:
+    """A chart's description with the punctuation of a Chinese sentence."""
+    for half, full in ((": ", "："), ("; ", "；"), (", ", "，")):
+        text = text.replace(half, full)
+    return text
+
+
+def ideal_line(series: list[Series], label: str) -> Series:
+    """From the first point of the fastest line, in proportion to the number of GPUs."""
+    x, y = max((each.points[0] for each in series), key=lambda point: point[1] / point[0])
+    last = max(point[0] for each in series for point in each.points)
+    return Series(label, ((0, 0), (last, y / x * last)))
+
+
+def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> FigureSpec:
+    """Throughput against GPUs with the ideal line; `lines` makes the series with a catalogue's `gettext`."""
+
+    def chart(_):
+        series = lines(_)
+        return LineChart(
+            _("Throughput against GPUs"), "samples/s", _("GPUs"), tuple(series), ideal_line(series, _("ideal"))
+        )
+
+    return FigureSpec(
+        figure_spec,
+        chart,
+        lambda _: _(
+            "The dashed line is the highest throughput of one GPU times the number of GPUs. "
+            "Each GPU's batch stays the same."
+        ),
+    )
+
+
+def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> FigureSpec:
+    """The same lines as shares of what their first points promise."""
+
+    def chart(_):
+        series = tuple(efficiency(each) for each in lines(_))
+        last = max(x for each in series for x, _y in each.points)
+        return LineChart(
+            _("Scaling efficiency"),
+            _("throughput over that of one GPU times the number of GPUs"),
+            _("GPUs"),
+            series,
+            Series(_("ideal"), ((1, 1.0), (last, 1.0))),
+            percent=True,
+        )
+
+    return FigureSpec(
+        figure_spec, chart, lambda _: _("The scale does not start at zero, so that small differences can be seen.")
+    )
+
+
+def gpus_text(_, count: int) -> str:
+    """A number of GPUs in words."""
+    return _("1 GPU") if count == 1 else _("{n} GPUs").format(n=count)
+
+
+def batch_and_gpus(_, batch: int, gpus: int) -> str:
+    """A batch size a GPU and a number of GPUs in words."""
+    return _("batch {n}, {gpus}").format(n=batch, gpus=gpus_text(_, gpus))
+
+
+def efficiency(series: Series) -> Series:
+    """A line's values over those that its first point promises."""
+    (x, y), *_rest = series.points
+    return Series(series.label, tuple((each, scaling_efficiency(value, each, y, x)) for each, value in series.points))
+
+
+def repeats_chart(_, rows: list[tuple[str, tuple[float, ...]]]) -> DotChart:
+    """Each repeat's deviation from the median of its row in per cent; a row's label ends with the median."""
+    middles = [median(values) for _name, values in rows]
+    deviations = tuple(
+        tuple(100 * relative_difference(value, middle) for value in values)
+        for (_name, values), middle in zip(rows, middles, strict=True)
+    )
+    labels = tuple(f"{name}  ·  {middle:,.5g}" for (name, _values), middle in zip(rows, middles, strict=True))
+    return DotChart(
+        _("Repeats and their median"),
+        _("samples/s at the median; each repeat's deviation from it"),
+        labels,
+        deviations,
+        marks=(0.0,) * len(rows),
+        decimals=2,
+    )
+
+
+def repeats_caption(_) -> str:
+    """What the figure of repeats shows."""
+    return _("Every circle is one repeat; the upright line is the median of the row, whose value stands at the left.")

@@ -1,0 +1,188 @@
+"""Charts of lines: over the number of GPUs, and a grid of small ones over a run.
+
+Each holds its texts in one language and its data; `draw()` makes the figure, `described()` says the data in words.
+"""
+
+from dataclasses import dataclass
+
+from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, legend_height, text_width
+
+TOP = 46
+LABEL_GAP = 13
+
+
+@dataclass(frozen=True)
+class Series:
+    """A label and the points (x, y) that it names."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+
+
+def number(value: float, decimals: int | None = None) -> str:
+    """A number as charts write it: four significant digits unless told."""
+    if decimals is None:
+        decimals = max(0, 4 - len(str(int(abs(value))))) if value else 0
+        text = f"{value:.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.{decimals}f}"
+
+
+def sentence(title: str, parts) -> str:
+    """A title and the parts that say what the chart shows."""
+    return f"{title}: " + "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over the number of GPUs, labelled at their ends; `ideal` is a thin line without markers."""
+
+    title: str
+    subtitle: str
+    x_label: str
+    series: tuple[Series, ...]
+    ideal: Series | None = None
+    percent: bool = False
+
+    def described(self) -> str:
+        parts = (
+            f"{each.label}: " + ", ".join(f"{self._text(y)} ({number(x)})" for x, y in each.points)
+            for each in self._all
+        )
+        return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
+
+    @property
+    def _all(self) -> tuple[Series, ...]:
+        return (*self.series, *([self.ideal] if self.ideal else []))
+
+    def _text(self, value: float) -> str:
+        return f"{100 * value:.1f}%" if self.percent else number(value)
+
+    def draw(self):
+        canvas = Canvas(304, self.title, self.subtitle)
+        right = max(text_width(each.label) for each in self._all) + 14
+        axes = canvas.axes(42, TOP, WIDTH - 42 - right, 304 - TOP - 38)
+        axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+        if self.ideal:
+            axes.plot(*zip(*self.ideal.points, strict=True), color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
+        for each, style in zip(self.series, STYLES, strict=False):
+            axes.plot(
+                *zip(*each.points, strict=True),
+                color=style.ink.light,
+                linestyle=style.line,
+                linewidth=1.7,
+                marker=style.marker,
+                markersize=5,
+                markeredgecolor=PAPER.light,
+                markeredgewidth=0.6,
+                clip_on=False,
+            )
+        self._scale(axes)
+        self._name_lines(axes)
+        canvas.text(42 + (WIDTH - 42 - right) / 2, 304 - 7, self.x_label, color=MUTED.light, ha="center")
+        return canvas.figure
+
+    def _scale(self, axes) -> None:
+        from matplotlib.ticker import FuncFormatter
+
+        xs = sorted({x for each in self.series for x, _ in each.points})
+        ys = [y for each in self._all for _, y in each.points]
+        shown = xs[:1]
+        for x in xs[1:]:
+            if x - shown[-1] >= 0.06 * xs[-1]:
+                shown.append(x)
+        axes.set_xticks(shown, [number(x) for x in shown])
+        axes.set_xlim(min(0, xs[0]) if xs[-1] > 4 else 0.8, xs[-1])
+        low = min(0.9, int(min(ys) * 20 - 0.5) / 20) if self.percent else 0
+        axes.set_ylim(low, max(ys) * (1.005 if self.percent else 1.04))
+        axes.locator_params(axis="y", nbins=6)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:,.0f}"))
+
+    def _name_lines(self, axes) -> None:
+        """The label of each line beside its end, moved apart where ends are close."""
+        last = max(x for each in self.series for x, _ in each.points)
+        height = axes.get_position().height * axes.figure.get_figheight() * 72
+        low, high = axes.get_ylim()
+        ends = []
+        styles = [*(style.ink.light for style in STYLES[: len(self.series)]), MUTED.light]
+        for each, color in zip(self._all, styles, strict=False):
+            x, y = each.points[-1]
+            if x == last:
+                ends.append(((y - low) / (high - low) * height, each.label, color, y))
+            else:
+                axes.annotate(each.label, (x, y), (5, -11), textcoords="offset points", color=color, size=SIZE)
+        ends.sort()
+        places = spread_out([end[0] for end in ends], LABEL_GAP, height + 4)
+        for (at, label, color, y), place in zip(ends, places, strict=True):
+            axes.annotate(
+                label,
+                (last, y),
+                (9, place - at - 3),
+                textcoords="offset points",
+                color=color,
+                size=SIZE,
+                annotation_clip=False,
+            )
+
+
+def spread_out(places: list[float], gap: float, top: float) -> list[float]:
+    """The ascending places moved as little as needed to lie `gap` apart and none above `top`."""
+    out = list(places)
+    for i in range(1, len(out)):
+        out[i] = max(out[i], out[i - 1] + gap)
+    for i in range(len(out) - 1, -1, -1):
+        out[i] = min(out[i], top if i == len(out) - 1 else out[i + 1] - gap)
+    return out
+
+
+@dataclass(frozen=True)
+class GridChart:
+    """A grid of small lines, each with a title and a scale of its own, for up to `len(STYLES)` series a field."""
+
+    title: str
+    subtitle: str
+    fields: tuple[tuple[str, tuple[Series, ...]], ...]
+
+    columns = 3
+
+    def described(self) -> str:
+        parts = (
+            f"{title} {each.label}: "
+            + f"{number(min(y for _, y in each.points))}–{number(max(y for _, y in each.points))}"
+            for title, series in self.fields
+            for each in series
+        )
+        return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    def draw(self):
+        lines = -(-len(self.fields) // self.columns)
+        field, labels = 86, max([series for _, series in self.fields], key=len)
+        names = [each.label for each in labels] if len(labels) > 1 else []
+        head = TOP + legend_height(names)
+        canvas = Canvas(head + lines * field, self.title, self.subtitle)
+        canvas.legend(TOP, names, _line_handle)
+        width = WIDTH / self.columns
+        for i, (title, series) in enumerate(self.fields):
+            left, top = (i % self.columns) * width, head + (i // self.columns) * field
+            canvas.text(left, top + 10, title, size=SIZE - 1.5)
+            self._draw_field(canvas.axes(left + 34, top + 17, width - 52, field - 38), series)
+        return canvas.figure
+
+    def _draw_field(self, axes, series: tuple[Series, ...]) -> None:
+        for each, style in zip(series, STYLES, strict=False):
+            axes.plot(*zip(*each.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
+        ys, xs = ([point[k] for each in series for point in each.points] for k in (1, 0))
+        low, high = min(ys), max(ys)
+        margin = 0.08 * (high - low) or 0.1 * (high or 1)
+        axes.set_ylim(max(0, low - margin), high + margin)
+        axes.set_yticks(sorted({low, high}), [number(y) for y in sorted({low, high})])
+        axes.set_xticks(sorted({min(xs), max(xs)}), [number(x) for x in sorted({min(xs), max(xs)})])
+        axes.tick_params(labelsize=SIZE - 1.5)
+        axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+
+
+def _line_handle(index: int, x: float, y: float):
+    from matplotlib.lines import Line2D
+
+    style = STYLES[index]
+    return Line2D([x, x + 18 / WIDTH], [y, y], color=style.ink.light, linestyle=style.line, linewidth=1.4)

@@ -1,0 +1,99 @@
+"""A chart of many loss curves over their reference, and below them how far each is from it."""
+
+import math
+from dataclasses import dataclass
+
+from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, Canvas, legend_height
+from repro.report.charts.lines import TOP, number, sentence
+
+LEFT, LOSS_HEIGHT, GAP, DEVIATION_HEIGHT = 42, 150, 30, 130
+SMALLEST = 1e-9
+"""Deviations below this are drawn here: a logarithmic scale has no zero."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A label and the curves that it names, each with its reference: losses from the first iteration on."""
+
+    label: str
+    curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True)
+class CurveChart:
+    """Up to `len(STYLES)` groups of curves; empty ones keep their style but are not drawn.
+
+    `references` are drawn above all, `limits` are labelled lines among the deviations, which are means over `window`
+    iterations.
+    """
+
+    title: str
+    subtitle: str
+    x_label: str
+    reference_label: str
+    groups: tuple[Group, ...]
+    references: tuple[tuple[float, ...], ...]
+    limits: tuple[tuple[str, float], ...]
+    window: int
+
+    @property
+    def _drawn(self) -> list[tuple[Group, object]]:
+        return [(group, style) for group, style in zip(self.groups, STYLES, strict=False) if group.curves]
+
+    def described(self) -> str:
+        parts = []
+        for group, _style in self._drawn:
+            worst = max(max(self._deviations(*curve)) for curve in group.curves)
+            last = [curve[-1] for curve, _reference in group.curves]
+            parts.append(f"{group.label}: {number(min(last))}–{number(max(last))}, {worst:.1e}")
+        parts += [f"{label}: {value:.1e}" for label, value in self.limits]
+        return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    def _deviations(self, losses, reference) -> list[float]:
+        apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
+        count = len(apart) - self.window + 1
+        return [math.fsum(apart[start : start + self.window]) / self.window for start in range(count)]
+
+    def draw(self):
+        labels = [self.reference_label, *(group.label for group, _style in self._drawn)]
+        head = TOP + legend_height(labels)
+        canvas = Canvas(head + LOSS_HEIGHT + GAP + DEVIATION_HEIGHT + 38, self.title, self.subtitle)
+        canvas.legend(TOP, labels, self._handle)
+        above = canvas.axes(LEFT, head, WIDTH - LEFT - 12, LOSS_HEIGHT)
+        below = canvas.axes(LEFT, head + LOSS_HEIGHT + GAP, WIDTH - LEFT - 12, DEVIATION_HEIGHT)
+        length = max(len(losses) for losses in self.references)
+        for axes in (above, below):
+            axes.set_xlim(1, length)
+            axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+            axes.locator_params(axis="x", nbins=8)
+        for group, style in reversed(self._drawn):
+            for losses, reference in group.curves:
+                pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 0.9}
+                above.plot(range(1, len(losses) + 1), losses, **pen)
+                apart = [max(each, SMALLEST) for each in self._deviations(losses, reference)]
+                below.plot(range(self.window, len(losses) + 1), apart, **pen)
+        for losses in self.references:
+            above.plot(range(1, len(losses) + 1), losses, color=TEXT.light, linewidth=0.6)
+        self._scale(below)
+        canvas.text(LEFT + (WIDTH - LEFT) / 2, canvas.height - 7, self.x_label, color=MUTED.light, ha="center")
+        return canvas.figure
+
+    def _scale(self, axes) -> None:
+        from matplotlib.ticker import FuncFormatter
+
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0e}"))
+        for label, value in self.limits:
+            axes.axhline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
+            axes.annotate(label, (1, value), (3, 3), textcoords="offset points", color=MUTED.light, size=SIZE - 1)
+
+    def _handle(self, index: int, x: float, y: float):
+        from matplotlib.lines import Line2D
+
+        if index == 0:
+            pen = {"color": TEXT.light, "linewidth": 0.6}
+        else:
+            style = self._drawn[index - 1][1]
+            pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.2}
+        return Line2D([x, x + 18 / WIDTH], [y, y], **pen)

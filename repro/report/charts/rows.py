@@ -1,0 +1,236 @@
+"""Charts whose rows have names: horizontal bars, and dots on one scale.
+
+Each holds its texts in one language and its data; `draw()` makes the figure, `described()` says the data in words.
+"""
+
+from dataclasses import dataclass
+
+from repro.report.charts.canvas import (
+    GRID,
+    MUTED,
+    PAPER,
+    SIZE,
+    STYLES,
+    TEXT,
+    WIDTH,
+    Canvas,
+    fill,
+    legend_height,
+    text_width,
+)
+from repro.report.charts.lines import TOP, number, sentence
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One column of a bar chart: for each row the value of each series, None where there is none."""
+
+    title: str
+    values: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Horizontal bars with their values, in one panel or several side by side.
+
+    With one series the rows in `emphasis` are solid and the others hatched. `limit` is a line with a label.
+    """
+
+    title: str
+    subtitle: str
+    rows: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    series: tuple[str, ...] = ("",)
+    emphasis: frozenset[int] = frozenset()
+    limit: tuple[str, float] | None = None
+    decimals: int | None = None
+
+    def described(self) -> str:
+        parts = (
+            f"{panel.title} {row}".strip()
+            + " "
+            + ", ".join(f"{name} {self._text(value)}".strip() for name, value in zip(self.series, values, strict=True))
+            for panel in self.panels
+            for row, values in zip(self.rows, panel.values, strict=True)
+        )
+        return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    def _text(self, value: float | None) -> str:
+        return "–" if value is None else number(value, self._decimals)
+
+    @property
+    def _decimals(self) -> int:
+        """As told, or so many that the largest value has four digits."""
+        if self.decimals is not None:
+            return self.decimals
+        largest = max(
+            value for panel in self.panels for values in panel.values for value in values if value is not None
+        )
+        return max(0, 4 - len(str(int(largest))))
+
+    @property
+    def _several(self) -> bool:
+        return len(self.series) > 1
+
+    def draw(self):
+        row_height = 7 + 13 * len(self.series)
+        legend = self.series if self._several else ()
+        head = TOP + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
+        height = len(self.rows) * row_height
+        canvas = Canvas(head + height + 8, self.title, self.subtitle)
+        canvas.legend(TOP, legend, canvas.box)
+        left = max(map(text_width, self.rows)) + 8
+        each = (WIDTH - left) / len(self.panels)
+        for i, panel in enumerate(self.panels):
+            axes = canvas.axes(left + i * each, head, each - 14, height)
+            self._draw_panel(axes, panel, each - 14)
+            axes.set_yticks(range(len(self.rows)), self.rows if i == 0 else [""] * len(self.rows))
+            axes.tick_params(axis="y", labelcolor=TEXT.light, pad=6)
+            if panel.title:
+                canvas.text(left + i * each, head - 5, panel.title, weight="bold")
+        return canvas.figure
+
+    def _draw_panel(self, axes, panel: Panel, width: float) -> None:
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.spines["bottom"].set_visible(False)
+        axes.spines["left"].set_visible(True)
+        axes.spines["left"].set_color(MUTED.light)
+        axes.set_xticks([])
+        largest = max(value for values in panel.values for value in values if value is not None)
+        widest = max(text_width(self._text(value)) for values in panel.values for value in values) + 6
+        if self.limit:
+            largest = max(largest, self.limit[1])
+        axes.set_xlim(0, largest * width / max(width - widest, 20))
+        thick = 0.8 / len(self.series)
+        for row, values in enumerate(panel.values):
+            for index, value in enumerate(values):
+                if value is not None:
+                    at = row + (index - (len(values) - 1) / 2) * thick
+                    style = STYLES[index] if self._several or row in self.emphasis else STYLES[1]
+                    self._draw_bar(axes, at, value, thick, style)
+        if self.limit:
+            _draw_limit(axes, *self.limit)
+
+    def _draw_bar(self, axes, at: float, value: float, thick: float, style) -> None:
+        axes.barh(at, value, thick * 0.84, **fill(style))
+        behind = {"facecolor": PAPER.light, "edgecolor": "none", "pad": 0.6} if self.limit else None
+        axes.annotate(
+            self._text(value),
+            (value, at),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            size=SIZE - 0.5,
+            color=TEXT.light,
+            bbox=behind,
+        )
+
+
+@dataclass(frozen=True)
+class DotChart:
+    """Values of each row as dots on one scale; `series` name the dots of a row, joined by a thin line.
+
+    Without names the dots of a row are alike, and `marks` are the row's short vertical line.
+    """
+
+    title: str
+    subtitle: str
+    rows: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    series: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()
+    log: bool = False
+    limit: tuple[str, float] | None = None
+    decimals: int | None = None
+
+    def described(self) -> str:
+        parts = (
+            f"{row} "
+            + ", ".join(
+                f"{name} {number(value, self.decimals)}".strip()
+                for name, value in zip(self._names(values), values, strict=True)
+            )
+            for row, values in zip(self.rows, self.values, strict=True)
+        )
+        return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    def _names(self, values) -> tuple[str, ...]:
+        return self.series or ("",) * len(values)
+
+    def draw(self):
+        height, head = 17 * len(self.rows), TOP + legend_height(self.series) + (14 if self.limit else 0)
+        canvas = Canvas(head + height + 30, self.title, self.subtitle)
+        left = max(map(text_width, self.rows)) + 12
+        axes = canvas.axes(left, head, WIDTH - left - 16, height)
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(self.rows)), self.rows)
+        axes.tick_params(axis="y", labelcolor=TEXT.light, pad=8)
+        axes.grid(axis="both", color=GRID.light, linewidth=0.8)
+        for row, values in enumerate(self.values):
+            self._draw_row(axes, row, values)
+        self._scale(axes)
+        canvas.legend(TOP, self.series, _dot_handle)
+        if self.limit:
+            _draw_limit(axes, *self.limit)
+        return canvas.figure
+
+    def _draw_row(self, axes, row: int, values) -> None:
+        if self.series:
+            axes.plot((min(values), max(values)), (row, row), color=MUTED.light, linewidth=0.9)
+        for index, value in enumerate(values):
+            style = STYLES[index if self.series else 0]
+            hollow = index > 0 or not self.series
+            axes.plot(value, row, linestyle="", **_dot(style, hollow), clip_on=False)
+        if self.marks:
+            axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
+
+    def _scale(self, axes) -> None:
+        from matplotlib.ticker import FuncFormatter
+
+        if self.log:
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        elif self.series:
+            largest = max(
+                [*(value for values in self.values for value in values), *([self.limit[1]] if self.limit else [])]
+            )
+            axes.set_xlim(0, largest * 1.02)
+        elif self.marks:
+            reach = 1.1 * max(abs(value) for values in self.values for value in values) or 1
+            axes.set_xlim(-reach, reach)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else f"{x:,.10g}"))
+
+
+def _deviation(percent: float) -> str:
+    return f"{percent:+g}%".replace("-", "−") if percent else "0"
+
+
+def _draw_limit(axes, label: str, value: float) -> None:
+    axes.axvline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)), zorder=0.5)
+    axes.annotate(
+        label,
+        (value, -0.5),
+        (0, 5),
+        textcoords="offset points",
+        ha="right",
+        size=SIZE,
+        color=MUTED.light,
+        annotation_clip=False,
+    )
+
+
+def _dot_handle(index: int, x: float, y: float):
+    from matplotlib.lines import Line2D
+
+    return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(STYLES[index], index > 0))
+
+
+def _dot(style, hollow: bool) -> dict:
+    face = PAPER.light if hollow else style.ink.light
+    return {
+        "marker": style.marker,
+        "markersize": 5.5,
+        "markerfacecolor": face,
+        "markeredgecolor": style.ink.light,
+        "markeredgewidth": 1.1,
+    }

@@ -1,0 +1,102 @@
+"""A chart of bars made of parts: the time of an iteration by what it went into."""
+
+from dataclasses import dataclass, replace
+
+from repro.report.charts.canvas import (
+    GRID,
+    MUTED,
+    PAPER,
+    SIZE,
+    STYLES,
+    TEXT,
+    WIDTH,
+    Canvas,
+    Ink,
+    Style,
+    fill,
+    legend_height,
+    text_width,
+)
+from repro.report.charts.lines import TOP, number, sentence
+
+HATCHES = ("", "////", "....")
+IDLE = Style(Ink(GRID.light, GRID.dark), "-", "o", "")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a bar has a part for. Parts of different `place`, from 0 to 11, look different; idle time has none."""
+
+    label: str
+    place: int | None = None
+
+    @property
+    def style(self) -> Style:
+        if self.place is None:
+            return IDLE
+        return replace(STYLES[self.place % len(STYLES)], hatch=HATCHES[self.place // len(STYLES)])
+
+    def fill(self) -> dict:
+        """How it is drawn: as other bars are, with a fine line between two solid parts."""
+        style = self.style
+        edge = MUTED.light if style is IDLE else style.ink.light if style.hatch else PAPER.light
+        return {**fill(style), "edgecolor": edge}
+
+
+@dataclass(frozen=True)
+class StackedChart:
+    """Horizontal bars with their totals; `values` holds for each row the value of each part."""
+
+    title: str
+    subtitle: str
+    rows: tuple[str, ...]
+    parts: tuple[Part, ...]
+    values: tuple[tuple[float, ...], ...]
+
+    def described(self) -> str:
+        rows = (
+            f"{row}: "
+            + ", ".join(f"{part.label} {number(value, 2)}" for part, value in zip(self.parts, values, strict=True))
+            for row, values in zip(self.rows, self.values, strict=True)
+        )
+        return sentence(f"{self.title} ({self.subtitle})", rows)
+
+    def draw(self):
+        labels = [part.label for part in self.parts]
+        head, height = TOP + legend_height(labels), 26 * len(self.rows)
+        canvas = Canvas(head + height + 8, self.title, self.subtitle)
+        canvas.legend(TOP, labels, lambda index, x, y: self._box(canvas, index, x, y))
+        left = max(map(text_width, self.rows)) + 8
+        axes = canvas.axes(left, head, WIDTH - left, height)
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(self.rows)), self.rows)
+        axes.tick_params(axis="y", labelcolor=TEXT.light, pad=6)
+        axes.spines["bottom"].set_visible(False)
+        axes.spines["left"].set_visible(True)
+        axes.spines["left"].set_color(MUTED.light)
+        axes.set_xticks([])
+        totals = [sum(values) for values in self.values]
+        room = max(text_width(f"{total:.1f}") for total in totals) + 8
+        axes.set_xlim(0, max(totals) * (WIDTH - left) / (WIDTH - left - room))
+        for row, values in enumerate(self.values):
+            reached = 0.0
+            for part, value in zip(self.parts, values, strict=True):
+                if value > 0:
+                    axes.barh(row, value, 0.7, reached, **part.fill())
+                    reached += value
+            axes.annotate(
+                f"{reached:.1f}",
+                (reached, row),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                size=SIZE - 0.5,
+                color=TEXT.light,
+            )
+        return canvas.figure
+
+    def _box(self, canvas: Canvas, index: int, x: float, y: float):
+        from matplotlib.patches import Rectangle
+
+        height = 8 / canvas.height
+        return Rectangle((x, y - height / 2), 17 / WIDTH, height, **self.parts[index].fill())

@@ -1,0 +1,170 @@
+"""Tells a comparison of two runs: a document in each language, JSON, and a table for the terminal."""
+
+from pathlib import Path
+
+from repro.analysis.compare_runs import Comparison, Pair
+from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.runs.record import disk_error, write_json, write_text
+from repro.utils.i18n import LANGUAGES, N_, catalogue
+
+OUTCOMES = {
+    "same": (N_("same"), "good"),
+    "faster": (N_("second faster"), "good"),
+    "slower": (N_("second slower"), "bad"),
+    "inconclusive": (N_("inconclusive"), "muted"),
+    "none": (N_("not judged"), "muted"),
+}
+
+
+def write(comparison: Comparison, runs: Path) -> list[Path]:
+    """Write `compare.json` and the document in both languages into `runs/compare-<first>-<second>/`."""
+    folder = runs / f"compare-{comparison.first.id}-{comparison.second.id}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, folder) from error
+    write_json(folder / "compare.json", comparison.as_json())
+    written = [folder / "compare.json"]
+    for language in LANGUAGES:
+        target = folder / f"compare.{language}.md"
+        write_text(target, markdown(build(comparison, language), folder))
+        written.append(target)
+    return written
+
+
+def build(comparison: Comparison, language: str) -> Document:
+    """The comparison as a document in one language."""
+    _ = catalogue(language).gettext
+    first, second = comparison.first.id, comparison.second.id
+    sections = [_units(_, comparison), *_apart(_, comparison), _environment(_, comparison), _attempts(_, comparison)]
+    title = _("Two runs compared: {first} and {second}").format(first=first, second=second)
+    lead = _("The first run is `{first}`, the second `{second}`. A ratio above 1 means that the second is faster.")
+    return Document(language, title, lead.format(first=first, second=second), tuple(sections))
+
+
+def units_table(_, comparison: Comparison) -> Table:
+    """The matched units, a row each."""
+    columns = (
+        Column(_("Configuration")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("First (samples/s)"),
+                _("Second (samples/s)"),
+                _("Repeats"),
+                _("Second / first"),
+                _("95% interval"),
+                _("Memory, second / first"),
+            )
+        ),
+        Column(_("Result")),
+    )
+    return Table("units", columns, tuple(_row(_, pair) for pair in comparison.pairs))
+
+
+def _row(_, pair: Pair) -> tuple[Cell, ...]:
+    name = pair.name if pair.name == pair.second.unit.name else f"{pair.name} = {pair.second.unit.name}"
+    outcome, tone = OUTCOMES[pair.outcome]
+    said = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
+    repeats = Cell(f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}")
+    return (
+        Cell(name),
+        figure(pair.first.throughput, 2),
+        figure(pair.second.throughput, 2),
+        repeats,
+        figure(pair.ratio and pair.ratio.value, 4),
+        _interval(_, pair),
+        figure(pair.memory_ratio, 3),
+        said,
+    )
+
+
+def _interval(_, pair: Pair) -> Cell:
+    if pair.ratio is None:
+        return figure(None, 4)
+    interval = pair.ratio.interval
+    if not interval:
+        return Cell(
+            _("too few repeats: {samples}, at least {needed} are needed").format(
+                samples=min(interval.samples), needed=interval.needed
+            ),
+            float("-inf"),
+        )
+    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
+
+
+def _units(_, comparison: Comparison) -> Section:
+    if comparison.scale == "smoke":
+        text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
+    else:
+        text = _(
+            "Throughputs count as the same if the 95% interval of their ratio lies within {tolerance} around 1, as "
+            "faster or slower if it lies wholly outside, and as inconclusive otherwise."
+        )
+        text = text.format(tolerance=f"±{comparison.tolerance * 100:.2f}%")
+    return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))
+
+
+def _apart(_, comparison: Comparison) -> list[Section]:
+    """What could not be compared: other configurations under one name, and units that one run lacks."""
+    blocks: list[Block] = []
+    rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
+    if rows:
+        columns = tuple(map(Column, (_("Configuration"), _("Setting"), _("First"), _("Second"))))
+        blocks += [
+            Text(_("These have one name and differ in what they run, so that they are not compared:")),
+            Table("different", columns, tuple(words(*row) for row in rows)),
+        ]
+    exclusive = [(_("first"), name) for name in comparison.only_first]
+    exclusive += [(_("second"), name) for name in comparison.only_second]
+    if exclusive:
+        columns = (Column(_("Only in")), Column(_("Configuration")))
+        blocks += [
+            Text(_("These are in one run only:")),
+            Table("alone", columns, tuple(words(*row) for row in exclusive)),
+        ]
+    return [Section("apart", _("Not compared"), tuple(blocks))] if blocks else []
+
+
+def _environment(_, comparison: Comparison) -> Section:
+    if not comparison.environment:
+        return Section("environment", _("What differs in the environment"), (Text(_("Nothing that was recorded.")),))
+    columns = (Column(_("Item")), Column(_("First")), Column(_("Second")))
+    rows = tuple(
+        words(name, *("–" if value is None else value for value in values))
+        for name, values in comparison.environment.items()
+    )
+    return Section("environment", _("What differs in the environment"), (Table("environment", columns, rows),))
+
+
+def _attempts(_, comparison: Comparison) -> Section:
+    told = comparison.as_json()["attempts"]
+    columns = (
+        Column(_("Run")),
+        *(Column(title, numeric=True) for title in (_("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))),
+    )
+    rows = tuple(
+        (Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
+        for side, counts in zip((comparison.first, comparison.second), told, strict=True)
+    )
+    return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
+
+
+def print_table(comparison: Comparison) -> None:
+    """The matched units as a table on the terminal, and what could not be compared."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Terminal
+
+    found = units_table(lambda message: message, comparison)
+    terminal = Terminal(box=box.SIMPLE, header_style="bold")
+    for column in found.columns:
+        terminal.add_column(column.title, justify="right" if column.numeric else "left")
+    for row in found.rows:
+        terminal.add_row(*(cell.text for cell in row))
+    console = Console(width=None if Console().is_terminal else 200)
+    console.print(terminal)
+    for side, names in (("first", comparison.only_first), ("second", comparison.only_second)):
+        if names:
+            console.print(f"only in the {side}: {', '.join(names)}")
+    console.print(f"{len(comparison.environment)} items of the environment differ; the document lists them")

@@ -1,0 +1,164 @@
+"""What a report consists of, before it is Markdown or HTML: sections of text, tables, figures and attached files.
+
+A report is built once a language, with all its sentences looked up in that language's catalogue; both languages
+have the same sections, blocks, identifiers and numbers, and each format is one template over these classes.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.utils.paths import CACHE
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+TONES = ("", "good", "bad", "muted")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown beside it."""
+
+    text: str
+    sort: float | None = None
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column; numbers are set flush right."""
+
+    title: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, as many a row as there are columns; `id` is unique in a document and the same in each language."""
+
+    id: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    kind: str = "table"
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.id}: a row has {len(row)} cells for {len(self.columns)} columns")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; what stands between backticks is code."""
+
+    text: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of short paragraphs."""
+
+    items: tuple[str, ...]
+    kind: str = "items"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text kept as it is: a command, or the end of a log."""
+
+    text: str
+    kind: str = "code"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture: `file` is an SVG in this language; `alternative` says what it shows to one who cannot see it."""
+
+    id: str
+    file: Path
+    alternative: str
+    caption: str
+    kind: str = "figure"
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A file of the run that a reader can open from the report."""
+
+    id: str
+    file: Path
+    title: str
+    kind: str = "attachment"
+
+
+Block = Table | Text | Items | Code | Figure | Attachment
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what follows it; `level` is 2 or 3, `id` the same in each language."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...] = ()
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Document:
+    """One report in one language ("zh" or "en")."""
+
+    language: str
+    title: str
+    lead: str
+    sections: tuple[Section, ...]
+
+
+def figure(value: float | None, decimals: int) -> Cell:
+    """A number with a fixed count of decimals, a dash where there is none."""
+    return Cell("–", float("-inf")) if value is None else Cell(f"{value:.{decimals}f}", float(value))
+
+
+def percent(value: float | None, decimals: int = 2) -> Cell:
+    """A share as a percentage."""
+    return Cell("–", float("-inf")) if value is None else Cell(f"{value * 100:.{decimals}f}%", float(value))
+
+
+def scientific(value: float | None) -> Cell:
+    """A small number in scientific notation."""
+    return Cell("–", float("-inf")) if value is None else Cell(f"{value:.1e}", float(value))
+
+
+def words(*texts: str) -> tuple[Cell, ...]:
+    """Cells of plain text."""
+    return tuple(Cell(text) for text in texts)
+
+
+def markdown(document: Document, folder: Path) -> str:
+    """The document as Markdown; files are linked relative to `folder`, where it will stand."""
+
+    def relative(path: Path) -> str:
+        return Path(os.path.relpath(path, folder)).as_posix()
+
+    return template("document.md.j2").render(document=document, relative=relative)
+
+
+def template(name: str):
+    """A compiled template of this package; those ending in `.html.j2` escape what they are given."""
+    import jinja2
+
+    cache = CACHE / "jinja2"
+    cache.mkdir(parents=True, exist_ok=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=jinja2.FileSystemBytecodeCache(str(cache)),
+        undefined=jinja2.StrictUndefined,
+        autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    return environment.get_template(name)

@@ -1,0 +1,284 @@
+"""The sections of a host's page on what it ran on: machine and libraries, the runs' commands, and the preflight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.analysis.process_info import readable
+from repro.report.document import Cell, Section, Table, Text, figure, words
+from repro.report.host.measured import columns, link
+from repro.report.host.results import Host, KeptRun, clocks, preflight_tables
+from repro.report.run.verdicts import OUTCOMES
+
+LARGEST = 3
+
+
+def day(told: KeptRun) -> str:
+    """The day on which a run began, UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(told.description["created"]))
+
+
+def commit(_, told: KeptRun) -> str:
+    """The commit that a run was made from, and whether files differed from it."""
+    environment = told.description["environment"]
+    name, changed = (environment["git_commit"] or "?")[:12], environment["git_changed_files"]
+    return _("{commit} with {n} changed files").format(commit=name, n=changed) if changed else name
+
+
+def gpus(told: KeptRun) -> str:
+    """The GPUs of a run, equal ones counted."""
+    names = [gpu["name"] for gpu in told.gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def runs(_, host: Host, language: str) -> list[Section]:
+    """Every run with its command, and what it came to."""
+    if not host.runs:
+        return []
+    rows = tuple(
+        (
+            *words(
+                link(told, language),
+                day(told),
+                f"`{told.description['command']}`",
+                commit(_, told),
+                gpus(told) or _("none"),
+            ),
+            figure(told.plan.repeats, 0),
+            figure(len(told.attempts), 0),
+            figure(sum(attempt["status"] == "failed" for attempt in told.attempts), 0),
+            Cell(_came_to(_, told)),
+        )
+        for told in host.runs
+    )
+    titles = columns(
+        _("Run"),
+        _("Date"),
+        _("Command"),
+        _("Commit"),
+        "GPU",
+        numeric=(_("Repeats"), _("Attempts"), _("Failed attempts")),
+    )
+    text = _(
+        "Each run is kept whole under `runs/`: what was planned, every attempt with its logs and metrics, and a "
+        "report in both languages, which `make report RUN=<folder>` writes anew from those files. Paths of the "
+        "machine are written relative to the checkout, large files are compressed, and `kept.json` names every "
+        "file that was changed so, with the SHA-256 that it had."
+    )
+    return [
+        Section(
+            "runs",
+            _("Runs and their commands"),
+            (Text(text), Table("runs", (*titles, *columns(_("Verdicts on speed"))), rows)),
+        )
+    ]
+
+
+def _came_to(_, told: KeptRun) -> str:
+    if told.plan.scale != "published" or not told.judgement.verdicts:
+        return "–"
+    return _("; ").join(
+        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
+        for outcome, n in told.judgement.counts.items()
+        if n
+    )
+
+
+def machine(_, host: Host) -> list[Section]:
+    """What all runs ran on; where they differ each value names its runs."""
+    if not host.runs:
+        return []
+    about = {told.label: told.description["environment"] for told in host.runs}
+    facts = {
+        _("Host"): {label: each["host"] for label, each in about.items()},
+        "GPU": {told.label: gpus(told) or _("none") for told in host.runs},
+        _("GPU memory (MiB)"): {label: _each(each, "memory.total") for label, each in about.items()},
+        _("Driver"): {label: _each(each, "driver_version") for label, each in about.items()},
+        _("Highest SM clock (MHz)"): {label: _each(each, "clocks.max.sm") for label, each in about.items()},
+        _("SM clock under load"): {told.label: _clocks(_, [told]) for told in host.runs},
+        _("Way between GPUs"): {told.label: _ways(told) for told in host.runs},
+        _("Processor"): {label: f"{each['cpu']}, {each['cpu_count']}" for label, each in about.items()},
+        _("Memory"): {label: f"{each['memory_mib']} MiB" for label, each in about.items()},
+        _("System"): {label: f"{each['system']}, Linux {each['kernel']}" for label, each in about.items()},
+        _("Stack of OneFlow"): {label: (each.get("stack") or {}).get("name", "") for label, each in about.items()},
+        _("Its environment"): {label: _given(each.get("stack")) for label, each in about.items()},
+        _("Cache of compiled GPU code at the start"): {
+            label: _cache(_, each.get("jit_cache")) for label, each in about.items()
+        },
+        _("Operators compared with the CPU"): {
+            label: _kernels(_, each.get("kernels")) for label, each in about.items()
+        },
+    }
+    table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts))
+    return [Section("machine", _("Machine"), (table, *_programs(_, host)))]
+
+
+def _merged(_, facts: dict[str, dict[str, str]]) -> tuple:
+    """A row for each item that any run tells of: one value if all tell the same, else each with its runs."""
+    rows = []
+    for item, values in facts.items():
+        told: dict[str, list[str]] = {}
+        for label, value in values.items():
+            if value:
+                told.setdefault(value, []).append(label)
+        one = len(told) == 1 and len(next(iter(told.values()))) == len(values)
+        texts = [value if one else f"{value} ({', '.join(labels)})" for value, labels in told.items()]
+        if texts:
+            rows.append(words(item, "; ".join(texts)))
+    return tuple(rows)
+
+
+def _each(environment: dict, name: str) -> str:
+    return ", ".join(dict.fromkeys(gpu[name] for gpu in environment["gpus"] if name in gpu))
+
+
+def _clocks(_, told: list[KeptRun]) -> str:
+    found = clocks(told)
+    if not found:
+        return ""
+    said = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
+    return said.format(
+        middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest, heat=found.hottest
+    )
+
+
+def _ways(told: KeptRun) -> str:
+    ways = {way for attempt in told.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+    return ", ".join(sorted(ways))
+
+
+def _given(stack: dict | None) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in ((stack or {}).get("environment") or {}).items())
+
+
+def _cache(_, cache: dict | None) -> str:
+    if not cache:
+        return ""
+    return (_("warm, {mib} MiB") if cache["warm"] else _("not known to be warm, {mib} MiB")).format(mib=cache["mib"])
+
+
+def _kernels(_, kernels: dict | None) -> str:
+    if not kernels:
+        return ""
+    largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
+    said = _("{count}, results and gradients; largest relative error: {largest}").format(
+        count=kernels["operators"], largest=largest
+    )
+    wrong = _("wrong: {operators}").format(operators="; ".join(kernels["wrong"])) if kernels["wrong"] else ""
+    return "; ".join(filter(None, (said, wrong)))
+
+
+def _programs(_, host: Host) -> list:
+    """Versions and files of the libraries that each program's processes had loaded, as they themselves told."""
+    told: dict[str, dict[str, dict[str, str]]] = {}
+    for run in host.runs:
+        for program, start in run.starts.items():
+            items = {name: str(value) for name, value in readable(start.get("versions") or {}).items() if value}
+            items[_("Libraries")] = ", ".join(Path(path).name for path in start.get("libraries", ()))
+            for item, value in items.items():
+                every = dict.fromkeys((each.label for each in host.runs if program in each.starts), "")
+                told.setdefault(program, {}).setdefault(item, every)[run.label] = value
+    rows = [(Cell(program), *row) for program, facts in told.items() for row in _merged(_, facts)]
+    if not rows:
+        return []
+    text = Text(_("What the processes had really loaded, as rank 0 of each program told at its start:"))
+    return [text, Table("programs", columns(_("Program"), _("Item"), _("Value")), tuple(rows))]
+
+
+def preflight(_, host: Host) -> list[Section]:
+    """What the preflights found: operators beside the CPU, and the all-reduce by size."""
+    found = []
+    for number, folder in enumerate(host.preflights, 1):
+        tables = preflight_tables(folder)
+        rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
+        blocks = [
+            Text(
+                _(
+                    "`make preflight`, kept in [{name}](runs/{name}/preflight.json); what was found is as it was "
+                    "printed."
+                ).format(name=folder.name)
+            ),
+            Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows),
+        ]
+        blocks += [_operators(_, each, f"{number}-{index}") for index, each in enumerate(tables["kernels"], 1)]
+        for index, each in enumerate(tables["allreduce"], 1):
+            blocks += _allreduce(_, each, f"{number}-{index}")
+        found.append(Section(f"preflight-{number}", _("Preflight"), tuple(blocks)))
+    return found
+
+
+def _operators(_, kernels: dict, number: str) -> Text:
+    results = kernels["results"]
+    wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
+    worst = sorted((each for each in results if each not in wrong), key=lambda each: -each["error"])[:LARGEST]
+    said = _(
+        "{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
+        "within their tolerances: {worst}."
+    )
+    return Text(
+        said.format(
+            n=len(results),
+            wrong=len(wrong),
+            worst=_("; ").join(
+                f"{each['operator']}, {each['part']} ({each['precision']}) {each['error']:.1e}" for each in worst
+            )
+            or "–",
+        )
+    )
+
+
+def _allreduce(_, table: dict, number: str) -> Iterable:
+    rows = tuple(
+        (
+            figure(each["bytes"], 0),
+            figure(each["seconds"] * 1e6, 1),
+            figure(each["algorithm_gbs"], 2),
+            figure(each["bus_gbs"], 2),
+        )
+        for each in table["rows"]
+    )
+    limit = table.get("link_gbs")
+    said = _(
+        "All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
+        "links can do {limit}."
+    ).format(
+        ranks=table["ranks"],
+        way=", ".join(table["transports"]) or "?",
+        bus=table["bus_gbs"],
+        limit=f"{limit:.1f} GB/s" if limit else "?",
+    )
+    titles = columns(numeric=(_("Bytes"), _("Time (µs)"), _("Algorithm bandwidth (GB/s)"), _("Bus bandwidth (GB/s)")))
+    return [Text(said), Table(f"allreduce-{number}", titles, rows)]
+
+
+def memory(_, host: Host, language: str) -> list[Section]:
+    """Memory of the published cases that ran as they were published, beside the published reading."""
+    rows = []
+    for told in host.measured:
+        for each in told.judgement.comparisons:
+            if each.kind == "memory":
+                within = each.measured <= each.published
+                rows.append(
+                    (
+                        *words(link(told, language), each.case),
+                        figure(each.published, 0),
+                        figure(each.measured, 0),
+                        Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),
+                    )
+                )
+    if not rows:
+        return []
+    text = _(
+        "One reading of what the driver counts, of the same case on a V100 and here: tensors, what the allocator "
+        "keeps in reserve, the GPU's context and libraries."
+    )
+    titles = columns(_("Run"), _("Case"), numeric=(_("Published memory (MiB)"), _("Measured memory (MiB)")))
+    return [
+        Section(
+            "memory",
+            _("Memory beside the published"),
+            (Text(text), Table("memory", (*titles, *columns(_("At or below the published"))), tuple(rows))),
+        )
+    ]

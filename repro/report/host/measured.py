@@ -1,0 +1,313 @@
+"""The sections of a host's page on what was measured: ratios to PyTorch, scaling, layouts, and what transfers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from repro.analysis.cross_hardware import TOLERANCES, published_scaling
+from repro.analysis.relations import layout_text, variant
+from repro.analysis.results import Result
+from repro.planning.plan import Unit
+from repro.published.cases import load_catalogue
+from repro.report.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
+from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, Row
+from repro.report.run.baselines import interval
+from repro.report.run.expectation import published_case
+from repro.report.run.verdicts import KINDS
+from repro.utils.i18n import N_
+
+STANDINGS = {MET: (N_("met"), "good"), MISSED: (N_("missed"), "bad"), OPEN: (N_("not decided"), "muted")}
+
+
+def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    """Columns of words, then columns of numbers."""
+    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
+
+
+def link(told: KeptRun, language: str) -> str:
+    """A run's short name, linked to its report."""
+    return f"[{told.label}](runs/{told.run.id}/report.{language}.md)"
+
+
+def share(good: int, of: int) -> Cell:
+    """So many of so many."""
+    return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
+
+
+def tally(_, rows: Iterable[Row]) -> str:
+    """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
+    found = [row.standing for row in rows if row.target]
+    said = [
+        _("{n} {what}").format(what=_(STANDINGS[each][0]), n=found.count(each)) for each in STANDINGS if each in found
+    ]
+    return _("; ").join(said)
+
+
+def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
+    """OneFlow beside PyTorch, a row for each unit and peer."""
+    rows = host.ratios()
+    if not rows:
+        return []
+    titles = columns(
+        _("Run"),
+        _("Model"),
+        _("Configuration"),
+        _("Precision"),
+        _("Peer"),
+        numeric=(
+            _("GPUs"),
+            "OneFlow (samples/s)",
+            "PyTorch (samples/s)",
+            "OneFlow / PyTorch",
+            _("95% interval"),
+            _("Repeats"),
+            _("OneFlow: memory in use (MiB)"),
+            _("PyTorch: memory in use (MiB)"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.model,
+                row.result.unit.name,
+                row.result.unit.config["precision"],
+                variant(row.base.unit),
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.throughput, 2),
+            figure(row.base.throughput, 2),
+            figure(row.ratio.value, 3),
+            interval(_, row.ratio),
+            _repeats(row),
+            figure(row.result.memory_mib, 0),
+            figure(row.base.memory_mib, 0),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
+    text = _(
+        "Every ratio is of medians within one run, where OneFlow and PyTorch took turns; above 1 OneFlow is faster. A "
+        "target is met if the whole 95% interval of the ratio reaches it, missed if the whole interval is below it, "
+        "and not decided otherwise. Rows with a target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
+    table = Table("ratios", (*titles, Column(_("Standing"))), cells)
+    return [Section("ratios", _("Beside PyTorch in the same run"), (Text(text), *_of(drawn, "ratios"), table))]
+
+
+def _repeats(row: Row) -> Cell:
+    ours, theirs = len(row.result.throughputs), len(row.base.throughputs)
+    return Cell(str(ours) if ours == theirs else f"{ours}, {theirs}", ours)
+
+
+def _least(row: Row) -> Cell:
+    return Cell(f"≥ {row.target.at_least:.2f}", row.target.at_least) if row.target else figure(None, 2)
+
+
+def _standing(_, row: Row) -> Cell:
+    if not row.target:
+        return Cell("–")
+    name, tone = STANDINGS[row.standing]
+    return Cell(_(name), tone=tone)
+
+
+def _of(drawn: list[Figure], name: str) -> list[Figure]:
+    return [each for each in drawn if each.id == f"figure-{name}"]
+
+
+def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
+    """Data parallelism over one GPU in the same run."""
+    rows = host.efficiencies()
+    if not rows:
+        return []
+    titles = columns(
+        _("Run"),
+        _("Model"),
+        _("Configuration"),
+        _("Against"),
+        _("Precision"),
+        numeric=(
+            _("GPUs"),
+            _("Throughput (samples/s)"),
+            _("Efficiency"),
+            _("95% interval"),
+            _("Published on V100s"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.model,
+                row.result.unit.name,
+                row.base.unit.name,
+                row.result.unit.config["precision"],
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.throughput, 2),
+            percent(row.ratio.value, 1),
+            interval(_, row.ratio),
+            _published(_, row.result.unit),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
+    text = _(
+        "Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
+        "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
+        "has. Rows with a target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
+    table = Table("efficiency", (*titles, Column(_("Standing"))), cells)
+    return [Section("scaling", _("Data parallel scaling"), (Text(text), *_of(drawn, "efficiency"), table))]
+
+
+def _published(_, unit: Unit) -> Cell:
+    """The published efficiency of the case that a unit is or was derived from, a dash without one."""
+    case = published_case(unit)
+    alike = case and case.precision == unit.config["precision"]
+    found = published_scaling(case, load_catalogue().cases) if alike else None
+    if found is None:
+        return percent(None)
+    return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
+
+
+def layouts(_, host: Host, language: str) -> list[Section]:
+    """Layouts on several GPUs, beside what the performance model expects."""
+    rows = host.layouts()
+    if not rows:
+        return []
+    titles = columns(
+        _("Run"),
+        _("Configuration"),
+        _("Layout (data x tensor x pipeline)"),
+        _("Precision"),
+        numeric=(
+            _("GPUs"),
+            _("Global batch"),
+            _("Throughput (samples/s)"),
+            _("Latency (ms)"),
+            _("Memory (MiB)"),
+            _("Expected (samples/s)"),
+            _("Measured / expected"),
+            _("95% interval"),
+            _("Target"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(
+                link(row.told, language),
+                row.result.unit.name,
+                layout_text(row.result.unit),
+                row.result.unit.config["precision"],
+            ),
+            figure(row.result.unit.world_size, 0),
+            figure(row.result.unit.global_batch, 0),
+            figure(row.result.throughput, 2),
+            figure(row.result.latency_ms, 1),
+            figure(row.result.memory_mib, 0),
+            figure(row.expected, 2),
+            figure(row.ratio and row.ratio.value, 3),
+            interval(_, row.ratio) if row.ratio else figure(None, 3),
+            _least(row),
+            _standing(_, row),
+        )
+        for row in rows
+    )
+    text = _(
+        "Layouts of one model on several GPUs. What is expected is MODELLED, by the constants of "
+        "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Rows with a "
+        "target: {tally}."
+    ).format(tally=tally(_, rows) or _("none"))
+    return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Standing"))), cells)))]
+
+
+def transfers(_, host: Host, language: str) -> list[Section]:
+    """What can be set beside the published V100 figures: ratios that should carry over, and speeds that do not."""
+    compared = [(told, each) for told in host.measured for each in told.judgement.comparisons]
+    factors = _factors(host)
+    if not compared and not factors:
+        return []
+    blocks = []
+    if factors:
+        blocks += [
+            Text(
+                _(
+                    "What does not transfer is speed. Where a published case ran with its own layout, precision and batch, its "
+                    "throughput here over the published one on V100s is:"
+                )
+            ),
+            _factor_table(_, factors),
+        ]
+    if compared:
+        blocks.append(
+            Text(
+                _(
+                    "What can transfer is what has no unit of time: how a layout scales, what it costs beside another, what "
+                    "memory it takes. Measured here and published agree within the tolerance of their kind in:"
+                )
+            )
+        )
+        rows = []
+        for kind in dict.fromkeys(each.kind for _told, each in compared):
+            mine = [each for _told, each in compared if each.kind == kind]
+            rows.append(
+                (
+                    Cell(_(KINDS[kind])),
+                    share(sum(each.agrees for each in mine), len(mine)),
+                    percent(TOLERANCES[kind], 0),
+                    percent(min(each.difference for each in mine), 1),
+                    percent(max(each.difference for each in mine), 1),
+                )
+            )
+        blocks.append(
+            Table(
+                "transfers",
+                columns(
+                    _("What"), numeric=(_("Agree"), _("Tolerance"), _("Lowest difference"), _("Highest difference"))
+                ),
+                tuple(rows),
+            )
+        )
+        links = dict.fromkeys(link(told, language) for told, _each in compared)
+        blocks.append(Text(_("Each comparison stands in the reports of {runs}.").format(runs=_(", ").join(links))))
+    return [Section("transfers", _("What transfers from the published V100s, and what does not"), tuple(blocks))]
+
+
+def _factors(host: Host) -> list[tuple[Result, float]]:
+    """Units that stand for a published case as it was, and their throughput over the published one."""
+    found = []
+    for told in host.measured:
+        results = {result.unit.name: result for result in told.results}
+        for verdict in told.judgement.verdicts:
+            result = results[verdict.unit]
+            if result.throughput and verdict.published:
+                found.append((result, result.throughput / verdict.published))
+    return found
+
+
+def _factor_table(_, factors: list[tuple[Result, float]]) -> Table:
+    groups: dict[tuple, list[float]] = {}
+    for result, factor in factors:
+        config = result.unit.config
+        groups.setdefault((config["model"], config["precision"], result.unit.world_size), []).append(factor)
+    rows = tuple(
+        (
+            *words(model, precision),
+            figure(gpus, 0),
+            figure(len(values), 0),
+            figure(min(values), 2),
+            figure(max(values), 2),
+        )
+        for (model, precision, gpus), values in sorted(groups.items())
+    )
+    return Table(
+        "factors",
+        columns(_("Model"), _("Precision"), numeric=(_("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor"))),
+        rows,
+    )

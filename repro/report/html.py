@@ -1,0 +1,159 @@
+"""Renders a report as one HTML file that holds both languages, figures and attached files, and loads nothing."""
+
+import base64
+import hashlib
+import mimetypes
+import os
+import re
+from pathlib import Path
+
+from repro.report.charts.canvas import INKS, MARGIN
+from repro.report.document import TEMPLATES, Attachment, Cell, Document, Figure, Items, Section, Table, template
+from repro.utils.i18n import catalogue
+
+EMBEDDED_BYTES = 2**20
+NAME, SENTENCE = 14, 48
+LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
+LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
+
+
+def html(documents: dict[str, Document], folder: Path) -> str:
+    """One report in all its languages, the first of which stands first, as it will lie in `folder`.
+
+    Figures and attached files are held in the file itself; an attached file of more than a MiB is linked instead.
+    A ValueError says where the languages differ in structure or in numbers.
+    """
+    first, *others = documents.values()
+    for other in others:
+        check_same_structure(first, other)
+    style = template("document.css.j2").render(inks=INKS)
+    script = (TEMPLATES / "document.js").read_text(encoding="utf-8")
+    return template("document.html.j2").render(
+        editions=[_edition(document) for document in documents.values()],
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+        prose=prose,
+        inline=inline,
+        attached=lambda block: attached(block, folder),
+        sortable=sortable,
+        cell_class=cell_class,
+    )
+
+
+def _edition(document: Document) -> dict:
+    _ = catalogue(document.language).gettext
+    return {
+        "document": document,
+        "language": document.language,
+        "tag": LANGUAGE_TAGS[document.language],
+        "name": LANGUAGE_NAMES[document.language],
+        "shortcuts": _shortcuts(_, document),
+        "words": {"contents": _("Contents"), "theme": _("Light or dark"), "table": _("Table")},
+    }
+
+
+def _shortcuts(_, document: Document) -> list[tuple[str, str]]:
+    """What is one click away at the top: the environment and the attached files, where the report has them."""
+    has_files = [each.id for each in document.sections if any(isinstance(b, Attachment) for b in each.blocks)]
+    environment = [each.id for each in document.sections if each.id == "environment"]
+    found = [(_("Environment"), environment), (_("Raw data"), has_files)]
+    return [(title, sections[0]) for title, sections in found if sections]
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy that allows this style and this script, and nothing from anywhere else."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def check_same_structure(one: Document, other: Document) -> None:
+    """ValueError naming the first section in which two languages' sections, blocks, tables or numbers differ."""
+    pair = f"{one.language} and {other.language}"
+    if [section.id for section in one.sections] != [section.id for section in other.sections]:
+        raise ValueError(f"the sections of {pair} differ")
+    for first, second in zip(one.sections, other.sections, strict=True):
+        if _shape(first) != _shape(second):
+            raise ValueError(f"section {first.id}: blocks, rows or numbers of {pair} differ")
+
+
+def _shape(section: Section) -> tuple:
+    return (section.level, *map(_block_shape, section.blocks))
+
+
+def _block_shape(block) -> tuple:
+    if isinstance(block, Table):
+        numbers = tuple(tuple(str(cell.sort) for cell in row) for row in block.rows)
+        return block.kind, block.id, tuple(column.numeric for column in block.columns), numbers
+    if isinstance(block, Items):
+        return block.kind, len(block.items)
+    return block.kind, getattr(block, "id", None)
+
+
+def sortable(table: Table) -> bool:
+    """Whether a table is worth sorting: lists of questions and answers are not."""
+    return len(table.rows) > 1 and (len(table.columns) > 2 or any(column.numeric for column in table.columns))
+
+
+def cell_class(cell: Cell, numeric: bool, table: Table) -> str:
+    """How a cell is set: numbers flush right, names and sentences not narrower than they can be read."""
+    width = ""
+    if numeric:
+        width = "number"
+    elif len(table.columns) > 2:
+        width = "short" if len(cell.text) < NAME else "name" if len(cell.text) < SENTENCE else "sentence"
+    return f"{width} {cell.tone}".strip()
+
+
+def prose(text: str):
+    """Text with `code` between backticks, whose long names may be broken after underscores."""
+    from markupsafe import Markup, escape
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return _breakable(escape(text))
+    pieces = [_breakable(escape(part)) for part in parts]
+    return Markup().join(Markup("<code>{}</code>").format(piece) if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _breakable(escaped):
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"(?<=\w)_(?=\w)", "_<wbr>", str(escaped)))
+
+
+def inline(figure: Figure, prefix: str):
+    """The SVG of a figure for a place inside a page: its identifiers get a prefix, and it says what it shows."""
+    from markupsafe import Markup, escape
+
+    svg = figure.file.read_text(encoding="utf-8")
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
+    svg = re.sub(r'viewBox="[^"]*"', lambda box: _without_margin(box[0]), svg, count=1)
+    label = f'<svg role="img" aria-label="{escape(figure.alternative)}" '
+    return Markup(svg[svg.index("<svg") :].replace("<svg ", label, 1))
+
+
+def _without_margin(box: str) -> str:
+    width, height = re.findall(r"[\d.]+", box)[2:]
+    return f'viewBox="{MARGIN} {MARGIN} {float(width) - 2 * MARGIN:g} {float(height) - 2 * MARGIN:g}"'
+
+
+def attached(block: Attachment, folder: Path) -> dict:
+    """Where an attached file is had from, and how large it is."""
+    size = block.file.stat().st_size
+    kind = mimetypes.guess_type(block.file.name)[0] or "application/octet-stream"
+    target = Path(os.path.relpath(block.file, folder)).as_posix()
+    if size <= EMBEDDED_BYTES:
+        target = f"data:{kind};base64,{base64.b64encode(block.file.read_bytes()).decode()}"
+    return {"href": target, "name": block.file.name, "size": _size(size)}
+
+
+def _size(count: int) -> str:
+    return f"{count} B" if count < 1024 else f"{count / 1024:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,156 @@
+"""The figures of the performance model's report: published beside modelled, and GPT on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.perfmodel.calibration import Outcome
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.scaling_study import Point, Study
+from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, text_width
+from repro.report.charts.figure import FigureSpec, write_figures
+from repro.report.charts.lines import TOP, Series, sentence, spread_out
+from repro.report.charts.rows import DotChart
+from repro.report.document import Figure
+
+HEIGHT, LEFT, GAP = 300, 42, 13
+
+
+@dataclass(frozen=True)
+class ShareChart:
+    """Lines of shares over a number of GPUs that doubles from tick to tick, named at their ends."""
+
+    title: str
+    subtitle: str
+    x_label: str
+    series: tuple[Series, ...]
+
+    def described(self) -> str:
+        parts = (f"{each.label}: " + ", ".join(f"{y:.1%} ({x})" for x, y in each.points) for each in self.series)
+        return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
+
+    def draw(self):
+        from matplotlib.ticker import FuncFormatter
+
+        canvas = Canvas(HEIGHT, self.title, self.subtitle)
+        width = WIDTH - LEFT - max(text_width(each.label) for each in self.series) - 14
+        axes = canvas.axes(LEFT, TOP, width, HEIGHT - TOP - 38)
+        axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        for each, style in zip(self.series, STYLES, strict=False):
+            axes.plot(
+                *zip(*each.points, strict=True),
+                color=style.ink.light,
+                linestyle=style.line,
+                marker=style.marker,
+                markersize=4.5,
+                markeredgecolor=PAPER.light,
+                markeredgewidth=0.6,
+                clip_on=False,
+            )
+        ticks = sorted({x for each in self.series for x, _ in each.points})
+        axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
+        axes.minorticks_off()
+        axes.set_xlim(ticks[0], ticks[-1])
+        axes.set_ylim(0, 1.05 * max(y for each in self.series for _, y in each.points))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%"))
+        self._name_lines(axes)
+        canvas.text(LEFT + width / 2, HEIGHT - 7, self.x_label, color=MUTED.light, ha="center")
+        return canvas.figure
+
+    def _name_lines(self, axes) -> None:
+        height, top = HEIGHT - TOP - 38, axes.get_ylim()[1]
+        ends = sorted((each.points[-1][1] / top * height, index) for index, each in enumerate(self.series))
+        places = spread_out([at for at, _ in ends], GAP, height + 4)
+        for (at, index), place in zip(ends, places, strict=True):
+            axes.annotate(
+                self.series[index].label,
+                self.series[index].points[-1],
+                (9, place - at - 3),
+                textcoords="offset points",
+                color=STYLES[index].ink.light,
+                size=SIZE,
+                annotation_clip=False,
+            )
+
+
+def figures(results: Sequence[Outcome], study: Study, folder: Path, language: str) -> dict[str, Figure]:
+    """Write the SVG files of one language into a folder; their blocks by the plates' ids."""
+    figure_specs = [*_beside(results), *_scale(study)]
+    return {
+        figure_spec.id: block
+        for figure_spec, block in zip(
+            figure_specs, write_figures(figure_specs, folder, language, "model-"), strict=True
+        )
+    }
+
+
+def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
+    held_out = [each for each in results if not each.trained]
+    printed = [each for each in held_out if each.memory_error is not None]
+
+    def throughput(_):
+        values = tuple((float(each.case.published.throughput), each.throughput) for each in held_out)
+        return DotChart(
+            _("Throughput, published and modelled"),
+            _("samples/s, logarithmic scale; held-out cases"),
+            tuple(each.case.name for each in held_out),
+            values,
+            (_("published"), _("modelled")),
+            log=True,
+        )
+
+    def memory(_):
+        values = tuple((float(each.case.published.memory_mib), each.memory_mib) for each in printed)
+        return DotChart(
+            _("Memory, published and modelled"),
+            _("MiB a GPU; held-out cases"),
+            tuple(each.case.name for each in printed),
+            values,
+            (_("published"), _("modelled")),
+            decimals=0,
+        )
+
+    return [
+        FigureSpec("throughput", throughput, lambda _: _("None of these cases was used to fit the constants.")),
+        FigureSpec("memory", memory, lambda _: _("Cases whose memory was published and that the fit did not see.")),
+    ]
+
+
+def _scale(study: Study) -> list[FigureSpec]:
+    def weak(_):
+        return ShareChart(
+            _("Modelled: share of the peak, batch growing with the GPUs"),
+            _("GPT 2304x24, 4 sequences a GPU; best layout at each size"),
+            _("GPUs"),
+            _shares(study.weak),
+        )
+
+    def strong(_):
+        return ShareChart(
+            _("Modelled: share of the peak, fixed global batch"),
+            _("GPT 2304x24, global batch 8192; best layout at each size"),
+            _("GPUs"),
+            _shares(study.strong),
+        )
+
+    caption = _modelled_caption
+    return [FigureSpec("scale-weak", weak, caption), FigureSpec("scale-strong", strong, caption)]
+
+
+def _modelled_caption(_) -> str:
+    return _(
+        "Modelled, not measured. The share is the model's own FLOPs, without recompute, over the peak of the tensor "
+        "cores; a missing point means that no layout fits into the memory."
+    )
+
+
+def _shares(lines: dict[str, tuple[Point, ...]]) -> tuple[Series, ...]:
+    return tuple(Series(node, _line(node, points)) for node, points in lines.items())
+
+
+def _line(node: str, points: Sequence[Point]) -> tuple[tuple[int, float], ...]:
+    peak = describe(f"{node}x1").gpu.tensor_tflops
+    return tuple((point.gpus, point.best.tflops / peak) for point in points if point.best)

@@ -1,0 +1,257 @@
+"""The audit as sections of a document: findings, what was compared, how much noise there is, derived efficiency."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from repro.published.audit.engine import Audit
+from repro.published.audit.findings import Finding
+from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
+from repro.utils.i18n import N_
+
+KINDS = {
+    "arithmetic": N_("arithmetic"),
+    "inconsistency": N_("contradiction"),
+    "editorial": N_("editorial"),
+    "stray": N_("stray row"),
+    "missing": N_("missing"),
+}
+SEVERITIES = {"error": N_("error"), "warning": N_("doubtful"), "note": N_("remark")}
+TONES = {"error": "bad", "warning": "", "note": "muted"}
+TABLES = {
+    "results": N_("results"),
+    "all-results": N_("all runs"),
+    "cases": N_("table of cases"),
+    "logs": N_("table of logs"),
+    "environment": N_("environment"),
+    "topology": N_("topology"),
+    "heading": N_("table heading"),
+    "title": N_("title"),
+    "text": N_("text"),
+}
+COLUMNS = {
+    "case": N_("case"),
+    "throughput": N_("throughput"),
+    "latency_ms": N_("latency"),
+    "memory_mib": N_("memory of the GPU"),
+    "speedup": N_("speed-up"),
+    "memory_change": N_("memory change"),
+    "trainer": N_("trainer"),
+    "log": N_("log"),
+    "memory_change_percent": N_("memory change in %"),
+    "throughput_change_percent": N_("throughput change in %"),
+    "network": N_("network"),
+    "driver": N_("driver"),
+    "cuda": "CUDA",
+    "oneflow": "OneFlow",
+    "flag": N_("switch"),
+    "precision": N_("precision"),
+    "script_folders": N_("script folders"),
+    "global_batch": N_("global batch"),
+    "section Test Environment": N_("section Test Environment"),
+}
+
+
+def place(_, found: Finding) -> str:
+    """Where a finding stands, in words."""
+    table, row, column = found.place.table, found.place.row, found.place.column
+    parts = (
+        _(TABLES.get(table, table)),
+        _(COLUMNS[row]) if row in COLUMNS else row,
+        _(COLUMNS[column]) if column in COLUMNS else column,
+    )
+    return " / ".join(part for part in dict.fromkeys(parts) if part)
+
+
+def findings(_, found: tuple[Finding, ...], with_report: bool = False) -> Section:
+    """All findings as a table."""
+    if not found:
+        return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked holds.")),))
+    first = (Column(_("Report")),) if with_report else ()
+    columns = (
+        *first,
+        *(
+            Column(_(title))
+            for title in (N_("Place"), N_("Printed"), N_("Recomputed"), N_("Kind"), N_("Weight"), N_("Why"))
+        ),
+    )
+    rows = tuple((*((Cell(each.report),) if with_report else ()), *_row(_, each)) for each in found)
+    text = Text(
+        _(
+            "Recomputed from the report's own figures at the digits that it prints. An error is a figure or "
+            "statement that is wrong; doubtful is what contradicts another source or may mislead; a remark only "
+            "asks for care."
+        )
+    )
+    return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
+
+
+def tally(_, found: tuple[Finding, ...]) -> str:
+    """How many findings of each weight."""
+    count = Counter(each.severity for each in found)
+    return _("Findings: {all}; errors: {errors}, doubtful: {warnings}, remarks: {notes}.").format(
+        all=len(found), errors=count["error"], warnings=count["warning"], notes=count["note"]
+    )
+
+
+def _row(_, found: Finding) -> tuple[Cell, ...]:
+    why = found.rule.text(_)
+    if found.evidence:
+        why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
+    return (
+        *words(place(_, found), found.printed, found.recomputed or "–", _(KINDS[found.kind])),
+        Cell(_(SEVERITIES[found.severity]), tone=TONES[found.severity]),
+        Cell(why),
+    )
+
+
+def checks(_, result: Audit) -> Section:
+    """How often each rule was applied, so that a reader sees what was found right."""
+    rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
+    total = (
+        Cell(_("all")),
+        figure(sum(check.compared for check in result.checks), 0),
+        figure(sum(check.found for check in result.checks), 0),
+    )
+    columns = (
+        Column(_("What was compared")),
+        Column(_("Comparisons"), numeric=True),
+        Column(_("Findings"), numeric=True),
+    )
+    return Section("checks", _("What was compared"), (Table("checks", columns, (*rows, total)),))
+
+
+def noise(_, result: Audit, report: str | None = None) -> Section | None:
+    """The spread of repeats, and configurations that were published twice."""
+    cases = {case.name: case for case in result.material.cases if report in (None, case.report)}
+    pairs = [(names, apart) for names, apart in result.noise.duplicates.items() if names[0] in cases]
+    spreads = [spread for name, spread in result.noise.repeats.items() if name in cases]
+    if not pairs and not spreads:
+        return None
+    blocks: list = []
+    if spreads:
+        low, high = min(each.cv for each in spreads), max(each.cv for each in spreads)
+        blocks.append(
+            Text(
+                _("{n} configurations were run {runs} times each; their CV is {low} to {high} %.").format(
+                    n=len(spreads), runs=spreads[0].runs, low=f"{100 * low:.2f}", high=f"{100 * high:.2f}"
+                )
+            )
+        )
+    if pairs:
+        rows = tuple(
+            (
+                *words(*names),
+                figure(cases[names[0]].published.throughput, 2),
+                figure(cases[names[1]].published.throughput, 2),
+                percent(apart),
+            )
+            for names, apart in pairs
+        )
+        columns = (
+            *(Column(_(title)) for title in (N_("Case"), N_("Same configuration as"))),
+            *(
+                Column(_(title), numeric=True)
+                for title in (N_("Throughput (samples/s)"), N_("Throughput again"), N_("Difference"))
+            ),
+        )
+        blocks += [
+            Text(
+                _(
+                    "These configurations were measured twice under two names. The difference between the two "
+                    "figures, over their mean, is a free estimate of the noise of a single run:"
+                )
+            ),
+            Table("duplicates", columns, rows),
+        ]
+    blocks += _above_ideal(_, result, cases)
+    return Section("noise", _("Noise"), tuple(blocks))
+
+
+def _above_ideal(_, result: Audit, cases: dict) -> list:
+    """Steps that scale better than the number of GPUs, which only noise or a poor smaller figure explains."""
+    rows = []
+    for smaller, larger in result.material.scaling_steps():
+        ratio = larger.published.throughput / smaller.published.throughput
+        ideal = larger.layout.world_size / smaller.layout.world_size
+        if smaller.name in cases and ratio > ideal:
+            rows.append(
+                (*words(smaller.name, larger.name), figure(ratio, 3), figure(ideal, 0), percent(ratio / ideal - 1))
+            )
+    if not rows:
+        return []
+    columns = (
+        *(Column(_(title)) for title in (N_("From"), N_("To"))),
+        *(Column(_(title), numeric=True) for title in (N_("Ratio"), N_("Ideal"), N_("Above the ideal"))),
+    )
+    return [
+        Text(
+            _(
+                "Steps between neighbouring numbers of GPUs that scale above the ideal; so small an excess lies "
+                "within the noise and is no finding:"
+            )
+        ),
+        Table("above-ideal", columns, tuple(rows)),
+    ]
+
+
+def efficiency(_, result: Audit, report: str) -> Section | None:
+    """TFLOP/s a GPU and share of the peak of a report's GPT cases, beside what the team published."""
+    material = result.material
+    own = [each for each in result.efficiencies if material.catalogue.case(each.case).report == report]
+    if not own:
+        return None
+    published = {row["case"]: row for row in material.catalogue.report(report).also("efficiency")}
+    peak = material.cluster(material.catalogue.report(report))["hardware"]["gpu_peak_tflops"]
+    rows = []
+    for each in own:
+        row = published.get(each.case, {})
+        rows.append(
+            (
+                Cell(each.case),
+                figure(each.gpus, 0),
+                figure(each.teraflop, 1),
+                figure(each.tflops_per_gpu, 2),
+                percent(each.share_of_peak, 1),
+                figure(each.petaflops, 3),
+                *(
+                    _published(result, report, each.case, key, row.get(key))
+                    for key in ("tflops_per_gpu", "percent_of_peak", "petaflops")
+                ),
+            )
+        )
+    text = Text(
+        _(
+            "F = 96 B s l h² (1 + s/(6h) + V/(16 l h)) floating-point operations an iteration with full activation "
+            "checkpointing (arXiv 2104.04473, equation 3), B the global batch, s the sequence length, l layers, h hidden "
+            "size. V is 51200 for all cases, as in the team's own figures, whatever each vocabulary was padded to. Divided "
+            "by the published latency and the number of GPUs, against the V100's {peak} TFLOP/s. The three columns to the "
+            "right are the team's own, from `{source}`."
+        ).format(peak=f"{peak:g}", source=_efficiency_source(result, report))
+    )
+    titles = (
+        N_("GPUs"),
+        N_("TFLOP an iteration"),
+        N_("TFLOP/s a GPU"),
+        N_("Share of the peak"),
+        N_("PFLOP/s in all"),
+        N_("TFLOP/s a GPU, published"),
+        N_("Share of the peak in %, published"),
+        N_("PFLOP/s in all, published"),
+    )
+    columns = (Column(_("Case")), *(Column(_(title), numeric=True) for title in titles))
+    return Section("efficiency", _("Efficiency, derived"), (text, Table("efficiency", columns, tuple(rows))))
+
+
+def _published(result: Audit, report: str, case: str, column: str, value) -> Cell:
+    notes = [found for found in result.at(report, "efficiency", case, column)]
+    return Cell(
+        "–" if value is None else str(value),
+        None if value is None else float(value),
+        "; ".join(found.remark() for found in notes),
+    )
+
+
+def _efficiency_source(result: Audit, report: str) -> str:
+    tables = result.material.catalogue.report(report).also_printed
+    return next((table["source"].split(",")[0] for table in tables if table["what"] == "efficiency"), "–")

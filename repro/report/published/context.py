@@ -1,0 +1,279 @@
+"""What surrounds a published report's figures: environment, settings, measuring rule, what it leaves open, sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from repro.published.cases import padded_vocab_size
+from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
+from repro.report.published.tables import Sheet
+from repro.report.run.page import rule_text
+from repro.utils.i18n import N_
+
+ENVIRONMENT = {
+    "gpus": N_("GPU"),
+    "network": N_("Network"),
+    "cpu": N_("Processor"),
+    "memory": N_("Memory"),
+    "os": N_("System"),
+    "driver": N_("Driver"),
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "nccl": "NCCL",
+    "python": "Python",
+    "wheel": N_("OneFlow wheel"),
+    "wheel_branch": N_("Branch of the wheel"),
+    "wheel_commit": N_("Commit of the wheel"),
+    "oneflow_commit": N_("OneFlow commit"),
+}
+SETTINGS = {
+    "data": N_("Data"),
+    "data_parts": N_("Data parts"),
+    "validation_batch_size": N_("Validation batch size"),
+    "epochs": N_("Epochs"),
+    "node_addresses": N_("Node addresses"),
+    "max_positions": N_("Longest sequence"),
+    "token_types": N_("Token types"),
+    "init_std": N_("Standard deviation of initial weights"),
+    "seed": N_("Seed"),
+    "query_key_layer_scaling": N_("Query-key layer scaling"),
+    "fused_multihead_attention": N_("Fused multi-head attention"),
+    "fused_bias_gelu": N_("Fused bias and GELU"),
+    "fused_bias_dropout": N_("Fused bias and dropout"),
+    "fused_scale_tril_softmax_dropout": N_("Fused scale, mask, softmax and dropout"),
+    "loss_scale": N_("Loss scale"),
+    "rdma": "RDMA",
+    "nccl_on_compute_stream": N_("NCCL on the compute stream"),
+    "memory_reading": N_("How memory was read"),
+    "sharding_flag": N_("Switch of the sharding"),
+}
+SHAPE = {
+    "seq_length": N_("sequence length"),
+    "max_predictions": N_("masked predictions a sequence"),
+    "vocab_size": N_("vocabulary"),
+    "layers": N_("layers"),
+    "hidden_size": N_("hidden size"),
+    "attention_heads": N_("attention heads"),
+    "image_size": N_("image size"),
+    "classes": N_("classes"),
+}
+
+
+def environment(sheet: Sheet) -> Section:
+    """Hardware and software as printed; what this report leaves out comes from the others of the same cluster."""
+    _, report = sheet._, sheet.report
+    cluster = sheet.result.material.cluster(report)
+    known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
+    own, others = _("this report"), _("other reports of the cluster")
+    rows = [(Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))]
+    for key, title in ENVIRONMENT.items():
+        if key in report.environment:
+            rows.append((Cell(_(title)), _printed(sheet, key), Cell(own)))
+        elif key in known:
+            rows.append((*words(_(title), str(known[key])), Cell(others, tone="muted")))
+    rows.append(
+        (
+            Cell("OneFlow"),
+            sheet.cell("environment", "", "oneflow", f"`{report.oneflow}`"),
+            Cell(_source_of(sheet, "report.oneflow")),
+        )
+    )
+    trainer = report.trainer
+    rows.append((Cell(_("Trainer")), Cell(f"`{trainer['repository']}`, `{trainer['path']}`"), Cell(own)))
+    rows.append(
+        (
+            Cell(_("Trainer's version, as printed")),
+            sheet.cell("environment", "", "trainer", f"`{trainer['printed']}`"),
+            Cell(own),
+        )
+    )
+    rows.append(
+        (
+            Cell(_("Trainer's version, followed here")),
+            Cell(f"`{trainer['commit']}`"),
+            Cell(_source_of(sheet, "report.trainer")),
+        )
+    )
+    columns = (Column(_("Item")), Column(_("Value")), Column(_("Stated by")))
+    return Section("environment", _("Environment"), (Table("environment", columns, tuple(rows)), *_topology(sheet)))
+
+
+def _printed(sheet: Sheet, key: str) -> Cell:
+    found = sheet.result.at(sheet.report.id, "environment", "", key)
+    broken = next((each.recomputed for each in found if each.kind == "editorial"), None)
+    text = (broken or sheet.report.environment[key]).replace("， ", ", ")
+    return sheet.cell("environment", "", key, text)
+
+
+def _source_of(sheet: Sheet, key: str) -> str:
+    _ = sheet._
+    unstated = any(entry["key"].startswith(key) for entry in sheet.report.unstated)
+    return _("see what the report leaves open") if unstated else _("this report")
+
+
+def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
+    _, report = sheet._, sheet.report
+    topology = sheet.result.material.cluster(report)["topology"]
+    if report.environment.get("topology"):
+        yield Text(_("Topology of a node, by `nvidia-smi topo -m`:"))
+    else:
+        yield Text(
+            _(
+                "This report prints no topology; that of the same cluster's nodes, by `nvidia-smi topo -m` in the "
+                "other reports:"
+            )
+        )
+    devices = topology["devices"]
+    rows = tuple(
+        (Cell(device), *words(*links), Cell(affinity or "–"))
+        for device, links, affinity in zip(devices, topology["links"], topology["cpu_affinity"], strict=True)
+    )
+    columns = (Column(_("Device")), *(Column(name) for name in devices), Column(_("CPU affinity")))
+    yield Table("topology", columns, rows)
+    yield Items(tuple(f"`{name}`: {_(meaning)}" for name, meaning in topology["legend"].items()))
+
+
+def settings(sheet: Sheet) -> Section:
+    """What was trained and how, from the cases and from the report's further settings."""
+    _, rows = sheet._, []
+    for title, text in _settings(sheet):
+        rows.append(words(_(title), text))
+    for key, value in sheet.report.settings.items():
+        rows.append(words(_(SETTINGS[key]), _value(_, value)))
+    if "xla" in sheet.report.claims:
+        rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
+    text = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
+    table = Table("settings", (Column(_("Item")), Column(_("Value"))), tuple(rows))
+    return Section("settings", _("Settings"), (text, table))
+
+
+def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
+    _, cases = sheet._, sheet.cases
+    first, same = cases[0], len({tuple(case.shape.items()) for case in cases}) == 1
+    shape = {key: value for key, value in first.shape.items() if same or key in ("seq_length", "vocab_size")}
+    said = _("; ").join(f"{_(SHAPE[key])} {value}" for key, value in shape.items())
+    yield N_("Model"), said if same else _("{shape}; the rest differs by case").format(shape=said)
+    if first.model == "gpt":
+        sizes = sorted({case.layout.tensor for case in cases})
+        padded = [f"{size}: {padded_vocab_size(first.shape['vocab_size'], size)}" for size in sizes]
+        yield N_("Vocabulary after padding, by tensor parallel size"), _("; ").join(padded)
+    yield N_("Batch a GPU or data-parallel rank"), _several(_, (case.micro_batch for case in cases))
+    yield N_("Accumulation steps"), _several(_, (case.accumulation_steps for case in cases))
+    yield N_("Precision"), _("fp16 mixed precision (AMP)") if first.precision == "amp" else "fp32"
+    yield N_("Activation checkpointing"), _value(_, first.activation_checkpointing)
+    yield N_("Iterations"), _("{n}, a row every {interval}").format(n=first.iterations, interval=first.log_interval)
+    yield from _training(_, first.training)
+
+
+def _training(_, training: dict) -> Iterator[tuple[str, str]]:
+    optimizer, schedule = dict(training["optimizer"]), dict(training["schedule"])
+    name = {"adamw": "AdamW", "sgd": _("SGD with momentum")}[optimizer.pop("name")]
+    yield N_("Optimizer"), _("; ").join([name, *(f"`{key}` {_plain(value)}" for key, value in optimizer.items())])
+    kind = {"constant": N_("constant"), "cosine": N_("cosine decay"), "polynomial": N_("polynomial decay")}
+    name = kind[schedule.pop("kind")]
+    rest = [f"`{key}` {_plain(value)}" for key, value in schedule.items()]
+    yield N_("Learning-rate schedule"), _("; ").join([_(name), *rest])
+    if "dropout" in training:
+        yield N_("Dropout"), _plain(training["dropout"])
+    if "label_smoothing" in training:
+        yield N_("Label smoothing"), _plain(training["label_smoothing"])
+
+
+def _several(_, values) -> str:
+    return _(", ").join(str(value) for value in dict.fromkeys(values))
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(_plain, value)) if isinstance(value, list) else f"{value:.8g}"
+
+
+def _value(_, value: object) -> str:
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, list):
+        return _(", ").join(map(str, value))
+    return _(value) if isinstance(value, str) else f"{value:g}"
+
+
+def rule(sheet: Sheet) -> Section:
+    """How a figure was read off its logs."""
+    _, measured = sheet._, sheet.report.rule
+    stated = _("stated in the report") if measured.stated else _("not or not fully stated in the report")
+    rows = (
+        words(_("Rule"), rule_text(_, measured)),
+        words(_("Stated"), stated),
+        words(_("Source of the rule"), _(measured.source)),
+        words(
+            _("Log generation"),
+            _("{letter}, of the five forms A to E that this project reads").format(letter=sheet.report.log_generation),
+        ),
+    )
+    return Section("rule", _("Measuring rule"), (Table("rule", (Column(_("Item")), Column(_("Value"))), rows),))
+
+
+def example(sheet: Sheet) -> Section | None:
+    """The log that a report prints as an example."""
+    _, rows = sheet._, sheet.report.also("example log")
+    if not rows:
+        return None
+    cells = tuple(
+        (
+            Cell(str(row["iteration"]), row["iteration"]),
+            sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"]),
+        )
+        for row in rows
+    )
+    table = Table(
+        "example", (Column(_("Iteration"), numeric=True), Column(_("Throughput (samples/s)"), numeric=True)), cells
+    )
+    text = Text(
+        _(
+            "The report shows how it reads a log by this example; the first row is left out of the mean, as its "
+            "start is not timed right."
+        )
+    )
+    return Section("example", _("Example log"), (text, table))
+
+
+def open_points(sheet: Sheet) -> Section:
+    """What the report does not say, and what is used in its place."""
+    _ = sheet._
+    entries = [(entry["key"], entry["reason"]) for entry in sheet.report.unstated]
+    rows = tuple((Cell(f"`{key}`"), Cell(_(reason))) for key, reason in entries)
+    text = Text(_("Names are those of this project's case files."))
+    table = Table("open", (Column(_("Name")), Column(_("What is used, and why"))), rows)
+    return Section("open", _("What the report leaves open"), (text, table))
+
+
+def reproduce(sheet: Sheet) -> Section:
+    """The commands that run these cases."""
+    _ = sheet._
+    pattern = " ".join(
+        dict.fromkeys(re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name)[0] + "*" for case in sheet.cases)
+    )
+    one = f"make bench CASES={sheet.cases[-1].name} REPEATS={sheet.report.rule.repeats}"
+    command = f'make bench CASES="{pattern}"\n{one}'
+    text = Text(
+        _(
+            "From the root of this repository, all cases of this report, or one of them with the published "
+            "number of repeats. Without a GPU they run at smoke scale, which says nothing of speed."
+        )
+    )
+    return Section("reproduce", _("Run it yourself"), (text, Code(command)))
+
+
+def sources(sheet: Sheet) -> Section:
+    """Where the figures and settings come from."""
+    _, report = sheet._, sheet.report
+    items = [
+        _("Report: `{source}`").format(source=report.source),
+        *(_("Settings: {source}").format(source=_(source)) for source in report.settings_source),
+    ]
+    items += [_("Runs: {source}").format(source=_(report.repeats_source))] if report.repeats_source else []
+    tables = [(table["what"], table["source"]) for table in report.also_printed]
+    items += [_("{what}: {source}").format(what=_(what), source=_(source)) for what, source in tables]
+    if "logs" in report.claims:
+        items.append(_("Logs, as the report names them: `{address}`").format(address=report.claims["logs"]))
+    items.append(_("Data from which this file is rendered: `repro/data/cases/{file}`").format(file=report.file))
+    return Section("sources", _("Sources"), (Items(tuple(items)),))

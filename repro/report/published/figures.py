@@ -1,0 +1,272 @@
+"""Which figures the five published reports have."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from repro.published.cases import Case, load_catalogue
+from repro.published.figures import Peer, peers
+from repro.report.charts.figure import (
+    FigureSpec,
+    batch_and_gpus,
+    efficiency_figure,
+    gpus_text,
+    repeats_caption,
+    repeats_chart,
+    throughput_figure,
+    write_figures,
+)
+from repro.report.charts.lines import LineChart, Series
+from repro.report.charts.rows import BarChart, DotChart, Panel
+from repro.report.document import Figure
+from repro.utils.i18n import LANGUAGES, N_
+
+V100_MEMORY_MIB = 16 * 1024
+
+
+def published_figures(folder: Path, formats: tuple[str, ...] = ("svg",)) -> dict[str, dict[str, list[Figure]]]:
+    """Write the figures of all published reports into a folder; their blocks by report id and language."""
+    cases = load_catalogue().cases
+    return {
+        report: {
+            language: write_figures(figure_specs, folder, language, f"{report}-", formats) for language in LANGUAGES
+        }
+        for report, figure_specs in published_figure_specs(cases).items()
+    }
+
+
+def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec]]:
+    """The figures of each published report, from the catalogue's cases and the peers' figures."""
+    by_report: dict[str, tuple[Case, ...]] = {}
+    for case in cases:
+        by_report[case.report] = (*by_report.get(case.report, ()), case)
+    figure_specs = {}
+    for report, own in by_report.items():
+        figure_specs[report] = _gpt_figures(own) if report.startswith("gpt-") else _scaling_figures(own)
+        if report.startswith("gpt2-"):
+            figure_specs[report] = _sharding_figures(own)
+    return figure_specs
+
+
+def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
+    """Data-parallel scaling at one or several batch sizes: ResNet50 and BERT."""
+    lines = {}
+    for case in cases:
+        lines.setdefault(case.micro_batch, []).append((case.layout.world_size, float(case.published.throughput)))
+    figure_specs = [throughput_figure(_by_batch(lines)), efficiency_figure(_by_batch(lines))]
+    if any(case.published.repeats for case in cases):
+        figure_specs.append(_published_repeats_figure([case for case in cases if case.published.repeats]))
+    for batches in ((128,),) if cases[0].model == "resnet50" else ((32,), (96, 64, 48)):
+        figure_specs.append(_peers_figure(cases, batches))
+    return figure_specs
+
+
+def _by_batch(lines: dict) -> Callable:
+    return lambda _: [
+        Series(_("batch {n}").format(n=batch) if len(lines) > 1 else "OneFlow", tuple(points))
+        for batch, points in lines.items()
+    ]
+
+
+def _published_repeats_figure(cases: list[Case]) -> FigureSpec:
+    def chart(_):
+        several = len({case.micro_batch for case in cases}) > 1
+        rows = [
+            (
+                batch_and_gpus(_, case.micro_batch, case.layout.world_size)
+                if several
+                else gpus_text(_, case.layout.world_size),
+                case.published.repeats,
+            )
+            for case in cases
+        ]
+        return repeats_chart(_, rows)
+
+    return FigureSpec("repeats", chart, repeats_caption)
+
+
+def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
+    """Frameworks beside the report at each number of GPUs, at the first batch size or the largest each can take."""
+    others = peers(cases[0].model, precision=cases[0].precision)
+    others = [peer for peer in others if peer.micro_batch in batches]
+    own = [case for case in cases if case.micro_batch == batches[0]]
+    columns = [
+        gpus
+        for gpus in dict.fromkeys(case.layout.world_size for case in own)
+        if any(peer.gpus == gpus for peer in others)
+    ]
+    largest = len(batches) > 1
+
+    def chart(_):
+        here = _("OneFlow, this report")
+        rows = [
+            here + (f" ({batches[0]})" if largest else ""),
+            *dict.fromkeys(_peer_name(_, peer, largest) for peer in others),
+        ]
+        panels = []
+        for gpus in columns:
+            values = {_peer_name(_, peer, largest): float(peer.throughput) for peer in others if peer.gpus == gpus}
+            values[rows[0]] = float(next(c for c in own if c.layout.world_size == gpus).published.throughput)
+            panels.append(Panel(gpus_text(_, gpus), tuple((values[row],) for row in rows)))
+        title = (
+            _("Beside other frameworks, largest batch of each")
+            if largest
+            else _("Beside other frameworks, batch {n}").format(n=batches[0])
+        )
+        subtitle = _("samples/s; batch a GPU in brackets") if largest else "samples/s"
+        return BarChart(title, subtitle, tuple(rows), tuple(panels), emphasis=frozenset({0}), decimals=0)
+
+    name = "peers-largest-batch" if largest else "peers"
+    return FigureSpec(
+        name,
+        chart,
+        lambda _: _(
+            "Same cluster and precision; the other figures are those of the comparison published in October 2020. "
+            "Each panel has its own scale."
+        ),
+    )
+
+
+def _peer_name(_, peer: Peer, with_batch: bool) -> str:
+    name = f"{peer.framework} {peer.version}" if peer.framework == "OneFlow" else peer.framework
+    if peer.variant == "no clipping":
+        name += _(", no clipping")
+    return f"{name} ({peer.micro_batch})" if with_batch else name
+
+
+def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
+    """GPT-2 small with and without sharded optimizer state, beside DeepSpeed."""
+
+    def name(_, framework: str, sharding: int) -> str:
+        text = _("{framework}, sharded") if sharding else _("{framework}, not sharded")
+        return text.format(framework=framework)
+
+    def lines(_):
+        found = []
+        for sharding in (0, 1):
+            points = tuple(
+                (case.layout.world_size, float(case.published.throughput))
+                for case in cases
+                if case.optimizer_sharding == sharding and case.micro_batch == 4
+            )
+            found.append(Series(name(_, "OneFlow", sharding), points))
+        for sharding in (0, 1):
+            points = tuple(
+                (peer.gpus, float(peer.throughput)) for peer in _deepspeed() if peer.optimizer_sharding == sharding
+            )
+            found.append(Series(name(_, "DeepSpeed", sharding), points))
+        return tuple(found)
+
+    def throughput(_):
+        return LineChart(
+            _("Throughput with and without sharding of the optimizer state"),
+            _("samples/s, batch 4 a GPU"),
+            _("GPUs"),
+            lines(_),
+        )
+
+    def memory(_):
+        series = tuple(name(_, framework, sharding) for framework in ("OneFlow", "DeepSpeed") for sharding in (0, 1))
+        groups = list(dict.fromkeys((case.micro_batch, case.layout.world_size) for case in cases))
+        rows = tuple(batch_and_gpus(_, *group) for group in groups)
+        values = tuple(_sharding_memory(cases, *group) for group in groups)
+        return BarChart(
+            _("Memory with and without sharding of the optimizer state"),
+            _("MiB a GPU"),
+            rows,
+            (Panel("", values),),
+            series,
+            limit=(_("16 GiB of a V100"), V100_MEMORY_MIB),
+            decimals=0,
+        )
+
+    return [
+        FigureSpec(
+            "memory",
+            memory,
+            lambda _: _(
+                "Sharding keeps each GPU's part of the optimizer state instead of all of it (ZeRO stage 1). DeepSpeed "
+                "was measured at batch 4 only."
+            ),
+        ),
+        FigureSpec("throughput", throughput, lambda _: _("Both frameworks on the same cluster, fp16 mixed precision.")),
+    ]
+
+
+def _deepspeed() -> tuple[Peer, ...]:
+    return peers("gpt", framework="DeepSpeed")
+
+
+def _sharding_memory(cases, batch: int, gpus: int) -> tuple[float | None, ...]:
+    own = {
+        case.optimizer_sharding: float(case.published.memory_mib)
+        for case in cases
+        if (case.micro_batch, case.layout.world_size) == (batch, gpus)
+    }
+    other = {
+        peer.optimizer_sharding: float(peer.memory_mib)
+        for peer in _deepspeed()
+        if (peer.micro_batch, peer.gpus) == (batch, gpus)
+    }
+    return (own.get(0), own.get(1), other.get(0), other.get(1))
+
+
+def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
+    """GPT in data, tensor and pipeline layouts beside Megatron-LM, case by case."""
+    megatron = {peer.case: peer for peer in peers("gpt", framework="Megatron-LM")}
+    rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
+
+    def scaling(_):
+        chosen = [case for case in cases if case.name.startswith("DP_") and case.layout.pipeline == 1]
+        own = tuple((case.layout.world_size, float(case.published.throughput)) for case in chosen)
+        other = tuple((case.layout.world_size, float(megatron[case.name].throughput)) for case in chosen)
+        return [Series("OneFlow", own), Series("Megatron-LM", other)]
+
+    def layouts(_):
+        chosen = [case for case in cases if case.name.startswith("2D_") and case.layout.world_size == 8]
+        names = tuple(_("data {data} × tensor {tensor}").format(**vars(case.layout)) for case in chosen)
+        values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in chosen)
+        return BarChart(
+            _("Throughput by layout: one model on 8 GPUs"),
+            _("samples/s; hidden size 1536, 16 layers, global batch 16"),
+            names,
+            (Panel("", values),),
+            frameworks,
+            decimals=2,
+        )
+
+    def every(_):
+        values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in cases)
+        return DotChart(
+            _("Throughput of every case"), _("samples/s, logarithmic scale"), rows, values, frameworks, log=True
+        )
+
+    def memory(_):
+        values = tuple((float(case.published.memory_mib), float(megatron[case.name].memory_mib)) for case in cases)
+        return DotChart(
+            _("Memory by layout"),
+            _("MiB a GPU, largest of the node"),
+            rows,
+            values,
+            frameworks,
+            limit=(_("16 GiB of a V100"), V100_MEMORY_MIB),
+            decimals=0,
+        )
+
+    named = N_("A case's name gives data x tensor x pipeline sizes, the global batch, then hidden size x layers.")
+    return [
+        throughput_figure(scaling, "data-parallel"),
+        efficiency_figure(scaling, "data-parallel-efficiency"),
+        FigureSpec(
+            "layouts",
+            layouts,
+            lambda _: _(
+                "The same model and global batch in every layout, so that the figures can be compared with each other."
+            ),
+        ),
+        FigureSpec("peers", every, lambda _: _(named)),
+        FigureSpec(
+            "memory",
+            memory,
+            lambda _: _("One reading at iteration 10, not a peak; OneFlow needs less in most layouts."),
+        ),
+    ]

@@ -1,0 +1,169 @@
+"""Regenerates the published reports in Chinese and English, with their audit, from the catalogue's data alone."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from repro.published.audit.engine import Audit, as_json, audit
+from repro.published.cases import Report
+from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, figure, markdown, words
+from repro.report.html import html
+from repro.report.published import audit as audit_report
+from repro.report.published import context as published_context
+from repro.report.published import tables as published_tables
+from repro.report.published.figures import published_figures
+from repro.report.published.peers import peers
+from repro.report.published.tables import Sheet
+from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.paths import REPORTS
+
+FOLDER = REPORTS / "published"
+INDEX = {"en": "README.md", "zh": "README.zh.md"}
+
+
+def build(result: Audit, report: Report, language: str, figures: list[Figure]) -> Document:
+    """One published report in one language, with the figures drawn for it."""
+    _ = catalogue(language).gettext
+    sheet = Sheet(_, result, report)
+    sections = (
+        _glance(sheet),
+        published_context.environment(sheet),
+        published_context.settings(sheet),
+        published_context.rule(sheet),
+        published_context.example(sheet),
+        published_tables.tested(sheet),
+        published_tables.results(sheet),
+        Section("figures", _("Figures"), tuple(figures)),
+        published_tables.repeats(sheet),
+        peers(sheet),
+        audit_report.efficiency(_, result, report.id),
+        audit_report.noise(_, result, report.id),
+        audit_report.findings(_, result.of(report.id)),
+        published_context.open_points(sheet),
+        published_context.reproduce(sheet),
+        published_context.sources(sheet),
+    )
+    lead = _(
+        "Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
+        'the audit stand in parentheses beside the figures they concern. Original title: "{title}".'
+    ).format(title=report.title_printed)
+    return Document(language, report.title[language], lead, tuple(each for each in sections if each))
+
+
+def _glance(sheet: Sheet) -> Section:
+    """What was tested and what came out, in a few rows."""
+    _, report, cases = sheet._, sheet.report, sheet.cases
+    subject = report.claims["subject"]
+    best = max(cases, key=lambda case: case.published.throughput)
+    gpus = sorted({case.layout.world_size for case in cases})
+    rows = [
+        (_("Subject"), _(subject)),
+        (_("Date"), report.date),
+        (_("Language of the original"), {"en": _("English"), "zh": _("Chinese, headings in English")}[report.language]),
+        (_("Cases"), str(len(cases))),
+        (_("GPUs"), _(", ").join(map(str, gpus))),
+        (_("Precision"), _("fp16 mixed precision (AMP)") if report.precision == "amp" else "fp32"),
+        (
+            _("Highest throughput"),
+            _("{value} samples/s ({case})").format(value=best.published.throughput, case=best.name),
+        ),
+    ]
+    steepest = max(
+        (case for case in cases if case.published.speedup), default=None, key=lambda case: case.published.speedup
+    )
+    if steepest:
+        rows.append(
+            (
+                _("Highest speed-up"),
+                _("{value} on {gpus} GPUs ({case})").format(
+                    value=steepest.published.speedup, gpus=steepest.layout.world_size, case=steepest.name
+                ),
+            )
+        )
+    rows.append((_("Audit"), audit_report.tally(_, sheet.result.of(report.id))))
+    columns = (Column(_("Item")), Column(_("Value")))
+    table = Table("glance", columns, tuple(words(*row) for row in rows))
+    return Section("glance", _("At a glance"), (table,))
+
+
+def index(result: Audit, language: str, folder: Path) -> Document:
+    """The overview of all reports, with the whole audit."""
+    _ = catalogue(language).gettext
+    reports = result.material.reports
+    rows = tuple(
+        (
+            Cell(report.id),
+            Cell(report.title[language]),
+            Cell(report.date),
+            figure(len(result.material.cases_of(report)), 0),
+            figure(len(result.of(report.id)), 0),
+        )
+        for report in reports
+    )
+    columns = (
+        Column(_("Report")),
+        Column(_("Title")),
+        Column(_("Date")),
+        Column(_("Cases"), numeric=True),
+        Column(_("Findings"), numeric=True),
+    )
+    links = tuple(
+        Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md", f"{report.title[each]}")
+        for report in reports
+        for each in LANGUAGES
+    )
+    lead = _(
+        "The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
+        "and English from this repository's data, each audited from its own figures. `make published` writes this "
+        "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
+        "LOGS=DIR` recomputes the figures from original logs."
+    )
+    sections = (
+        Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
+        audit_report.findings(_, result.findings, with_report=True),
+        audit_report.noise(_, result),
+        audit_report.checks(_, result),
+    )
+    title = _("OneFlow's published benchmarks, audited")
+    return Document(language, title, lead, tuple(each for each in sections if each))
+
+
+def render(folder: Path = FOLDER) -> list[Path]:
+    """Write the audit, the figures, the ten reports, the five pages and the two overviews; returns their paths."""
+    result = audit()
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drawn = published_figures(figures)
+    texts = {folder / "audit.json": as_json(result)}
+    for report in result.material.reports:
+        documents = {each: build(result, report, each, drawn[report.id][each]) for each in LANGUAGES}
+        texts |= {folder / f"{report.id}.{each}.md": markdown(documents[each], folder) for each in LANGUAGES}
+        texts[folder / f"{report.id}.html"] = html(documents, folder)
+    texts |= {folder / INDEX[each]: markdown(index(result, each, folder), folder) for each in LANGUAGES}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8", newline="\n")
+    return sorted([*texts, *figures.glob("*.svg")])
+
+
+def differing(folder: Path = FOLDER) -> list[Path]:
+    """The files of the folder that are not what the data gives, those that are missing, and those too many."""
+    with tempfile.TemporaryDirectory() as scratch:
+        due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
+    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return sorted(folder / name for name in due.keys() | there.keys() if due.get(name) != there.get(name))
+
+
+def overview(result: Audit) -> str:
+    """The findings as text for a terminal, in English."""
+    lines = []
+    for found in result.findings:
+        lines.append(
+            f"{found.severity:8}{found.report}: {found.place}: printed {found.printed}"
+            + (f", recomputed {found.recomputed}" if found.recomputed else "")
+        )
+        lines.append(f"        {found.rule}" + (f"; {found.evidence}" if found.evidence else ""))
+    compared = sum(check.compared for check in result.checks)
+    return "\n".join(
+        (*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message, result.findings))
+    )

@@ -1,0 +1,112 @@
+"""Other frameworks' published figures beside a report's own."""
+
+from __future__ import annotations
+
+from repro.published.cases import Case
+from repro.published.figures import Figure, Peer
+from repro.report.document import Cell, Column, Section, Table, Text, figure
+from repro.report.published.tables import TITLES, Sheet
+
+
+def peers(sheet: Sheet) -> Section | None:
+    """The peers' figures beside this report's, a table for each source."""
+    _, tables = sheet._, []
+    by_source: dict[str, list[Peer]] = {}
+    for peer in sheet.result.material.peers:
+        if sheet.report.id in peer.reports:
+            by_source.setdefault(peer.source, []).append(peer)
+    for number, (source, found) in enumerate(by_source.items(), 1):
+        table = _peer_rows if found[0].case or found[0].optimizer_sharding is not None else _peer_columns
+        tables.append(table(sheet, found, f"peers-{number}", _("Source: {source}").format(source=_(source))))
+    if not tables:
+        return None
+    text = Text(
+        _(
+            "Measured on the same cluster. In parentheses: this report's throughput over the peer's. The peers' "
+            "versions and dates differ from this report's: the ratio compares releases, not frameworks as such."
+        )
+    )
+    return Section("peers", _("Beside other frameworks"), (text, *tables))
+
+
+def _ratio(own: Figure | None, other: Figure) -> Cell:
+    return Cell(str(other), float(other), f"×{own / other:.3f}" if own else "")
+
+
+def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
+    """A row for each number of GPUs, a column for each framework."""
+    _ = sheet._
+    batch = found[0].micro_batch
+    own = {case.layout.world_size: case.published.throughput for case in sheet.groups()[batch]}
+    names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in found))
+    columns = [
+        Column(_("GPUs"), numeric=True),
+        Column(
+            _("This report (OneFlow {version}, batch {batch})").format(version=_version(sheet), batch=batch),
+            numeric=True,
+        ),
+    ]
+    columns += [Column(_peer_title(_, *name), numeric=True) for name in names]
+    rows = []
+    for gpus in dict.fromkeys(peer.gpus for peer in found):
+        at = {
+            (peer.framework, peer.version, peer.variant, peer.micro_batch): peer.throughput
+            for peer in found
+            if peer.gpus == gpus
+        }
+        rows.append(
+            (
+                figure(gpus, 0),
+                Cell(str(own[gpus]), float(own[gpus])) if gpus in own else figure(None, 0),
+                *(_ratio(own.get(gpus), at[name]) for name in names),
+            )
+        )
+    return Table(identity, tuple(columns), tuple(rows), caption)
+
+
+def _version(sheet: Sheet) -> str:
+    return sheet.report.oneflow.removeprefix("v").split(",")[0]
+
+
+def _peer_title(_, framework: str, version: str, variant: str, batch: int) -> str:
+    named = f"{framework} {version}" + (f", {_(variant)}" if variant else "")
+    return _("{framework}, batch {batch}").format(framework=named, batch=batch)
+
+
+def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
+    """A row for each case that the peer ran too: this report's figures, then the peer's."""
+    _, names = sheet._, ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
+    names = [name for name in names if any(getattr(peer, name) is not None for peer in found)]
+    first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
+    columns = [
+        Column(_("Case")),
+        *(Column(_("{what}, OneFlow").format(what=_(TITLES[name])), numeric=True) for name in names),
+    ]
+    columns += [
+        Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names
+    ]
+    rows = []
+    for peer in found:
+        case = next(case for case in sheet.cases if _same_test(case, peer))
+        theirs = [getattr(peer, name) for name in names]
+        rows.append(
+            (
+                Cell(case.name),
+                *(Cell(str(getattr(case.published, name)), float(getattr(case.published, name))) for name in names),
+                *(
+                    _ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
+                    for name, value in zip(names, theirs, strict=True)
+                ),
+            )
+        )
+    return Table(identity, tuple(columns), tuple(rows), caption)
+
+
+def _same_test(case: Case, peer: Peer) -> bool:
+    if peer.case:
+        return peer.case == case.name
+    return (peer.gpus, peer.micro_batch, peer.optimizer_sharding) == (
+        case.layout.world_size,
+        case.micro_batch,
+        case.optimizer_sharding,
+    )

@@ -1,0 +1,303 @@
+"""Tables of a published report: its figures as printed, with the audit's remarks beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from repro.published.audit.engine import Audit
+from repro.published.cases import Case, Report
+from repro.published.figures import published_noise, speedup
+from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
+from repro.utils.i18n import N_
+
+TITLES = {
+    "nodes": N_("Nodes"),
+    "gpus_per_node": N_("GPUs a node"),
+    "gpus": N_("GPUs"),
+    "micro_batch": N_("Batch a GPU"),
+    "throughput": N_("Throughput (samples/s)"),
+    "latency_ms": N_("Latency (ms)"),
+    "memory_mib": N_("GPU memory (MiB)"),
+    "speedup": N_("Speed-up"),
+    "gpu_utilisation": N_("GPU utilisation (%)"),
+    "memory_change": N_("Memory change (MiB)"),
+    "memory_change_percent": N_("Memory change (%)"),
+    "throughput_change_percent": N_("Throughput change (%)"),
+}
+
+
+class Sheet:
+    """Makes cells of one report: the text as printed, with what the audit remarks at that place."""
+
+    def __init__(self, translate, result: Audit, report: Report) -> None:
+        self._, self.result, self.report = translate, result, report
+        self.cases = result.material.cases_of(report)
+
+    def cell(self, table: str, row: str, column: str, text: object, sort: float | None = None) -> Cell:
+        """A cell of a table, a row and a column, by their keys in the audit."""
+        found = self.result.at(self.report.id, table, row, column)
+        note = "; ".join(each.remark(self._) for each in found)
+        tone = "bad" if any(each.severity == "error" for each in found) else ""
+        shown = "–" if text is None else str(text)
+        return Cell(shown, float(text) if sort is None and isinstance(text, int | float) else sort, note, tone)
+
+    def published(self, case: Case, column: str) -> Cell:
+        """A published figure of a case, a dash where the report prints none."""
+        return self.cell("results", case.name, column, getattr(case.published, column))
+
+    def printed(self, case: Case, column: str) -> Cell:
+        """What else the report prints of a case; a gain carries its sign."""
+        value = case.published.printed.get(column)
+        return self.cell(
+            "results",
+            case.name,
+            column,
+            None if value is None else _signed(value),
+            float("-inf") if value is None else float(value),
+        )
+
+    def columns(self, *names: str) -> tuple[Column, ...]:
+        """Columns of numbers by their keys."""
+        return tuple(Column(self._(TITLES[name]), numeric=True) for name in names)
+
+    def groups(self) -> dict[int, list[Case]]:
+        """The cases by micro-batch, in printed order."""
+        groups: dict[int, list[Case]] = {}
+        for case in self.cases:
+            groups.setdefault(case.micro_batch, []).append(case)
+        return groups
+
+
+def _signed(value: float) -> str:
+    text = str(value)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def results(sheet: Sheet) -> Section:
+    """The report's own tables of results."""
+    _, blocks = sheet._, []
+    if any(case.published.speedup is not None for case in sheet.cases):
+        blocks = [_scaling_table(sheet, batch, cases) for batch, cases in sheet.groups().items()]
+        text = _(
+            "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput over that of "
+            "1 GPU at the same batch size, over the number of GPUs."
+        )
+    elif any(case.optimizer_sharding for case in sheet.cases):
+        blocks = [_sharding_table(sheet)]
+        text = _(
+            "Each change is against the row above it, the same test without optimizer state sharding. All figures "
+            "are as printed; signs replace the original's arrows."
+        )
+    else:
+        blocks = [_latency_table(sheet)]
+        text = _(
+            "All figures are as printed. The group is the original's: data parallelism (DP), tensor parallelism "
+            "(MP), both (2D), and each with pipeline parallelism (PP)."
+        )
+    return Section("results", _("Results"), (Text(text), *blocks, *_further_tables(sheet)))
+
+
+def _scaling_table(sheet: Sheet, batch: int, cases: list[Case]) -> Table:
+    _ = sheet._
+    names = ["nodes", "gpus_per_node", "gpus", "throughput", "speedup"]
+    if any(case.published.memory_mib is not None for case in cases):
+        names.insert(3, "memory_mib")
+    rows = []
+    for case in cases:
+        ideal = speedup(case, sheet.cases)
+        counts = (case.nodes, case.gpus_per_node, case.layout.world_size)
+        cells = [figure(count, 0) for count in counts[:2]]
+        cells.append(sheet.cell("cases", case.name, "gpus", counts[2]))
+        cells += [sheet.published(case, name) for name in names[3:]]
+        rows.append((*cells, percent(ideal and ideal / counts[2], 1)))
+    rows += _missing_rows(sheet, batch, names)
+    columns = (*sheet.columns(*names), Column(_("Scaling efficiency"), numeric=True))
+    caption = _("Batch size a GPU: {batch}").format(batch=batch)
+    return Table(f"results-bs{batch}", columns, tuple(rows), caption)
+
+
+def _missing_rows(sheet: Sheet, batch: int, names: list[str]) -> Iterable[tuple[Cell, ...]]:
+    """A row of dashes for each one that the text announces and the table lacks."""
+    per_node = max(case.gpus_per_node for case in sheet.cases)
+    for gpus in sheet.report.claims.get("devices", ()):
+        cell = sheet.cell("results", f"bs{batch}, {gpus} GPU", "throughput", None)
+        if cell.note:
+            counts = [max(1, gpus // per_node), min(gpus, per_node), gpus]
+            rest = [cell if name == "throughput" else Cell("–") for name in names[3:]]
+            yield (*(figure(count, 0) for count in counts), *rest, Cell("–"))
+
+
+def _sharding_table(sheet: Sheet) -> Table:
+    _ = sheet._
+    columns = (
+        *(Column(_(title)) for title in (N_("Date"), N_("Test"), N_("Optimizer state sharding"))),
+        *sheet.columns(
+            "gpus",
+            "micro_batch",
+            "memory_mib",
+            "memory_change",
+            "memory_change_percent",
+            "gpu_utilisation",
+            "throughput",
+            "throughput_change_percent",
+        ),
+    )
+    rows = tuple(
+        (
+            *words(_iso(case.published.printed["date"]), case.published.printed["test"]),
+            sheet.cell("results", case.name, "description", _("on") if case.optimizer_sharding else _("off")),
+            figure(case.layout.world_size, 0),
+            figure(case.micro_batch, 0),
+            sheet.published(case, "memory_mib"),
+            sheet.printed(case, "memory_change"),
+            sheet.printed(case, "memory_change_percent"),
+            sheet.published(case, "gpu_utilisation"),
+            sheet.published(case, "throughput"),
+            sheet.printed(case, "throughput_change_percent"),
+        )
+        for case in sheet.cases
+    )
+    return Table("results-sharding", columns, rows)
+
+
+def _iso(date: str) -> str:
+    return f"{date[:4]}-{date[4:6]}-{date[6:]}"
+
+
+def _latency_table(sheet: Sheet) -> Table:
+    _ = sheet._
+    columns = (Column(_("Group")), Column(_("Case")), *sheet.columns("gpus", "latency_ms", "memory_mib", "throughput"))
+    rows = tuple(
+        (
+            Cell(case.published.printed["group"]),
+            sheet.cell("results", case.name, "case", case.name),
+            figure(case.layout.world_size, 0),
+            *(sheet.published(case, name) for name in ("latency_ms", "memory_mib", "throughput")),
+        )
+        for case in sheet.cases
+    )
+    return Table("results-latency", columns, rows)
+
+
+def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:
+    """Tables that repeat figures or give those of other runs, such as the summary's BERT rows."""
+    _ = sheet._
+    for table in sheet.report.also_printed:
+        names = [name for name in ("throughput", "speedup", "memory_mib") if name in table["columns"]]
+        if "throughput" not in names or "iteration" in table["columns"]:
+            continue
+        rows = []
+        for row in sheet.report.also(table["what"]):
+            case = sheet.result.material.catalogue.case(row["case"]) if "case" in row else None
+            nodes, per_node, batch = (
+                getattr(case, key) if case else row[key] for key in ("nodes", "gpus_per_node", "micro_batch")
+            )
+            counts = (figure(count, 0) for count in (nodes, per_node, nodes * per_node, batch))
+            rows.append((*counts, *(sheet.cell(table["what"], row.get("case", ""), name, row[name]) for name in names)))
+        what, source = table["what"], table["source"]
+        yield Text(_("{what} (source: {source})").format(what=_(what), source=_(source)))
+        columns = sheet.columns("nodes", "gpus_per_node", "gpus", "micro_batch", *names)
+        yield Table(f"also-{table['what'].replace(' ', '-').lower()}", columns, tuple(rows))
+
+
+def repeats(sheet: Sheet) -> Section | None:
+    """Every single run, its median and its spread."""
+    _, spreads = sheet._, published_noise(sheet.cases).repeats
+    if not spreads:
+        return None
+    count = sheet.report.rule.repeats
+    rows = []
+    for case in sheet.cases:
+        if case.name in spreads:
+            runs = [
+                sheet.cell("all-results", case.name, f"run-{number}", run)
+                for number, run in enumerate(case.published.repeats, 1)
+            ]
+            rows.append(
+                (
+                    *_place(case.nodes, case.gpus_per_node, case.micro_batch),
+                    *runs,
+                    sheet.cell("results", case.name, "throughput", case.published.throughput),
+                    percent(spreads[case.name].cv),
+                )
+            )
+    for row in sheet.report.stray:
+        gpus = row["nodes"] * row["gpus_per_node"]
+        cell = sheet.cell("all-results", f"bs{row['micro_batch']}, {gpus} GPU", "throughput", row["throughput"])
+        rows.append(
+            (
+                *_place(row["nodes"], row["gpus_per_node"], row["micro_batch"]),
+                cell,
+                *(Cell("–") for _run in range(count + 1)),
+            )
+        )
+    numbers = tuple(Column(_("Run {n}").format(n=number), numeric=True) for number in range(1, count + 1))
+    columns = (
+        *sheet.columns("nodes", "gpus_per_node", "micro_batch"),
+        *numbers,
+        Column(_("Median"), numeric=True),
+        Column("CV", numeric=True),
+    )
+    text = _(
+        "Throughput of every run in samples/s, in printed order; the published figure is the median. CV is the "
+        "sample standard deviation over the mean."
+    )
+    if sheet.report.repeats_source:
+        text += _(" The report itself prints the medians alone; the runs are from {source}.").format(
+            source=_(sheet.report.repeats_source)
+        )
+    return Section("repeats", _("All runs"), (Text(text), Table("repeats", columns, tuple(rows))))
+
+
+def _place(nodes: int, gpus_per_node: int, batch: int) -> tuple[Cell, ...]:
+    return tuple(figure(number, 0) for number in (nodes, gpus_per_node, batch))
+
+
+def tested(sheet: Sheet) -> Section | None:
+    """The GPT report's tables of cases and of logs."""
+    if not any("log" in case.published.printed for case in sheet.cases):
+        return None
+    _ = sheet._
+    rows = tuple(_case_row(sheet, case) for case in sheet.cases)
+    titles = (
+        N_("Nodes"),
+        N_("GPUs a node"),
+        N_("Data parallel"),
+        N_("Tensor parallel"),
+        N_("Pipeline parallel"),
+        N_("Micro-batch"),
+        N_("Micro-batch x data parallel"),
+        N_("Accumulation steps"),
+        N_("Global batch"),
+        N_("Hidden size"),
+        N_("Attention heads"),
+        N_("Layers"),
+    )
+    columns = (
+        *(Column(_(title)) for title in (N_("Group"), N_("Case"))),
+        *(Column(_(title), numeric=True) for title in titles),
+    )
+    logs = tuple(
+        (Cell(case.name), sheet.cell("logs", case.name, "log", f"`{case.published.printed['log']}`"))
+        for case in sheet.cases
+    )
+    where = _("The logs are under {address}.").format(address=f"`{sheet.report.claims['logs']}`")
+    return Section(
+        "cases",
+        _("Cases"),
+        (Table("cases", columns, rows), Text(where), Table("logs", (Column(_("Case")), Column(_("Log"))), logs)),
+    )
+
+
+def _case_row(sheet: Sheet, case: Case) -> tuple[Cell, ...]:
+    printed, layout, shape = case.published.printed, case.layout, case.shape
+    numbers = (case.nodes, case.gpus_per_node, layout.data, layout.tensor, layout.pipeline, case.micro_batch)
+    return (
+        sheet.cell("cases", case.name, "group", printed["group"]),
+        sheet.cell("cases", case.name, "case", case.name),
+        *(figure(number, 0) for number in numbers),
+        sheet.cell("cases", case.name, "micro_batch_times_data", printed["micro_batch_times_data"]),
+        figure(case.accumulation_steps, 0),
+        sheet.cell("cases", case.name, "global_batch", case.global_batch),
+        *(figure(shape[name], 0) for name in ("hidden_size", "attention_heads", "layers")),
+    )

@@ -1,0 +1,41 @@
+"""Adds to a run's report its figures and the files that a reader may want to open."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from repro.report.document import Attachment, Document, Section
+from repro.utils.i18n import N_, catalogue
+
+DRAWING_PAYS_AFTER_S = 30
+ILLUSTRATED = ("results", "curves", "learning", "profile")
+FILES = (
+    ("run.json", N_("What was planned, and on what machine")),
+    ("attempts.jsonl", N_("Every attempt, one line each")),
+    ("results.csv", N_("The table of results")),
+    ("verdicts.json", N_("The verdicts, for machines")),
+)
+
+
+def drawing_pays(attempts: list[dict]) -> bool:
+    """Whether a run took so long that the seconds in which figures are drawn do not count."""
+    return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
+
+
+def illustrated(document: Document, story, folder: Path, draw: bool) -> Document:
+    """The document with a section of figures after its results if they are to be drawn, and with the raw data."""
+    _ = catalogue(document.language).gettext
+    sections = []
+    for section in document.sections:
+        sections.append(section)
+        if section.id in ILLUSTRATED and draw:
+            sections += _figures(_, document.language, story, folder)
+    present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
+    files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
+    return replace(document, sections=(*sections, Section("data", _("Raw data"), files)))
+
+
+def _figures(_, language: str, story, folder: Path) -> list[Section]:
+    from repro.report.run.figures import run_figures
+
+    blocks = run_figures(story, folder, language)
+    return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

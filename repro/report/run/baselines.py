@@ -1,0 +1,184 @@
+"""The sections of a run's report on what was measured beside each other in it: peers, scaling, and derived cases."""
+
+from repro.analysis.ratio import Ratio
+from repro.analysis.relations import (
+    Relation,
+    baseline_relations,
+    layout_relations,
+    layout_text,
+    scaling_relations,
+    variant,
+)
+from repro.analysis.results import Result
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, words
+
+
+def within_sections(_, scale: str, results: list[Result]) -> list[Section]:
+    """The sections that a run at the published scale has figures for; none at another, whose speed says nothing."""
+    if scale != "published":
+        return []
+    return [*_derived(_, results), *_peers(_, results), *_scaling(_, results)]
+
+
+def _derived(_, results: list[Result]) -> list[Section]:
+    derived = [result for result in results if result.unit.derived_from]
+    if not derived:
+        return []
+    text = Text(
+        _(
+            "A case that needs more GPUs than are here runs with its largest parallel size halved until it fits. One that "
+            "was asked for in another precision runs in that, and one that was asked for with so many iterations that its "
+            "rule reads others than the published ones runs with those. Model, micro-batch of each data parallel rank and "
+            "steps of accumulation are the published ones, and the global batch follows from the layout. Cases that "
+            "become the same are run once. They are other work than the published cases, so nothing here is compared with "
+            "a published throughput."
+        )
+    )
+    columns = (
+        *_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
+        *_numeric(
+            _("Iterations"), _("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)")
+        ),
+    )
+    rows = tuple(
+        (
+            *words(
+                each.unit.name, ", ".join(each.unit.derived_from), layout_text(each.unit), each.unit.config["precision"]
+            ),
+            figure(each.unit.config["iterations"], 0),
+            figure(each.unit.global_batch, 0),
+            figure(each.throughput, 2),
+            figure(each.latency_ms, 2),
+            figure(each.memory_mib, 0),
+        )
+        for each in derived
+    )
+    return [Section("derived", _("Cases derived from the published ones"), (text, Table("derived", columns, rows)))]
+
+
+def _peers(_, results: list[Result]) -> list[Section]:
+    if not any(result.unit.baseline_of for result in results):
+        return []
+    text = Text(
+        _(
+            "PyTorch trained the same models beside OneFlow: same initial weights, data, shapes, batches and precision, in "
+            "turn with OneFlow in every repeat, so that a machine's drift hits both, and read by the same rule. It runs "
+            "eagerly, with fused attention and fused optimizers, unless its name says otherwise; what it was allowed to "
+            'do, as PyTorch itself reports it, stands under "Environment". OneFlow 0.8.0 never uses TF32. A ratio above '
+            "1 means that OneFlow is faster."
+        )
+    )
+    memory = Text(
+        _(
+            "Memory in use is what the driver counts on a GPU, read for both at the same iterations. It holds "
+            "what each framework's allocator keeps in reserve, so a lower figure need not mean that less is needed. Memory "
+            "of tensors is the most that PyTorch's tensors took; OneFlow 0.8.0 does not tell its own."
+        )
+    )
+    columns = (
+        *_columns(_("Configuration"), _("Peer")),
+        *_numeric(
+            "OneFlow (samples/s)",
+            "PyTorch (samples/s)",
+            "OneFlow / PyTorch",
+            _("95% interval"),
+            _("OneFlow: memory in use (MiB)"),
+            _("PyTorch: memory in use (MiB)"),
+            _("PyTorch: memory of tensors (MiB)"),
+        ),
+    )
+    rows = tuple(_baseline_row(_, relation) for relation in baseline_relations(results))
+    blocks: list[Block] = [text, Table("peers", columns, rows), memory]
+    return [Section("peers", _("Beside PyTorch in the same run"), tuple(blocks))]
+
+
+def _baseline_row(_, relation: Relation) -> tuple[Cell, ...]:
+    ours, baseline = relation.result, relation.base
+    return (
+        *words(ours.unit.name, variant(baseline.unit)),
+        figure(ours.throughput, 2),
+        figure(baseline.throughput, 2),
+        figure(relation.ratio.value, 3),
+        interval(_, relation.ratio),
+        figure(ours.memory_mib, 0),
+        figure(baseline.memory_mib, 0),
+        figure(baseline.allocated_mib, 0),
+    )
+
+
+def _scaling(_, results: list[Result]) -> list[Section]:
+    scaled, layouts = scaling_relations(results), layout_relations(results)
+    blocks: list[Block] = []
+    if scaled:
+        columns = (
+            *_columns(_("Configuration"), _("Against")),
+            *_numeric(_("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("95% interval")),
+        )
+        rows = tuple(
+            (
+                *words(each.result.unit.name, each.base.unit.name),
+                figure(each.result.unit.world_size, 0),
+                figure(each.result.throughput, 2),
+                figure(each.ratio.value * each.result.unit.world_size, 2),
+                percent(each.ratio.value, 1),
+                interval(_, each.ratio),
+            )
+            for each in scaled
+        )
+        blocks += [
+            Text(
+                _(
+                    "Data parallelism with the same batch on each GPU, against one GPU in this run; an "
+                    "efficiency of 100% is a throughput in proportion to the number of GPUs."
+                )
+            ),
+            Table("scaling", columns, rows),
+        ]
+    if layouts:
+        columns = (
+            *_columns(_("Configuration"), _("Against")),
+            *_numeric(
+                _("GPUs"), _("Global batch"), _("The other's global batch"), _("Ratio of throughput"), _("95% interval")
+            ),
+        )
+        rows = tuple(
+            (
+                *words(each.result.unit.name, each.base.unit.name),
+                figure(each.result.unit.world_size, 0),
+                figure(each.result.unit.global_batch, 0),
+                figure(each.base.unit.global_batch, 0),
+                figure(each.ratio.value, 3),
+                interval(_, each.ratio),
+            )
+            for each in layouts
+        )
+        blocks += [
+            Text(
+                _(
+                    "Other layouts of the same model against data parallelism on equally many GPUs, in "
+                    "samples/s. A larger batch spreads the update and the exchange of gradients over more "
+                    "samples."
+                )
+            ),
+            Table("layouts", columns, rows),
+        ]
+    return [Section("scaling", _("Scaling and layouts in this run"), tuple(blocks))] if blocks else []
+
+
+def interval(_, ratio: Ratio) -> Cell:
+    """A ratio's interval, or that the repeats are too few for one."""
+    found = ratio.interval
+    if found:
+        return Cell(f"{found.low:.3f} … {found.high:.3f}", found.low)
+    said = _("too few repeats: {samples}, at least {needed} are needed").format(
+        samples=min(found.samples), needed=found.needed
+    )
+    return Cell(said, float("-inf"))
+
+
+def _columns(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title) for title in titles)
+
+
+def _numeric(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, numeric=True) for title in titles)

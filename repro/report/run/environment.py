@@ -1,0 +1,116 @@
+"""The section of a run's report on what it ran on: machine, code, and what each program said of itself."""
+
+from pathlib import Path
+
+from repro.analysis.process_info import readable, start_event
+from repro.analysis.relations import variant
+from repro.planning.plan import Plan
+from repro.report.document import Column, Section, Table, words
+
+
+def program_starts(folder: Path, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
+    """What rank 0 of each program's first successful attempt told at its start, by the program's name."""
+    units = {unit.name: unit for unit in plan.units}
+    found: dict[str, dict] = {}
+    for attempt in attempts:
+        unit = units.get(attempt["unit"])
+        if unit and attempt["status"] == "ok":
+            name = variant(unit) if unit.baseline_of else "OneFlow"
+            if name not in found and (start := start_event(folder / attempt["folder"] / "metrics-rank0.jsonl")):
+                found[name] = start
+    return found
+
+
+def environment_section(_, environment: dict, starts: dict[str, dict]) -> Section:
+    """The machine as it was read when the run was planned, and each program's versions as its processes told them."""
+    gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
+    processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
+        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
+    )
+    rows = [
+        *_cluster(_, environment.get("cluster")),
+        (_("Controller") if "cluster" in environment else _("Host"), environment["host"]),
+        (_("System"), f"{environment['system']}, Linux {environment['kernel']}"),
+        (_("Processor"), processor),
+        (_("Memory"), f"{environment['memory_mib']} MiB"),
+        ("GPU", ", ".join(gpus) or _("none")),
+        *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
+        *_stack(_, environment.get("stack")),
+        *_cache(_, environment.get("jit_cache")),
+        *_kernels(_, environment.get("kernels")),
+        (_("Controller's Python"), environment["controller_python"]),
+        *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
+    ]
+    columns = (Column(_("Item")), Column(_("Value")))
+    table = Table("environment", columns, tuple(words(*row) for row in rows))
+    return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
+
+
+def _cluster(_, cluster: dict | None) -> list[tuple[str, str]]:
+    """The nodes that the ranks ran on; what stands below them is then said of the controller."""
+    if not cluster:
+        return []
+    nodes = cluster["fingerprints"]["nodes"]
+    fields = next(iter(nodes.values()))["fields"]
+    system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
+    network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
+    image = cluster["image"]
+    ran = f"`{image['name']}` {image['digest']}" if cluster["containers"] else _("none: the ranks ran from a venv")
+    return [
+        (_("Cluster"), cluster["name"]),
+        (_("Nodes"), ", ".join(nodes)),
+        (_("System of the nodes"), system),
+        (_("Processor of the nodes"), fields.get("cpu.model", "?")),
+        (_("Network"), network),
+        (_("Image"), ran),
+    ]
+
+
+def _stack(_, stack: dict | None) -> list[tuple[str, str]]:
+    """What OneFlow was given besides its wheel; peers get of it NCCL's settings alone."""
+    if not stack:
+        return []
+    given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
+    notes = "; ".join(stack.get("notes", ()))
+    return [
+        (_("Stack of OneFlow"), f"{stack['name']} ({notes})" if notes else stack["name"]),
+        *([(_("Its environment"), ", ".join(given))] if given else []),
+    ]
+
+
+def _cache(_, cache: dict | None) -> list[tuple[str, str]]:
+    """Warm or cold: it decides the time to the first row, not the throughput."""
+    if not cache:
+        return []
+    state = _("warm, {mib} MiB in `{path}`") if cache["warm"] else _("not known to be warm, {mib} MiB in `{path}`")
+    return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
+
+
+def _kernels(_, kernels: dict | None) -> list[tuple[str, str]]:
+    """What `repro.preflight.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
+    if not kernels:
+        return []
+    largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
+    said = [
+        _("{count}, results and gradients; largest relative error: {largest}").format(
+            count=kernels["operators"], largest=largest
+        )
+    ]
+    if kernels["wrong"]:
+        said.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
+    return [(_("Operators compared with the CPU"), "; ".join(said))]
+
+
+def _programs(_, starts: dict[str, dict]) -> Table:
+    """A column a program; libraries are the files that its process had loaded."""
+    told = {name: _told(_, start) for name, start in starts.items()}
+    items = dict.fromkeys(item for each in told.values() for item in each)
+    rows = tuple(words(item, *(each.get(item, "–") for each in told.values())) for item in items)
+    return Table("programs", (Column(_("Item")), *map(Column, told)), rows)
+
+
+def _told(_, start: dict) -> dict[str, str]:
+    versions = {name: str(value) for name, value in sorted(readable(start.get("versions") or {}).items()) if value}
+    settings = {name: _("yes") if value else _("no") for name, value in (start.get("settings") or {}).items()}
+    files = [Path(path).name for path in start.get("libraries", ())]
+    return {**versions, **settings, **({_("Libraries"): ", ".join(files)} if files else {})}

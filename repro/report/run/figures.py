@@ -1,0 +1,265 @@
+"""Which figures a run's report has: repeats, scaling beside the published, layouts, memory, iteration times."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
+from repro.analysis.results import Result
+from repro.published.cases import Case, load_catalogue
+from repro.report.charts.canvas import STYLES
+from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart, write_figures
+from repro.report.charts.lines import GridChart, LineChart, Series
+from repro.report.charts.rows import BarChart, Panel
+from repro.report.document import Figure
+from repro.report.run.kinds import correctness_figures
+from repro.runs.files import KEPT, lines
+
+FORMATS = ("svg", "png")
+FIELDS = 24
+
+
+def run_figures(story, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
+    """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
+
+    A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
+    scaling. Iteration times are read from rank 0's metrics of every successful attempt. A run that was kept for good
+    has no PNG, whose bytes depend on the fonts of the machine.
+    """
+    formats = formats[:1] if (folder / KEPT).exists() else formats
+    return write_figures(run_figure_specs(story, folder), folder / "figures", language, formats=formats)
+
+
+def run_figure_specs(story, folder: Path) -> list[FigureSpec]:
+    """The figures that this run has data for."""
+    if story.shown:
+        return correctness_figures(story.shown)
+    measured = [result for result in story.results if result.throughput is not None]
+    repeated = [result for result in measured if len(result.throughputs) > 1]
+    figure_specs = [_repeats_figure(repeated)] if repeated else []
+    if story.plan.scale != "smoke":
+        figure_specs += [*baseline_figures(measured), *_scaling_figures(measured), *own_scaling_figures(measured)]
+    own = [result for result in measured if not result.unit.baseline_of]
+    for number, group in enumerate(_same_model(own), 1):
+        if len(group) > 1:
+            figure_specs.append(_throughput_figure(group, number))
+    with_memory = [result for result in measured if result.memory_mib]
+    if with_memory:
+        figure_specs.append(_memory_figure(with_memory, story.plan.device))
+    times = iteration_times(story, folder)
+    return figure_specs + [
+        _times_figure(times[first : first + FIELDS], first) for first in range(0, len(times), FIELDS)
+    ]
+
+
+def _name(result: Result) -> str:
+    return result.unit.name.removeprefix("smoke_")
+
+
+def _repeats_figure(results: list[Result]) -> FigureSpec:
+    rows = [(_name(result), result.throughputs) for result in results]
+    return FigureSpec("repeats", lambda _: repeats_chart(_, rows), repeats_caption)
+
+
+def _same_model(results: Iterable[Result]) -> list[list[Result]]:
+    """Results of one report and model shape together, in the run's order."""
+    groups: dict[tuple, list[Result]] = {}
+    for result in results:
+        config = result.unit.config
+        key = (config["log_generation"], config["precision"], tuple(sorted(config["shape"].items())))
+        groups.setdefault(key, []).append(result)
+    return list(groups.values())
+
+
+def _throughput_figure(results: list[Result], number: int) -> FigureSpec:
+    values = tuple((result.throughput,) for result in results)
+    reports = {report.log_generation: report.id for report in load_catalogue().reports}
+    report = reports[results[0].unit.config["log_generation"]]
+
+    def chart(_):
+        return BarChart(
+            _("Throughput by configuration: {report}").format(report=report),
+            "samples/s",
+            tuple(map(_name, results)),
+            (Panel("", values),),
+            emphasis=frozenset(range(len(results))),
+        )
+
+    return FigureSpec(
+        f"throughput-{number}",
+        chart,
+        lambda _: _(
+            "Configurations of one report with the same model; a layout is data x tensor x pipeline. "
+            "Medians of the repeats."
+        ),
+    )
+
+
+def _memory_figure(results: list[Result], device: str) -> FigureSpec:
+    values = tuple((result.memory_mib,) for result in results)
+
+    def chart(_):
+        kind = _("MiB, rank 0's process") if device == "cpu" else _("MiB a GPU")
+        return BarChart(
+            _("Memory by configuration"),
+            kind,
+            tuple(map(_name, results)),
+            (Panel("", values),),
+            emphasis=frozenset(range(len(results))),
+            decimals=0,
+        )
+
+    return FigureSpec("memory", chart, lambda _: _("Median of the repeats."))
+
+
+def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
+    """Measured and published efficiency at a fixed batch a GPU, a figure for each case with several GPU counts."""
+    cases = {case.name: case for case in load_catalogue().cases}
+    lines: dict[tuple, list[tuple[Case, Result]]] = {}
+    for result in results:
+        case = cases.get(result.unit.name)
+        if case and case.layout.world_size == case.layout.data:
+            key = (case.report, case.micro_batch, case.optimizer_sharding, tuple(sorted(case.shape.items())))
+            lines.setdefault(key, []).append((case, result))
+    several = (sorted(pairs, key=lambda pair: pair[0].layout.world_size) for pairs in lines.values())
+    return [
+        _efficiency_figure(pairs, number)
+        for number, pairs in enumerate(several, 1)
+        if len({case.layout.world_size for case, _result in pairs}) > 1
+    ]
+
+
+def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureSpec:
+    first = pairs[0][0]
+
+    def chart(_):
+        found = {
+            case.layout.world_size: (result.throughput, float(case.published.throughput)) for case, result in pairs
+        }
+        series = tuple(
+            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in found.items())))
+            for index, label in enumerate((_("measured"), _("published")))
+        )
+        title = _("Scaling efficiency: {report}, batch {n}").format(report=first.report, n=first.micro_batch)
+        return LineChart(
+            title,
+            _("share of the throughput that the fewest GPUs promise"),
+            _("GPUs"),
+            series,
+            Series(_("ideal"), ((min(found), 1.0), (max(found), 1.0))),
+            percent=True,
+        )
+
+    return FigureSpec(
+        f"efficiency-{number}",
+        chart,
+        lambda _: _("Each line is relative to its own first point, so that different hardware can be compared."),
+    )
+
+
+def iteration_times(story, folder: Path) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
+    """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
+    found: dict[str, dict] = {}
+    for attempt in story.attempts:
+        if attempt["status"] == "ok":
+            points = _points(folder / attempt["folder"] / "metrics-rank0.jsonl")
+            if len(points) > 1:
+                found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
+    return [(_name(result), found[result.unit.name]) for result in story.results if result.unit.name in found]
+
+
+def _points(metrics: Path) -> list[tuple[float, float]]:
+    rows = [row for row in map(json.loads, lines(metrics)) if row["event"] == "iteration"]
+    return [(row["iteration"], row["latency_ms"]) for row in rows if row.get("latency_ms")]
+
+
+def _times_figure(times: list, first: int) -> FigureSpec:
+    def chart(_):
+        fields = tuple(
+            (
+                name,
+                tuple(
+                    Series(_("repeat {n}").format(n=repeat), tuple(points))
+                    for repeat, points in sorted(repeats.items())[: len(STYLES)]
+                ),
+            )
+            for name, repeats in times
+        )
+        return GridChart(
+            _("Iteration time over the run"),
+            _("ms an iteration, against iterations; each field has its own scale"),
+            fields,
+        )
+
+    return FigureSpec(
+        "times" + (f"-{first // FIELDS + 1}" if first else ""),
+        chart,
+        lambda _: _(
+            "From the metrics of rank 0. The numbers at the left of a field are its fastest and slowest printed row; "
+            "at most {n} repeats are drawn."
+        ).format(n=len(STYLES)),
+    )
+
+
+def baseline_figures(results: list[Result]) -> list[FigureSpec]:
+    """OneFlow's throughput over its peers', a row a unit and a bar a kind of peer; no plate without peers."""
+    relations = baseline_relations(results)
+    if not relations:
+        return []
+    kinds = tuple(dict.fromkeys(variant(each.base.unit) for each in relations))[: len(STYLES)]
+    rows: dict[str, dict[str, float]] = {}
+    for each in relations:
+        rows.setdefault(each.result.unit.name, {})[variant(each.base.unit)] = each.ratio.value
+    values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
+
+    def chart(_):
+        said = _("throughput of OneFlow over that of PyTorch in the same run")
+        return BarChart(
+            _("OneFlow beside PyTorch"),
+            f"{said}: {kinds[0]}" if len(kinds) == 1 else said,
+            tuple(rows),
+            (Panel("", values),),
+            kinds,
+            emphasis=frozenset(range(len(rows))),
+            limit=(_("equal"), 1.0),
+            decimals=2,
+        )
+
+    return [FigureSpec("peers", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
+
+
+def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
+    """Efficiency of what scales here and was not published so: shrunk layouts, and peers beside OneFlow."""
+    lines: dict[str, dict[str, list[Relation]]] = {}
+    for relation in scaling_relations(results):
+        base = relation.base.unit
+        label = variant(base) if base.baseline_of else "OneFlow"
+        lines.setdefault(base.baseline_of or base.name, {}).setdefault(label, []).append(relation)
+    unpublished = [
+        (base, several)
+        for base, several in lines.items()
+        if len(several) > 1 or any(each.result.unit.derived_from for each in next(iter(several.values())))
+    ]
+    return [_own_efficiency_figure(base, several, number) for number, (base, several) in enumerate(unpublished, 1)]
+
+
+def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: int) -> FigureSpec:
+    series = []
+    for label, relations in list(lines.items())[: len(STYLES)]:
+        points = sorted({each.result.unit.world_size: each.ratio.value for each in relations}.items())
+        series.append(Series(label, ((1, 1.0), *points)))
+    last = max(x for each in series for x, _y in each.points)
+
+    def chart(_):
+        return LineChart(
+            _("Scaling efficiency from {unit} on").format(unit=base),
+            _("share of the throughput that one GPU promises"),
+            _("GPUs"),
+            tuple(series),
+            Series(_("ideal"), ((1, 1.0), (last, 1.0))),
+            percent=True,
+        )
+
+    return FigureSpec(
+        f"own-efficiency-{number}", chart, lambda _: _("Measured in this run, with the same batch on each GPU.")
+    )

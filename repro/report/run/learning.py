@@ -1,0 +1,94 @@
+"""Tells in a report what models learned from real data: the loss each had to reach and reached, and a figure."""
+
+import math
+
+from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult
+from repro.report.charts.figure import FigureSpec
+from repro.report.charts.lines import GridChart, Series
+from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
+
+
+def learning_section(_, learning: Convergence, description: dict) -> Section:
+    """The rule, what the data are, and what was reached."""
+    rule = Text(
+        _(
+            "Every unit is trained on one device from random weights. What counts is the mean loss of the last "
+            "{share:.0%} of the iterations, in bits, of the worst repeat. It must be below a value that follows from the "
+            "data themselves, before anything is trained."
+        ).format(share=1 / TAIL)
+    )
+    data = tuple(Text(_data(_, facts)) for facts in description["corpora"])
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Must be below")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Iterations"),
+                _("First loss (bits)"),
+                _("Must be below (bits)"),
+                _("Reached (bits)"),
+                _("Right labels"),
+            )
+        ),
+        Column(_("Learned")),
+    )
+    table = Table("learning", columns, tuple(_row(_, each) for each in learning.results))
+    return Section("learning", _("Real data are learned"), (rule, *data, table))
+
+
+def _data(_, facts: dict) -> str:
+    if facts["kind"] == "text":
+        entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
+        said = _(
+            "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
+            "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
+            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text."
+        )
+        return said.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
+    return _(
+        "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
+        "published training cropped to between 8% and 100% of their area and mirrored, both at random: some crops "
+        "cannot be read by anyone. The trainers have no evaluation, so that losses are of pictures that were seen "
+        "before in other crops. Entropy of the labels: {bits:.3f} bits."
+    ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
+
+
+def _row(_, lesson: ConvergenceResult) -> tuple[Cell, ...]:
+    first = lesson.losses[0][0] if lesson.losses and lesson.losses[0] else None
+    return (
+        Cell(lesson.unit.name),
+        Cell(lesson.goal.meaning.text(_)),
+        figure(lesson.unit.config["iterations"], 0),
+        figure(_bits(first), 3),
+        figure(_bits(lesson.goal.limit), 3),
+        figure(_bits(lesson.reached), 3),
+        percent(lesson.top_1, 1),
+        Cell(_("yes"), tone="good") if lesson.holds else Cell(_("NO"), tone="bad"),
+    )
+
+
+def _bits(nats: float | None) -> float | None:
+    return None if nats is None else nats / math.log(2)
+
+
+def learning_figures(learning: Convergence) -> list[FigureSpec]:
+    """One figure with a field for each unit that has losses."""
+    results = [each for each in learning.results if each.losses and each.losses[0]]
+    if not results:
+        return []
+
+    def chart(_):
+        fields = tuple((each.unit.name, _series(_, each)) for each in results)
+        return GridChart(_("Losses on real data"), _("bits, against iterations; each field has its own scale"), fields)
+
+    return [
+        FigureSpec("learning", chart, lambda _: _("The first repeat of every unit, and the loss it must come below."))
+    ]
+
+
+def _series(_, lesson: ConvergenceResult) -> tuple[Series, ...]:
+    losses = lesson.losses[0]
+    limit = _bits(lesson.goal.limit)
+    points = tuple((iteration, _bits(loss)) for iteration, loss in enumerate(losses, 1))
+    return Series(_("loss"), points), Series(_("must be below"), ((1, limit), (len(losses), limit)))

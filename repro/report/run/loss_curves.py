@@ -1,0 +1,183 @@
+"""Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
+
+from repro.analysis.loss_curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, Comparison, Curves
+from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
+from repro.report.charts.figure import FigureSpec
+from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
+from repro.utils.i18n import N_
+
+ROLES = {LAYOUT: N_("layout"), HARMLESS: N_("harmless change"), ERROR: N_("error made on purpose")}
+
+
+def curve_section(_, curves: Curves, description: dict) -> Section:
+    """The verdict first, then the rule, the tolerances and all comparisons."""
+    blocks = (*_verdict(_, curves), *_method(_, description), _tolerances(_, curves), _comparisons(_, curves))
+    return Section("curves", _("Same loss curves in every layout and precision"), blocks)
+
+
+def _verdict(_, curves: Curves) -> list[Block]:
+    layouts, errors = curves.of(LAYOUT), curves.of(ERROR)
+    return [
+        Text(
+            _(
+                "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; the tolerance tells "
+                "{seen} of {errors} errors that were made on purpose."
+            ).format(
+                good=sum(each.holds for each in layouts),
+                all=len(layouts),
+                seen=sum(each.holds for each in errors),
+                errors=len(errors),
+            )
+        )
+    ]
+
+
+def _method(_, description: dict) -> list[Block]:
+    said = _(
+        "All units of a model have the same initial weights, batches, schedule and global batch; dropout is off. The "
+        "loss of each iteration is compared with the reference's: |loss − reference| / reference. What decides is the "
+        "largest mean of these deviations over {window} iterations in a row: one odd iteration does not decide, and "
+        "deviations of both signs do not cancel out. ResNet50's batch statistics belong to a shard, so its reference "
+        "is one device that keeps as many shards apart as there are ranks."
+    ).format(window=WINDOW)
+    derived = _(
+        "The tolerance is derived in the run itself. Harmless changes give the noise floor: the batch split into "
+        "micro-batches whose gradients are averaged, which only reorders sums, and a learning rate that is off by "
+        "{ulp}, since gradients are clipped by a norm that OneFlow 0.8.0 computes no more alike than that on one rank "
+        "and on several. The tolerance is {factor} times the largest deviation of such a change from its reference in "
+        "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
+        "independent ones lie between a batch and its loss, so that {n} times that is added. Its loss scale begins at "
+        "{scale:.0f}, where no gradient overflows: iterations that are skipped, not as many in each layout, would make "
+        "other curves."
+    ).format(
+        scale=LOSS_SCALE,
+        ulp=f"{ROUNDING:.0e}",
+        factor=FACTOR,
+        floor=f"{FLOOR:.0e}",
+        half=f"{HALF_ROUNDING:.1e}",
+        n=HALF_ROUNDINGS,
+    )
+    power = _(
+        "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "
+        "learning rate that is {rate:.0%} too high, and another seed, which means other weights and another order of "
+        "the data. Each must deviate by more than the widest tolerance of its model."
+    ).format(rate=RATE_ERROR - 1)
+    data = _(
+        "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
+        "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
+        "would see the same order of real data."
+    ).format(sources=", ".join(each["source"] for each in description["corpora"]))
+    return [Text(said), Text(derived), Text(power), Text(data)]
+
+
+def _tolerances(_, curves: Curves) -> Table:
+    found = {}
+    for each in curves.comparisons:
+        if each.tolerance and each.unit.role != ERROR:
+            found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
+    rows = tuple(
+        (Cell(model), Cell(precision), scientific(each.noise), scientific(each.rounding), scientific(each.value))
+        for (model, precision), each in found.items()
+    )
+    columns = (
+        Column(_("Model")),
+        Column(_("Precision")),
+        *(
+            Column(title, numeric=True)
+            for title in (_("Largest harmless deviation"), _("Added for fp16"), _("Tolerance"))
+        ),
+    )
+    return Table("tolerances", columns, rows)
+
+
+def _comparisons(_, curves: Curves) -> Table:
+    columns = (
+        Column(_("Loss curve")),
+        Column(_("Reference")),
+        Column(_("What it is")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Last loss"),
+                _("Reference's last loss"),
+                _("Largest deviation"),
+                _("Mean deviation"),
+                _("Over {n} iterations").format(n=WINDOW),
+                _("Tolerance"),
+            )
+        ),
+        Column(_("Holds")),
+    )
+    return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
+
+
+def _row(_, each: Comparison) -> tuple[Cell, ...]:
+    found = each.deviation
+    last = each.losses[0][-1] if each.losses and each.losses[0] else None
+    return (
+        Cell(each.unit.name),
+        Cell(each.unit.reference),
+        Cell(_(ROLES[each.unit.role])),
+        figure(last, 5),
+        figure(each.reference_losses[-1] if each.reference_losses else None, 5),
+        scientific(found and found.largest),
+        scientific(found and found.mean),
+        scientific(found and found.windowed),
+        scientific(each.tolerance and each.tolerance.value),
+        _holds(_, each),
+    )
+
+
+def _holds(_, each: Comparison) -> Cell:
+    if each.holds:
+        return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
+    note = each.problem.text(_) if each.problem else ""
+    return Cell(_("NOT SEEN") if each.unit.role == ERROR and not note else _("NO"), note=note, tone="bad")
+
+
+def curve_figures(curves: Curves) -> list[FigureSpec]:
+    """A figure for each model that has a comparison: all its curves above, their deviations below."""
+    whole = [each for each in curves.comparisons if each.deviation]
+    models = dict.fromkeys(each.unit.model for each in whole)
+    return [_figure(model, [each for each in whole if each.unit.model == model]) for model in models]
+
+
+def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
+    judged = [each for each in comparisons if each.tolerance and each.unit.role != ERROR]
+    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in judged}
+    references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}
+
+    def chart(_):
+        kinds = (
+            (_("layouts in fp32"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "fp32")),
+            (_("layouts in AMP"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "amp")),
+            (_("harmless changes"), lambda unit: unit.role == HARMLESS),
+            (_("errors made on purpose"), lambda unit: unit.role == ERROR),
+        )
+        groups = tuple(
+            Group(label, tuple((each.losses[0], each.reference_losses) for each in comparisons if belongs(each.unit)))
+            for label, belongs in kinds
+        )
+        said = _("tolerance, {precision}")
+        limits = tuple((said.format(precision=name), value) for name, value in tolerances.items())
+        return CurveChart(
+            _("Loss curves of {model}").format(model=model),
+            _("loss above; below, its relative deviation as a mean over {n} iterations").format(n=WINDOW),
+            _("iteration"),
+            _("reference"),
+            groups,
+            tuple(references),
+            limits,
+            WINDOW,
+        )
+
+    return FigureSpec(
+        f"curves-{model}",
+        chart,
+        lambda _: _(
+            "The first repeat of every unit. In the lower part each curve is compared with its own reference; curves "
+            "that agree lie below the dashed line of their precision, errors made on purpose come above it. No "
+            "deviation at all is drawn as {smallest}."
+        ).format(smallest=f"{SMALLEST:.0e}"),
+    )

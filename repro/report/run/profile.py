@@ -1,0 +1,195 @@
+"""The section and the figures of a report that show where the GPU's time goes, for OneFlow and for PyTorch."""
+
+from repro.analysis.kernel_classes import TITLES, class_of, short_name
+from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
+from repro.analysis.profiles import Comparison, Profiled, Profiles
+from repro.analysis.relations import variant
+from repro.planning.profiling import INTERVAL
+from repro.report.charts.figure import FigureSpec
+from repro.report.charts.stacked import Part, StackedChart
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+
+LARGEST = 10
+IDLE = "idle"
+PARTS = (*TITLES, IDLE)
+
+
+def profile_section(_, found: Profiles) -> Section:
+    """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
+    text = Text(
+        _(
+            "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
+            "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
+            "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
+            "costs time, and how much is not known beforehand; a run of the same case by `make bench` shows it. What an "
+            "iteration takes here is no measurement of a throughput."
+        ).format(n=INTERVAL)
+    )
+    blocks: list[Block] = [text, _iterations(_, found)]
+    for number, comparison in enumerate(found.comparisons, 1):
+        blocks += _comparison(_, comparison, number)
+    return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
+
+
+def _iterations(_, found: Profiles) -> Table:
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Program")),
+        *_numeric(
+            _("Iteration (ms)"),
+            _("GPU busy (ms)"),
+            _("GPU idle (ms)"),
+            _("Busy share"),
+            _("Launches an iteration"),
+            _("Kernels (ms)"),
+        ),
+    )
+    rows = []
+    for each in found.every:
+        profile = each.profile
+        rows.append(
+            (
+                Cell(each.unit.name),
+                Cell(program(each)),
+                figure(profile and profile.iteration_ms, 2),
+                figure(profile and profile.busy_ms, 2),
+                figure(profile and profile.idle_ms, 2),
+                percent(profile and profile.busy_ms / profile.iteration_ms, 1),
+                figure(profile and profile.launches, 0),
+                figure(profile and sum(profile.by_class().values()), 2),
+            )
+        )
+    return Table("profile-iterations", columns, tuple(rows))
+
+
+def program(each: Profiled) -> str:
+    """What trained: OneFlow, or the name of a peer's variant."""
+    return variant(each.unit) if each.unit.baseline_of else "OneFlow"
+
+
+def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
+    own, blocks = comparison.own.profile, []
+    name = comparison.own.unit.name
+    for index, baseline in enumerate(comparison.baselines, 1):
+        if own and baseline.profile:
+            blocks.append(_classes_beside(_, name, own, baseline, f"profile-classes-{number}-{index}"))
+    if own and not blocks:
+        blocks.append(_classes(_, name, own, f"profile-classes-{number}"))
+    for index, each in enumerate((comparison.own, *comparison.baselines)):
+        if each.profile:
+            blocks.append(_kernels(_, each, each.profile, f"profile-kernels-{number}-{index}"))
+            if each.profile.gaps:
+                blocks.append(_gaps(_, each, each.profile, f"profile-gaps-{number}-{index}"))
+    return blocks
+
+
+def _classes_beside(_, name: str, own: Profile, baseline: Profiled, table: str) -> Table:
+    """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
+    ours, theirs = _parts(own), _parts(baseline.profile)
+    rows = [
+        (_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0))
+        for part in PARTS
+        if part in ours or part in theirs
+    ]
+    rows.sort(key=lambda row: row[2] - row[1])
+    rows.append((_("Iteration"), own.iteration_ms, baseline.profile.iteration_ms))
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(baseline)} (ms)", _("Difference (ms)")))
+    cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
+    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=program(baseline))
+    return Table(table, columns, cells, caption)
+
+
+def _classes(_, name: str, own: Profile, table: str) -> Table:
+    parts = _parts(own)
+    rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
+    cells = tuple(
+        (Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1)) for part in rows
+    )
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", _("Share of the iteration")))
+    return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=name))
+
+
+def _parts(profile: Profile) -> dict[str, float]:
+    """Milliseconds of the classes that occur, and of idle time."""
+    return profile.by_class() | {IDLE: profile.idle_ms}
+
+
+def _signed(value: float) -> Cell:
+    rounded = round(value, 3) + 0.0  # no negative zero
+    return Cell(f"{rounded:+.3f}", rounded)
+
+
+def _title(_, part: str) -> str:
+    return _("GPU idle") if part == IDLE else _(TITLES[part])
+
+
+def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
+    columns = (
+        Column(_("Kernel")),
+        Column(_("Class")),
+        *_numeric(_("Launches an iteration"), _("Time (ms)"), _("Share of the iteration")),
+    )
+    rows = tuple(
+        (
+            Cell(f"`{short_name(kernel.name)}`"),
+            Cell(_(TITLES[kernel.kind])),
+            figure(kernel.launches, 1),
+            figure(kernel.ms, 3),
+            percent(kernel.ms / profile.iteration_ms, 1),
+        )
+        for kernel in profile.kernels[:LARGEST]
+    )
+    caption = _("{unit}: the {n} kernels that take longest. All stand in `kernels.csv` of the attempt.").format(
+        unit=each.unit.name, n=len(rows)
+    )
+    return Table(table, columns, rows, caption)
+
+
+def _gaps(_, each: Profiled, profile: Profile, table: str) -> Table:
+    columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
+    rows = tuple(
+        (
+            Cell(f"`{short_name(gap.before)}`"),
+            Cell(_(TITLES[class_of(gap.before)])),
+            figure(gap.count, 1),
+            figure(gap.ms, 3),
+        )
+        for gap in profile.gaps
+    )
+    caption = _("{unit}: idle times of more than {us} µs, by the kernel that follows; at most {n}:").format(
+        unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
+    )
+    return Table(table, columns, rows, caption)
+
+
+def _numeric(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, numeric=True) for title in titles)
+
+
+def profile_figures(found: Profiles) -> list[FigureSpec]:
+    """A figure for each case: a bar for OneFlow and one for each peer, made of the classes and idle time."""
+    return [
+        _figure(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
+    ]
+
+
+def _figure(comparison: Comparison, number: int) -> FigureSpec:
+    shown = [each for each in (comparison.own, *comparison.baselines) if each.profile]
+    times = [_parts(each.profile) for each in shown]
+    present = [part for part in PARTS if any(part in each for each in times)]
+    values = tuple(tuple(each.get(part, 0.0) for part in present) for each in times)
+
+    def chart(_):
+        return StackedChart(
+            _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
+            _("ms an iteration on rank 0's GPU, by class of kernel"),
+            tuple(map(program, shown)),
+            tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
+            values,
+        )
+
+    return FigureSpec(
+        f"profile-{number}",
+        chart,
+        lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
+    )

@@ -1,0 +1,231 @@
+"""Tells a run's verdicts in a report: outcomes, why cases are not comparable, and what can be compared all the same."""
+
+from repro.analysis.cross_hardware import Comparison, agreeing
+from repro.analysis.verdict import Judgement, Tolerance, Verdict
+from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.utils.i18n import N_
+
+OUTCOMES = {
+    "reproduced": (N_("reproduced"), "good"),
+    "faster": (N_("faster"), "good"),
+    "slower": (N_("slower"), "bad"),
+    "inconclusive": (N_("inconclusive"), "bad"),
+    "none": (N_("no verdict"), "muted"),
+}
+KINDS = {
+    "scaling": N_("scaling efficiency"),
+    "memory": N_("memory (MiB)"),
+    "layout": N_("throughput against another layout"),
+    "sharding": N_("throughput against unsharded optimizer state"),
+    "memory_sharding": N_("memory against unsharded optimizer state"),
+}
+BASES = {
+    "report": N_("published noise of the same report"),
+    "model": N_("published noise of the same model"),
+    "all": N_("published noise of all reports"),
+    "given": N_("given by TOLERANCE"),
+}
+
+
+def verdict_sections(_, judgement: Judgement) -> list[Section]:
+    """The verdicts of a run, and what was compared beside them; a smoke run has only the first, which says why."""
+    blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
+    sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
+    if judgement.comparisons or judgement.orders:
+        sections.append(_relative(_, judgement))
+    return sections
+
+
+def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
+    """Why no case of the run can have a verdict, if none can."""
+    if judgement.scale == "smoke":
+        said = _(
+            "No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
+            "interrupted: {interrupted}."
+        )
+    elif not judgement.verdicts:
+        said = _(
+            "No case ran as it was published, so that there is no speed to compare: only cases derived from "
+            "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
+            "{interrupted}."
+        )
+    else:
+        return []
+    return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+
+
+def _summary(_, judgement: Judgement) -> list[Block]:
+    rule = _(
+        "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
+        "configuration, stack and transport must be the published ones, and what is not known counts against it. "
+        "Then the 95% interval of measured over published decides: wholly within the tolerance around 1 it is "
+        "reproduced, wholly above faster, wholly below slower, otherwise inconclusive. Unless given, the tolerance is "
+        "three times the largest deviation between equal configurations in the published figures, and their rounding."
+    )
+    counts = _("; ").join(
+        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n) for outcome, n in judgement.counts.items() if n
+    )
+    held = {
+        0: _("Every comparable case holds"),
+        1: _("At least one case does not hold"),
+        3: _("Nothing here is comparable in speed"),
+    }[judgement.status]
+    tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
+        held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted
+    )
+    return [Text(tally), Text(rule)]
+
+
+def _verdicts(_, judgement: Judgement) -> list[Block]:
+    columns = (
+        Column(_("Case")),
+        Column(_("Verdict")),
+        *(
+            Column(title, numeric=True)
+            for title in (
+                _("Measured / published"),
+                _("95% interval"),
+                _("Tolerance"),
+                _("Repeats"),
+                _("Failed attempts"),
+            )
+        ),
+    )
+    rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
+    blocks: list[Block] = [Table("verdicts", columns, rows)]
+    return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
+
+
+def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
+    name, tone = OUTCOMES[verdict.outcome]
+    repeats = Cell(
+        f"{len(verdict.throughputs)}/{verdict.planned}",
+        len(verdict.throughputs),
+        tone="" if verdict.complete else "bad",
+    )
+    failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
+    return (
+        Cell(verdict.case),
+        Cell(_(name), tone=tone),
+        figure(verdict.ratio and verdict.ratio.value, 4),
+        _interval(_, verdict),
+        _tolerance(verdict.tolerance),
+        repeats,
+        failed,
+    )
+
+
+def _interval(_, verdict: Verdict) -> Cell:
+    if verdict.ratio is None:
+        return figure(None, 4)
+    interval = verdict.ratio.interval
+    if not interval:
+        said = _("too few repeats: {samples}, at least {needed} are needed").format(
+            samples=min(interval.samples), needed=interval.needed
+        )
+        return Cell(said, float("-inf"))
+    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
+
+
+def _tolerance(tolerance: Tolerance | None) -> Cell:
+    return percent(tolerance and tolerance.value)
+
+
+def _why(_, judgement: Judgement) -> list[Block]:
+    """Cases that share all their reasons are told together."""
+    return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
+
+
+def _noted(_, judgement: Judgement) -> list[Block]:
+    noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
+    bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
+    if not bases:
+        return noted
+    told = _("; ").join(_(BASES[basis]) for basis in bases)
+    return [Text(_("Basis of the tolerance: {basis}.").format(basis=told)), *noted]
+
+
+def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in judgement.verdicts:
+        for reason in getattr(verdict, what):
+            groups.setdefault(reason.text(_), []).append(verdict)
+    if not groups:
+        return []
+    rows = tuple(words(text, _cases(_, verdicts, judgement)) for text, verdicts in groups.items())
+    return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
+
+
+def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
+    """The cases by name, or by report where all of a report's in this run are meant."""
+    said = []
+    for report in dict.fromkeys(verdict.report for verdict in verdicts):
+        names = [verdict.case for verdict in verdicts if verdict.report == report]
+        every = sum(verdict.report == report for verdict in judgement.verdicts)
+        whole = report and len(names) == every > 1
+        said.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
+    return ", ".join(said)
+
+
+def _relative(_, judgement: Judgement) -> Section:
+    good, of = agreeing((*judgement.comparisons, *judgement.orders))
+    text = Text(
+        _(
+            "These figures are ratios, sizes and orders, which can be set beside the published ones on any hardware. "
+            "{good} of {of} agree within their tolerance; none is a verdict on speed."
+        ).format(good=good, of=of)
+    )
+    return Section(
+        "relative",
+        _("What can be compared on any hardware"),
+        (text, *_comparisons(_, judgement), *_orders(_, judgement)),
+    )
+
+
+def _comparisons(_, judgement: Judgement) -> list[Block]:
+    if not judgement.comparisons:
+        return []
+    columns = (
+        Column(_("Case")),
+        Column(_("Against")),
+        Column(_("What")),
+        *(Column(title, numeric=True) for title in (_("Published"), _("Measured"), _("Difference"), _("Tolerance"))),
+        Column(_("Agrees")),
+    )
+    rows = tuple(_comparison(_, each) for each in judgement.comparisons)
+    return [Table("comparisons", columns, rows)]
+
+
+def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
+    decimals = 0 if each.kind == "memory" else 3
+    difference = round(each.difference, 6) + 0.0  # no "-0.0%"
+    return (
+        *words(each.case, each.against or "–", _(KINDS[each.kind])),
+        figure(each.published, decimals),
+        figure(each.measured, decimals),
+        percent(difference, 1),
+        percent(each.tolerance, 1),
+        _agrees(_, each.agrees),
+    )
+
+
+def _orders(_, judgement: Judgement) -> list[Block]:
+    if not judgement.orders:
+        return []
+    said = []
+    for order in judgement.orders:
+        head = _("Order by throughput in {report} on {gpus} GPUs").format(report=order.report, gpus=order.gpus)
+        published = _("published: {cases}").format(cases=" > ".join(order.published))
+        measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
+        swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
+        agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
+        said.append(
+            _("{head}: {parts}.").format(
+                head=head, parts=_("; ").join((published, measured, agrees if order.agrees else swapped))
+            )
+        )
+    return [Items(tuple(said))]
+
+
+def _agrees(_, agrees: bool) -> Cell:
+    return Cell(_("yes"), tone="good") if agrees else Cell(_("NO"), tone="bad")

@@ -1,0 +1,80 @@
+"""Why a run failed, in words that can be translated, and what known lines in a log mean."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repro.utils.i18n import N_
+
+KNOWN = [
+    (r"No space left on device|ENOSPC", N_("the disk is full: free some space, then resume the run")),
+    (
+        r"out of memory|OUT_OF_MEMORY|MemoryError|std::bad_alloc",
+        N_("out of memory: choose a smaller case or a larger device"),
+    ),
+    (
+        r"[Aa]ddress already in use|Failed to listen|bind.*failed",
+        N_("a port was taken by another program: resume the run, or give a free PORT"),
+    ),
+]
+KNOWN_ON_GPUS = [
+    (
+        r"no kernel image is available|PTX.*unsupported",
+        N_("this GPU needs another stack: the wheel holds no code for it"),
+    ),
+    (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
+]
+STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
+"""A line of the native stack that OneFlow prints after it has said what is wrong."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A reason: a message that is looked up in the catalogue, and the values that belong in it."""
+
+    message: str
+    values: dict = field(default_factory=dict)
+    hint: str | None = None
+
+    def text(self, translate=lambda message: message) -> str:
+        """The reason as one sentence, with what is known about its cause."""
+        said = translate(self.message).format(**self.values)
+        return f"{said} ({translate(self.hint)})" if self.hint else said
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Failure":
+        """The reason that `as_json` gave, from its keys among others."""
+        return cls(content["message"], content["values"], content.get("hint"))
+
+    def as_json(self) -> dict:
+        """The form in which results keep it."""
+        return {"message": self.message, "values": self.values, "hint": self.hint}
+
+
+def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
+    """Add the known meaning of what the logs end with, if there is one.
+
+    On the CPU OneFlow says at every start that it finds no CUDA driver; there that explains nothing.
+    """
+    known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
+    for path in logs:
+        text = _read_end(path, size)
+        for pattern, hint in known:
+            if re.search(pattern, text):
+                return Failure(failure.message, failure.values, hint)
+    return failure
+
+
+def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
+    """The last lines of a log that are no native stack, if it is there and not empty."""
+    if not path.exists():
+        return []
+    lines = _read_end(path, size).strip().splitlines()
+    return [line for line in lines if not STACK.match(line)][-count:]
+
+
+def _read_end(path: Path, size: int) -> str:
+    """The last bytes of a log as text."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read().decode("utf-8", "replace")

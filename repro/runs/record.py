@@ -1,0 +1,171 @@
+"""The folder of a run: what was planned, one line for each attempt that ended, and nothing ever rewritten."""
+
+import errno
+import json
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNS = Path("runs")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class RecordError(Exception):
+    """A run folder cannot be made, read or written; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder. `run.json` is written once, `attempts.jsonl` only grows, the rest is derived from them."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def attempts_file(self) -> Path:
+        return self.folder / "attempts.jsonl"
+
+    @classmethod
+    def create(cls, label: str, description: dict, runs: Path = RUNS) -> "Run":
+        """Make the folder of a new run; `description` is kept as `run.json`."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = runs / f"{stamp}-{label}"
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+            while True:
+                try:
+                    folder.mkdir()
+                    break
+                except FileExistsError:
+                    folder = runs / f"{stamp}-{label}-{secrets.token_hex(2)}"
+            write_json(folder / "run.json", {"id": folder.name, **description})
+        except OSError as error:
+            raise disk_error(error, folder) from error
+        return cls(folder)
+
+    @classmethod
+    def open(cls, run_id: str, runs: Path = RUNS) -> "Run":
+        """The folder of an existing run, or an error that names those there are."""
+        folder = runs / run_id
+        if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
+            present = sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+            known = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
+            raise RecordError(f"RUN={run_id}: no such run; {known}")
+        return cls(folder)
+
+    @classmethod
+    def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
+        """The run of that name in `runs`, or whose folder it is wherever it lies; without a name the latest."""
+        if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
+            return cls(Path(name).resolve())
+        latest = max((path.parent.name for path in runs.glob("*/run.json")), default="")
+        return cls.open(name or latest, runs)
+
+    def description(self) -> dict:
+        """What was planned and where, as written when the run was made, in the terms of today."""
+        return in_terms_of_today(read_json(self.folder / "run.json"))
+
+    def attempts(self) -> list[dict]:
+        """Every attempt that ended, in order. A last line cut off by a crash is passed over."""
+        if not self.attempts_file.exists():
+            return []
+        lines = self.attempts_file.read_bytes().split(b"\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def add_attempt(self, attempt: dict) -> None:
+        """Record an attempt that ended; it is on the disk when this returns."""
+        line = (json.dumps(attempt, ensure_ascii=False, allow_nan=True) + "\n").encode()
+        try:
+            with open(self.attempts_file, "ab+") as file:
+                self._drop_half_line(file)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise disk_error(error, self.attempts_file) from error
+
+    def drop_half_line(self) -> None:
+        """Cut off a last line that a crash or a full disk left unfinished."""
+        if self.attempts_file.exists():
+            with open(self.attempts_file, "rb+") as file:
+                self._drop_half_line(file)
+
+    @staticmethod
+    def _drop_half_line(file) -> None:
+        """A line that a full disk or a crash cut off is no record: its attempt is run again."""
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            if whole != end:
+                file.truncate(whole)
+
+    def attempt_folder(self, unit: str, repeat: int) -> Path:
+        """A new folder for the next attempt at this repeat of a unit; earlier ones stay as they are."""
+        number = 1
+        while (folder := self.folder / "units" / unit / f"repeat-{repeat}.attempt-{number}").exists():
+            number += 1
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise disk_error(error, folder) from error
+        return folder
+
+
+def in_terms_of_today(description: dict) -> dict:
+    """A run's description with the names that earlier releases gave its parts replaced: baselines were called peers."""
+    if "peer" in description:
+        description["baseline"] = description.pop("peer")
+    for unit in description.get("plan", {}).get("units", ()):
+        if "peer_of" in unit:
+            unit["baseline_of"] = unit.pop("peer_of")
+        if "peer" in unit["config"]:
+            unit["config"]["baseline"] = unit["config"].pop("peer")
+    return description
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it says that a disk, or what a user may take of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_error(error: OSError, path: Path) -> Exception:
+    """A full disk or a read-only folder, said so that a person knows what to do."""
+    if is_full(error):
+        return RecordError(
+            f"the disk is full: {path} could not be written. What had ended is recorded; free some space and "
+            "resume the run with RUN=<id>."
+        )
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return RecordError(f"{path} cannot be written: {error.strerror}. RUNS=<folder> puts runs elsewhere.")
+    return error
+
+
+def read_json(path: Path):
+    """The content of a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+
+
+def write_json(path: Path, content) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise disk_error(error, path) from error

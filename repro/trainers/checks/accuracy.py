@@ -1,0 +1,168 @@
+"""How far what a device computes, forward and backward, is from the same on the CPU in fp64."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import oneflow as flow
+from oneflow import nn
+
+from repro.trainers.checks.operators import HALF, SCALES, Input, Operator, operators
+from repro.trainers.graph.rewrite import RewrittenGraph
+from repro.trainers.kernels import Comparison
+from repro.trainers.layout import BROADCAST
+from repro.trainers.libraries import libraries
+from repro.trainers.metrics import Metrics
+from repro.trainers.versions import versions
+
+SEED = 20200821
+
+
+def compare(comparison: Comparison) -> None:
+    """Write the relative errors of each operator to the metrics.
+
+    Before an operator runs its name is written: what ends the process then is known. A device that cannot be used at
+    all ends it before the first of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no operator of a name that was asked for.
+    """
+    metrics = Metrics(comparison.output, 0)
+    every = operators(SCALES[comparison.scale], comparison.device)
+    names = [operator.name for operator in every]
+    for name in comparison.operators:
+        if name not in names:
+            raise ValueError(f"{name}: there is no such operator")
+    metrics.write(
+        "start",
+        rank=0,
+        world_size=1,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        versions=versions(comparison.device),
+        libraries=libraries(),
+    )
+    flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
+    chosen = [operator for operator in every if not comparison.operators or operator.name in comparison.operators]
+    metrics.write("operators", names=[operator.name for operator in chosen])
+    for operator in chosen:
+        about = {"operator": operator.name, "models": operator.models, "precision": operator.precision}
+        metrics.write("begin", **about)
+        for part, error in errors(operator, comparison.device):
+            found = error if math.isfinite(error) else None
+            metrics.write("error", **about, part=part, error=found, tolerance=operator.limit)
+    metrics.write("end")
+    metrics.close()
+
+
+def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
+    """Relative error of an operator's result, then of the gradient of each of its inputs.
+
+    A whole micro-batch is computed on the device, of which the CPU computes a few places anew. The gradient that comes
+    back to the operator is 0 elsewhere, so that weights get no more than the CPU knows of.
+    """
+    place = flow.placement(device, ranks=[0])
+    flow.manual_seed(SEED)
+    dtype = flow.float16 if operator.precision == HALF else flow.float32
+    tensors = [tensor(each, place, dtype) for each in operator.inputs]
+    varied = [place for place, each in enumerate(operator.inputs) if not each.below]
+    result = operator.call(*tensors)
+    size = result.shape[operator.axis]
+    places = sorted({size - 1, 0} if operator.places > 1 else {size - 1})
+    back = gradient(result, operator.axis, places)
+    if operator.rewritten and device == "cuda":
+        result, gradients = in_a_graph(operator, tensors, back)
+    else:
+        gradients = flow.autograd.grad(result, [tensors[index] for index in varied], back)
+
+    plain = [
+        exact(cut(each, wanted.axis, places), bool(wanted.below)) for each, wanted in zip(tensors, operator.inputs)
+    ]
+    wanted = operator.plain(*plain)
+    slopes = flow.autograd.grad(wanted, [plain[index] for index in varied], exact(cut(back, operator.axis, places)))
+
+    yield "forward", relative(cut(result, operator.axis, places), wanted.numpy())
+    for index, found, slope in zip(varied, gradients, slopes):
+        told = operator.inputs[index]
+        yield f"{told.name} gradient", relative(cut(found, told.axis, places), slope.numpy())
+
+
+class Shifted(nn.Module):
+    """An operator of the sums of its inputs and parameters that are 0."""
+
+    def __init__(self, operator: Operator, tensors: list) -> None:
+        super().__init__()
+        self.call = operator.call
+        for number, each in enumerate(tensors):
+            zeros = flow.zeros(*each.shape, placement=each.placement, sbp=each.sbp)
+            self.register_parameter(f"shift{number}", nn.Parameter(zeros))
+
+    def forward(self, *tensors):
+        shifts = (getattr(self, f"shift{number}") for number in range(len(tensors)))
+        return self.call(*((each.to(flow.float32) + shift).to(each.dtype) for each, shift in zip(tensors, shifts)))
+
+
+class Once(RewrittenGraph):
+    """One step down the gradient, by the whole of it: parameters that were 0 become the gradient's negative."""
+
+    def __init__(self, model: Shifted) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
+
+    def build(self, back, *tensors):
+        result = self.model(*tensors)
+        (result * back).sum().backward()
+        return result
+
+
+def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
+    """Result of an operator as the models' graph computes it, and the gradient of each of its inputs."""
+    model = Shifted(operator, tensors)
+    result = Once(model)(back, *(each.detach() for each in tensors))
+    return result, [-shift for shift in model.parameters()]
+
+
+def tensor(wanted: Input, place, dtype):
+    """An input on the device."""
+    if wanted.below:
+        values = np.random.default_rng(SEED).integers(0, wanted.below, wanted.shape)
+        return flow.tensor(values).to_global(placement=place, sbp=BROADCAST)
+    values = flow.randn(*wanted.shape, placement=place, sbp=BROADCAST) * wanted.scale
+    return values.to(dtype).detach().requires_grad_()
+
+
+def gradient(result, axis: int, places: list):
+    """Normal numbers in the shape of a result, 0 but at some places of an axis."""
+    shape = [size if number == axis else 1 for number, size in enumerate(result.shape)]
+    kept = np.zeros(shape, np.float32)
+    np.moveaxis(kept, axis, 0)[places] = 1.0
+    kept = flow.tensor(kept).to_global(placement=result.placement, sbp=BROADCAST)
+    return (flow.randn(*result.shape, placement=result.placement, sbp=BROADCAST) * kept).to(result.dtype)
+
+
+def cut(values, axis: int | None, places: list) -> np.ndarray:
+    """The places of an axis on the host; everything where there is no axis."""
+    local = values.detach().to_local()
+    if axis is None:
+        return local.numpy()
+    return np.concatenate([flow.narrow(local, axis, each, 1).numpy() for each in places], axis)
+
+
+def exact(values: np.ndarray, whole: bool = False):
+    """A tensor of the CPU in fp64, or of whole numbers as they are."""
+    if whole:
+        return flow.tensor(values)
+    return flow.tensor(values.astype(np.float64), dtype=flow.float64, requires_grad=True)
+
+
+def relative(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The norm of the difference over that of what is wanted; infinite where all that is wanted is 0."""
+    norm = float(np.linalg.norm(wanted))
+    return float(np.linalg.norm(found.astype(np.float64) - wanted)) / norm if norm else math.inf

@@ -1,0 +1,34 @@
+"""Feeds batches to the graph: each process places its own rows on its device."""
+
+from __future__ import annotations
+
+import numpy as np
+import oneflow as flow
+
+from repro.trainers.config import Config
+from repro.trainers.data.batches import Placed, build_batches
+from repro.trainers.layout import Layout
+
+
+class Feeder(Placed):
+    """Spreads the rows of each batch over the data axis, giving each process only its own.
+
+    A batch is a tuple of global tensors; `stages` names the pipeline stage that uses each.
+    """
+
+    def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple) -> None:
+        super().__init__(batches, layout.data_rank * rows_per_rank, (layout.data_rank + 1) * rows_per_rank)
+        self.layout = layout
+        self.stages = stages
+
+    def place(self, arrays: tuple) -> tuple:
+        return tuple(self.place_array(array, stage) for array, stage in zip(arrays, self.stages))
+
+    def place_array(self, array: np.ndarray, stage: int) -> flow.Tensor:
+        tensor = flow.tensor(np.ascontiguousarray(array))
+        return tensor.to_global(placement=self.layout.placement(stage), sbp=self.layout.rows())
+
+
+def build_feeder(config: Config, layout: Layout) -> Feeder:
+    stages = {"resnet50": (0, 0), "bert": (0,) * 7, "gpt": (0, layout.last_stage)}[config.model]
+    return Feeder(build_batches(config), layout, config.micro_batch * config.accumulation_steps, stages)

@@ -1,0 +1,15 @@
+"""Turns between processes that would fill the same folder."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other processes waiting that want to fill it too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,47 @@
+"""Message catalogues: English is the language of the messages themselves, Chinese comes from `locale/zh`."""
+
+import contextlib
+import gettext
+import io
+from pathlib import Path
+
+from repro.utils.paths import PACKAGE
+
+FOLDER = PACKAGE / "locale"
+LANGUAGES = ("zh", "en")
+
+
+def N_(message: str) -> str:
+    """Mark a message for translation where it is written; it is looked up where it is shown."""
+    return message
+
+
+def catalogue(language: str) -> gettext.NullTranslations:
+    """The translations of one language, compiled anew where a .po file is newer than what was compiled."""
+    translations = gettext.NullTranslations()
+    for source in sorted((FOLDER / language / "LC_MESSAGES").glob("*.po")):
+        found = _load(source)
+        found.add_fallback(translations)
+        translations = found
+    return translations
+
+
+def _load(source: Path) -> gettext.GNUTranslations:
+    compiled = source.with_suffix(".mo")
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        return _compile(source, compiled)
+    with open(compiled, "rb") as file:
+        return gettext.GNUTranslations(file)
+
+
+def _compile(source: Path, compiled: Path) -> gettext.GNUTranslations:
+    from babel.messages import mofile, pofile
+
+    with open(source, "rb") as file:
+        messages = pofile.read_po(file)
+    binary = io.BytesIO()
+    mofile.write_mo(binary, messages)
+    with contextlib.suppress(OSError):  # a read-only checkout compiles each time
+        compiled.write_bytes(binary.getvalue())
+    binary.seek(0)
+    return gettext.GNUTranslations(binary)

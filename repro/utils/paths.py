@@ -1,0 +1,21 @@
+"""Where the parts of a checkout are, and what identifies a file."""
+
+import hashlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "repro"
+DATA = PACKAGE / "data"
+CACHE = ROOT / ".cache"
+REPORTS = ROOT / "reports"
+TRAINERS = PACKAGE / "trainers"
+TRAINER = TRAINERS / "run.py"
+TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
+
+
+def sha256(path: Path) -> str | None:
+    """The SHA-256 of a plain file in hexadecimal; None if it is missing or a link, which could lead anywhere."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

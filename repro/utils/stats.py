@@ -1,0 +1,285 @@
+"""Knows the measuring rules of the published reports, and the few statistics that compare repeated measurements."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+RESAMPLES = 4000
+SEED = 20210512
+
+
+class RuleError(ValueError):
+    """A measuring rule cannot be applied to a log; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far repeated measurements lie apart, in their own unit; what too few of them cannot tell is None."""
+
+    samples: int
+    median: float
+    mean: float
+    minimum: float
+    maximum: float
+    iqr: float | None
+    standard_deviation: float | None
+    cv: float | None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval; `confidence` is a probability, `method` says how it was found."""
+
+    low: float
+    high: float
+    confidence: float
+    method: str
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TooFew:
+    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition."""
+
+    samples: tuple[int, ...]
+    needed: int
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        got = " and ".join(map(str, self.samples))
+        return f"too few samples: {got}, where {self.needed} are needed"
+
+
+def throughput(log, rule, global_batch: int | None = None) -> float:
+    """Samples per second of a log by a published rule.
+
+    Parameters
+    ----------
+    log : `repro.published.logs.Log`
+    rule : `repro.published.cases.Rule`
+        "mean_rows": mean of all rows but the first `skip_first`. "last_rows": mean of the last `rows`. "stamps":
+        global batch x iterations / seconds between the stamps of rows number `first_row` and `last_row`; row n is
+        the one printed at iteration n x print interval, so that a log that holds only these two rows will do.
+    global_batch : samples an iteration; only "stamps" needs it.
+
+    Raises
+    ------
+    RuleError
+        There are too few rows, a row or its stamp is missing, or the result is no positive number.
+    """
+    if rule.kind == "stamps":
+        iterations, seconds = _between_stamps(log, rule)
+        if not global_batch:
+            raise RuleError("it needs the global batch size, which the log does not state")
+        result = global_batch * iterations / seconds
+    elif rule.kind == "mean_rows":
+        _need(log, rule.skip_first + 1)
+        skipped = math.fsum(row.samples_per_s for row in log.rows[: rule.skip_first])
+        result = (log.samples_per_s_sum - skipped) / (log.row_count - rule.skip_first)
+    else:
+        result = math.fsum(row.samples_per_s for row in _last_rows(log, rule)) / rule.rows
+    return _positive(result, "throughput")
+
+
+def latency_ms(log, rule, global_batch: int | None = None) -> float:
+    """Milliseconds an iteration of a log by a published rule; parameters and errors as for `throughput`.
+
+    "stamps" takes the time between its stamps, "last_rows" the mean of the printed latencies. Otherwise it is
+    global batch / throughput, which is what the print interval took.
+    """
+    if rule.kind == "stamps":
+        iterations, seconds = _between_stamps(log, rule)
+        return 1000 * seconds / iterations
+    printed = [row.latency_s for row in _last_rows(log, rule)] if rule.kind == "last_rows" else [None]
+    if None not in printed:
+        return _positive(1000 * math.fsum(printed) / rule.rows, "latency")
+    if not global_batch:
+        raise RuleError("the rows print no latency, and the log does not state the global batch size")
+    return 1000 * global_batch / throughput(log, rule, global_batch)
+
+
+def first_epoch(log) -> list:
+    """Rows before the iteration count restarts: between epochs lie validation and saving."""
+    return [row for row in log.rows if row.other.get("epoch", 0) == 0]
+
+
+def print_interval(log) -> int:
+    """Iterations between printed rows: as the log states them, else the step of its first row.
+
+    Raises
+    ------
+    RuleError
+        Rows of the first epoch are missing or not printed at its multiples, for instance as the first row is lost.
+    """
+    rows = first_epoch(log)
+    if not rows:
+        raise RuleError("it needs rows of the first epoch, the log holds none")
+    stated = log.configuration.get("loss_print_every_n_iter", log.configuration.get("log_interval"))
+    interval = stated if isinstance(stated, int) and stated > 0 else max(1, rows[0].step)
+    for row in rows:
+        if row.step % interval:
+            raise RuleError(f"its rows are not printed every {interval} iterations: one is at step {row.step}")
+    return interval
+
+
+def _between_stamps(log, rule) -> tuple[int, float]:
+    interval = print_interval(log)
+    stamps = {row.step: row.stamp for row in first_epoch(log)}
+    first, last = rule.first_row * interval, rule.last_row * interval
+    for number, step in ((rule.first_row, first), (rule.last_row, last)):
+        if step not in stamps:
+            raise RuleError(
+                f"row {number} (step {step}) is missing: the rows of the first epoch go from step "
+                f"{min(stamps)} to {max(stamps)}"
+            )
+        if stamps[step] is None:
+            raise RuleError(f"the row at step {step} has no Unix stamp")
+    seconds = stamps[last] - stamps[first]
+    if last <= first or seconds <= 0:
+        raise RuleError(f"between steps {first} and {last} lie {seconds} s")
+    return last - first, seconds
+
+
+def _last_rows(log, rule):
+    _need(log, rule.rows)
+    return log.rows[-rule.rows :]
+
+
+def _need(log, rows: int) -> None:
+    if log.row_count < rows:
+        raise RuleError(f"it needs {rows} rows, the log holds {log.row_count}")
+
+
+def _positive(value: float, name: str) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise RuleError(f"the {name} it gives is {value}: no positive number")
+    return value
+
+
+def median(values: Sequence[float]) -> float:
+    """Middle value, or the mean of the two middle ones; ValueError without values."""
+    return quantile(values, 0.5)
+
+
+def quantile(values: Sequence[float], probability: float) -> float:
+    """Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996)."""
+    if not values:
+        raise ValueError("no values: a quantile needs at least one")
+    ordered = sorted(values)
+    position = probability * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Spread of repeated measurements: sample standard deviation and CV from 2 samples on, IQR from 4."""
+    count, mean = len(values), math.fsum(values) / max(1, len(values))
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1)) if count > 1 else None
+    return Spread(
+        samples=count,
+        median=median(values),
+        mean=mean,
+        minimum=min(values),
+        maximum=max(values),
+        iqr=quantile(values, 0.75) - quantile(values, 0.25) if count > 3 else None,
+        standard_deviation=deviation,
+        cv=deviation / mean if deviation is not None and mean else None,
+    )
+
+
+def speedup(throughput: float, reference: float) -> float:
+    """Throughput over that of the reference, as the reports print it against one device; both in samples/s."""
+    return _checked(throughput) / _checked(reference)
+
+
+def scaling_efficiency(throughput: float, devices: int, reference: float, reference_devices: int = 1) -> float:
+    """Speed-up over the growth in devices: 1 is ideal (weak scaling at a fixed batch size a device)."""
+    return speedup(throughput, reference) * reference_devices / devices
+
+
+def relative_difference(measured: float, reference: float) -> float:
+    """(measured - reference) / reference; 0.01 is one per cent more."""
+    return (measured - _checked(reference)) / reference
+
+
+def _checked(value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{value} is no positive number")
+    return value
+
+
+def samples_needed(confidence: float = 0.95) -> int:
+    """Fewest samples from which a distribution-free interval for a median exists: 6 at 95 %.
+
+    The widest one, from minimum to maximum, covers the median with probability 1 - 2^(1 - n)
+    (David & Nagaraja, Order Statistics, 3rd ed., section 7.1).
+    """
+    return math.ceil(1 - math.log2(1 - confidence))
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95, seed: int = SEED) -> Interval | TooFew:
+    """Percentile bootstrap interval of a median (Efron & Tibshirani 1993, chapter 13); the same for the same seed."""
+    return _bootstrap(lambda resample: median(resample(values)), (values,), confidence, seed)
+
+
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95, seed: int = SEED
+) -> Interval | TooFew:
+    """Percentile bootstrap interval of median(numerators) / median(denominators), resampled independently.
+
+    A denominator that is known exactly has no samples: divide `median_interval` by it instead.
+    """
+
+    def ratio(resample):
+        return median(resample(numerators)) / _checked(median(resample(denominators)))
+
+    return _bootstrap(ratio, (numerators, denominators), confidence, seed)
+
+
+def _bootstrap(statistic: Callable, groups: tuple[Sequence[float], ...], confidence: float, seed: int):
+    import random
+
+    sizes, needed = tuple(map(len, groups)), samples_needed(confidence)
+    if min(sizes) < needed:
+        return TooFew(sizes, needed)
+    generator = random.Random(seed)
+    draws = [statistic(lambda values: generator.choices(values, k=len(values))) for _ in range(RESAMPLES)]
+    tail = (1 - confidence) / 2
+    return Interval(quantile(draws, tail), quantile(draws, 1 - tail), confidence, "percentile bootstrap", sizes)
+
+
+def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
+    """Student's interval of a mean, from 2 samples on; it supposes that the repeats are normally distributed."""
+    count = len(values)
+    if count < 2:
+        return TooFew((count,), 2)
+    found = spread(values)
+    half = t_quantile(confidence, count - 1) * found.standard_deviation / math.sqrt(count)
+    return Interval(found.mean - half, found.mean + half, confidence, "Student t", (count,))
+
+
+def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
+    """The t within which `confidence` of Student's distribution lies on both sides of 0, by bisection."""
+    low, high = 0.0, 1.0
+    while _t_within(high, degrees_of_freedom) < confidence:
+        high *= 2
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_within(middle, degrees_of_freedom) < confidence else (low, middle)
+    return high
+
+
+def _t_within(t: float, degrees_of_freedom: int) -> float:
+    """P(|T| < t) by the finite series of Abramowitz & Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan(t / math.sqrt(degrees_of_freedom))
+    odd = degrees_of_freedom % 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for k in range(2 + odd, degrees_of_freedom + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    if odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total

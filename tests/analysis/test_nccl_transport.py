@@ -1,0 +1,58 @@
+"""NCCL's log: which network each rank chose, and the ways between ranks."""
+
+import pytest
+
+from repro.analysis.nccl_transport import transport, transport_of
+
+IB = """\
+node1:41:55 [0] NCCL INFO Bootstrap : Using [0]ib0:10.1.0.1<0>
+node1:41:55 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation
+node1:41:55 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.1.0.1<0>
+node1:41:55 [0] NCCL INFO Using network IB
+NCCL version 2.7.8+cuda10.2
+node1:41:71 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1b000] via P2P/IPC
+node1:41:71 [0] NCCL INFO Channel 00 : 8[1a000] -> 0[1a000] [receive] via NET/IB/0/GDRDMA
+node1:41:71 [0] NCCL INFO Channel 00 : 0[1a000] -> 8[1a000] [send] via NET/IB/0
+"""
+SOCKET = """\
+node2:41:55 [1] NCCL INFO NET/IB : No device found.
+node2:41:55 [1] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>
+node2:41:55 [1] NCCL INFO Using network Socket
+node2:41:71 [1] NCCL INFO Channel 00 : 1[1a000] -> 0[1b000] via direct shared memory
+node2:41:71 [1] NCCL INFO Channel 00/02 : 1[1a000] -> 8[1a000] [send] via NET/Socket/0
+"""
+OLDER = "node1:41:55 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.1.0.1<0>\n"
+
+
+def logs(folder, *texts):
+    for rank, text in enumerate(texts):
+        path = folder / "logs" / f"local_rank_{rank}"
+        path.mkdir(parents=True)
+        (path / "stdout").write_text(text)
+    return folder
+
+
+def test_each_rank_says_its_network(tmp_path):
+    found = transport_of(logs(tmp_path, IB, SOCKET, "no NCCL here\n"), 4)
+    assert found.networks == {0: "IB", 1: "Socket"}
+    assert found.ways == ("NET/IB", "NET/Socket", "P2P", "SHM")
+    assert found.as_json() == {"networks": {"IB": [0], "Socket": [1]}, "ways": ["NET/IB", "NET/Socket", "P2P", "SHM"]}
+
+
+@pytest.mark.parametrize(("text", "network"), [(OLDER, "IB"), (SOCKET.splitlines()[1] + "\n", "Socket")])
+def test_a_log_without_the_newer_line(tmp_path, text, network):
+    assert transport_of(logs(tmp_path, text), 1).networks == {0: network}
+
+
+def test_that_no_device_was_found_is_no_network(tmp_path):
+    assert transport_of(logs(tmp_path, SOCKET.splitlines()[0] + "\n"), 1).networks == {}
+
+
+def test_what_a_trainer_prints_about_a_network_is_not_taken(tmp_path):
+    found = transport_of(logs(tmp_path, "we go via NET/IB, Using network IB\n"), 1)
+    assert found.as_json() == {"networks": {}, "ways": []}
+
+
+def test_standard_error_is_read_too(tmp_path):
+    (tmp_path / "stderr").write_text(IB)
+    assert transport({3: [tmp_path / "stdout", tmp_path / "stderr"]}).networks == {3: "IB"}

@@ -1,0 +1,538 @@
+"""What is comparable, which verdict follows, and the exit status that follows it."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from repro.analysis.comparability import INSTALLABLE_ONEFLOW
+from repro.analysis.process_info import readable, transports
+from repro.analysis.ratio import Ratio, ratio, repeated_ratio, welch_interval
+from repro.analysis.results import summarise
+from repro.analysis.verdict import judge, outcome, tolerance
+from repro.planning.plan import Plan
+from repro.published.cases import load_catalogue
+from repro.report.run.page import render
+from repro.runs.record import read_json, write_json
+from repro.utils.stats import Interval, TooFew, t_interval
+from tests.support.paths import ROOT
+from tests.support.synthetic import GPU, NCCL_LINE, VERSIONS, add_attempt, edit_starts, environment, published_run
+
+SCHEMA = json.loads((ROOT / "repro/data/verdicts.schema.json").read_text())
+CASES = load_catalogue()
+SINGLE, EIGHT, TWO_NODES = "DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16", "DP_16x1x1_32_1536x16"
+
+
+def judged(run, given=None):
+    """The judgement of a run, after its JSON was checked against the schema."""
+    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    found = judge(run, plan, attempts, summarise(plan, attempts), given)
+    jsonschema.validate(found.as_json(), SCHEMA)
+    return found
+
+
+def only(run, given=None):
+    """The verdict of a run of one case."""
+    (verdict,) = judged(run, given).verdicts
+    return verdict
+
+
+def aspects(verdict, kind=None):
+    return [reason.aspect for reason in verdict.reasons if kind in (None, reason.kind)]
+
+
+def rewrite(run, change):
+    """Change a run's description."""
+    description = read_json(run.folder / "run.json")
+    change(description)
+    write_json(run.folder / "run.json", description)
+
+
+# Comparable cases
+
+
+def test_the_published_cluster_is_comparable(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT])
+    found = judged(run)
+    assert [(v.case, v.comparable, v.outcome, v.reasons) for v in found.verdicts] == [
+        (SINGLE, True, "reproduced", ()),
+        (EIGHT, True, "reproduced", ()),
+    ]
+    assert found.status == 0
+    assert "2 reproduced" in found.summary()
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected", "status"),
+    [
+        (1.000, "reproduced", 0),
+        (1.009, "reproduced", 0),
+        (0.991, "reproduced", 0),
+        (1.050, "faster", 0),
+        (0.950, "slower", 1),
+        (0.989, "inconclusive", 1),
+        (1.011, "inconclusive", 1),
+    ],
+)
+def test_the_interval_decides(tmp_path, factor, expected, status):
+    run = published_run(tmp_path, [EIGHT], [factor * r for r in (1, 1.0008, 0.9992, 1.0004)])
+    found = judged(run)
+    assert found.verdicts[0].outcome == expected
+    assert found.status == status
+    assert found.verdicts[0].ratio.value == pytest.approx(factor, rel=1e-3)
+
+
+def test_repeats_that_scatter_are_inconclusive(tmp_path):
+    assert only(published_run(tmp_path, [EIGHT], (1.0, 1.06, 0.94))).outcome == "inconclusive"
+
+
+def test_one_repeat_is_too_few_and_says_so(tmp_path):
+    found = judged(published_run(tmp_path, [EIGHT], (1.0,)))
+    assert found.verdicts[0].outcome == "inconclusive"
+    assert isinstance(found.verdicts[0].ratio.interval, TooFew)
+    assert found.verdicts[0].as_json()["ratio"] == {"value": 1.0, "interval": None, "samples": [1], "needed": 2}
+    assert "too few samples: 1, where 2 are needed" in found.summary()
+    assert found.status == 1
+
+
+def test_seven_repeats_are_compared_with_the_seven_published_ones(tmp_path):
+    many = (1.0, 1.001, 0.999, 1.002, 0.998, 1.003, 0.997)
+    verdict = only(published_run(tmp_path, ["bert_1n8g_bs96"], many))
+    assert verdict.outcome == "reproduced"
+    assert (verdict.ratio.interval.samples, verdict.ratio.interval.method) == ((7, 7), "percentile bootstrap")
+
+
+def test_one_slow_case_among_good_ones_is_named(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT], scale=lambda case: 0.9 if case.name == EIGHT else 1.0)
+    found = judged(run)
+    assert [verdict.outcome for verdict in found.verdicts] == ["reproduced", "slower"]
+    assert found.status == 1
+    assert f"{EIGHT} (slower)" in found.summary() and SINGLE not in found.summary()
+
+
+def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
+    run = published_run(tmp_path, [EIGHT], env=environment({"driver_version": "470.57.02"}, git_changed_files=3))
+    verdict = only(run)
+    assert verdict.outcome == "reproduced"
+    assert {remark.aspect: (remark.expected, remark.measured) for remark in verdict.remarks} == {
+        "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),
+        "driver": ("440.33.01", "470.57.02"),
+        "input": ("Megatron-format tokens of an OpenWebText sample, split 949, 50, 1", "synthetic"),
+        "code": ("0123456789ab", "3"),
+        "published_stack": ("10.2", "cu112"),
+    }
+
+
+def test_the_release_that_stands_for_the_published_one_is_the_locked_one():
+    assert re.search(rf"^oneflow=={re.escape(INSTALLABLE_ONEFLOW)}\b", (ROOT / "docker/trainer.lock").read_text(), re.M)
+
+
+# Tolerance
+
+
+def test_tolerance_is_the_noise_of_the_report_or_of_its_model():
+    bert = tolerance(CASES.case("bert_1n8g_bs96"), CASES)
+    assert (bert.basis, bert.noise) == ("report", pytest.approx(0.00447, rel=0.01))
+    assert bert.value == pytest.approx(3 * bert.noise + 0.05 / 1158.5)
+    resnet = tolerance(CASES.case("resnet50_0808_1n8g_bs128"), CASES)
+    assert (resnet.basis, resnet.noise) == ("model", pytest.approx(0.00835, rel=0.01))
+    gpt = tolerance(CASES.case("gpt2_small_1n8g_bs1_zero1"), CASES)
+    assert gpt.basis == "model" and gpt.rounding == pytest.approx(0.5 / 89)
+
+
+def test_a_given_tolerance_replaces_every_other(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT], (0.95, 0.951, 0.949))
+    assert {verdict.outcome for verdict in judged(run).verdicts} == {"slower"}
+    wide = judged(run, 0.06)
+    assert {verdict.outcome for verdict in wide.verdicts} == {"reproduced"}
+    assert {each.tolerance for each in (*wide.comparisons, *wide.orders)} == {0.06}
+    assert wide.as_json()["tolerance_given"] == 0.06
+
+
+# Not comparable
+
+NOT_COMPARABLE = [
+    (
+        "model",
+        {"env": environment({"name": "NVIDIA H200", "memory.total": "143771"})},
+        ["hardware.gpu_model", "hardware.gpu_memory"],
+    ),
+    ("memory", {"env": environment({"memory.total": "32510"})}, ["hardware.gpu_memory"]),
+    ("pcie", {"env": environment({"name": "Tesla V100-PCIE-16GB"})}, ["hardware.gpu_model"]),
+    ("other host", {"env": environment(host="login")}, ["hardware.gpu_model", "hardware.gpu_memory"]),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "expected"), NOT_COMPARABLE)
+def test_other_gpus_are_not_comparable(tmp_path, name, options, expected):
+    found = judged(published_run(tmp_path, [EIGHT], **options))
+    assert aspects(found.verdicts[0]) == expected
+    assert (found.verdicts[0].comparable, found.verdicts[0].outcome, found.verdicts[0].ratio) == (False, "none", None)
+    assert found.status == 3
+
+
+def test_one_other_gpu_among_eight_is_enough(tmp_path):
+    env = environment()
+    env["gpus"][5] = {**GPU, "name": "Tesla V100-SXM3-32GB"}
+    assert aspects(only(published_run(tmp_path, [EIGHT], env=env))) == ["hardware.gpu_model"]
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "expected"),
+    [
+        ("oneflow", "0.9.0", "stack.oneflow"),
+        ("cuda", "11.2", "stack.cuda"),
+        ("cudnn", 8201, "stack.cudnn"),
+        ("nccl", 21210, "stack.nccl"),
+        ("nccl", "2.12.10+cuda10.2", "stack.nccl"),
+    ],
+)
+def test_another_stack_is_not_comparable(tmp_path, version, value, expected):
+    run = published_run(tmp_path, [EIGHT])
+    edit_starts(run, lambda start: {**start, "versions": {**start["versions"], version: value}}, pattern="3")
+    verdict = only(run)
+    assert aspects(verdict, "differs") == [expected] and verdict.outcome == "none"
+    assert readable({version: value})[version] in verdict.reasons[0].text()
+
+
+@pytest.mark.parametrize("version", ["oneflow", "cuda", "cudnn", "nccl"])
+def test_a_version_that_nobody_reported_counts_against(tmp_path, version):
+    run = published_run(tmp_path, [EIGHT])
+    edit_starts(run, lambda start: {**start, "versions": {k: v for k, v in start["versions"].items() if k != version}})
+    assert aspects(only(run), "missing") == [f"stack.{version}"]
+
+
+def test_numbers_that_libraries_tell_are_the_published_versions(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    numbers = {"nccl": 2703, "cudnn": 7605, "cuda": 10020}
+    edit_starts(run, lambda start: {**start, "versions": {**start["versions"], **numbers}})
+    assert only(run).outcome == "reproduced"
+
+
+def test_libraries_tell_their_versions_on_two_scales():
+    assert readable({"nccl": 2708, "cudnn": 7605, "cuda": 10020}) == {"nccl": "2.7.8", "cudnn": "7.6.5", "cuda": "10.2"}
+    assert readable({"nccl": 22809, "cudnn": 91900}) == {"nccl": "2.28.9", "cudnn": "9.19.0"}
+    assert readable({"nccl": 21210, "python": "3.10.4"}) == {"nccl": "2.12.10", "python": "3.10.4"}
+
+
+def test_nccl_does_not_matter_to_one_gpu(tmp_path):
+    run = published_run(tmp_path, [SINGLE])
+    edit_starts(run, lambda start: {**start, "versions": {**VERSIONS, "nccl": "2.18.1"}})
+    assert only(run).outcome == "reproduced"
+
+
+def test_precision_device_and_configuration_are_compared_with_the_case(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+
+    def change(description):
+        config = description["plan"]["units"][0]["config"]
+        config |= {"precision": "fp32", "device": "cpu"}
+        config["shape"] |= {"layers": 2}
+
+    rewrite(run, change)
+    found = judged(run)
+    assert aspects(found.verdicts[0]) == ["hardware.device", "precision", "configuration:shape"]
+    assert not found.comparisons, "another model is compared in nothing"
+
+
+def test_ranks_on_the_cpu_are_seen_in_what_they_report(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    edit_starts(run, lambda start: {**start, "device": "cpu"}, pattern="7")
+    assert aspects(only(run)) == ["hardware.device"]
+
+
+def test_too_few_nodes_or_ranks(tmp_path):
+    run = published_run(tmp_path, [TWO_NODES])
+    edit_starts(run, lambda start: {**start, "host": "node1"})
+    assert aspects(only(run)) == ["hardware.nodes"]
+    edit_starts(run, lambda start: None, pattern="9")
+    assert aspects(only(run)) == ["hardware.nodes", "hardware.gpu_count"]
+
+
+def test_ranks_that_name_their_gpus_make_several_nodes_comparable(tmp_path):
+    run = published_run(tmp_path, [TWO_NODES])
+    assert aspects(only(run), "missing") == ["hardware.gpu_model", "hardware.gpu_memory"]
+    edit_starts(run, lambda start: {**start, "gpu": GPU["name"], "gpu_memory_mib": 16160})
+    assert only(run).outcome == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        (["P2P/IPC", "NET/Socket/0"], "differs"),
+        (["P2P/IPC"], "differs"),
+        (["NET/IB/0"], "differs"),
+        (["direct shared memory", "NET/IB/0"], "differs"),
+        ([], "missing"),
+        (["P2P/IPC", "NET/IB/0", "NET/Socket/1"], "differs"),
+        (["P2P/IPC", "NET/IB/0"], None),
+        (["P2P/IPC/read", "SHM/direct", "NET/IB/1/GDRDMA"], None),
+    ],
+)
+def test_transport_between_nodes(tmp_path, seen, kind):
+    run = published_run(tmp_path, [TWO_NODES])
+    edit_starts(run, lambda start: {**start, "gpu": GPU["name"], "gpu_memory_mib": 16160})
+    for log in run.folder.rglob("launcher.log"):
+        log.write_text("".join(NCCL_LINE.format(each) for each in seen))
+    verdict = only(run)
+    assert [(reason.aspect, reason.kind) for reason in verdict.reasons] == ([("transport", kind)] if kind else [])
+
+
+@pytest.mark.parametrize(
+    ("hca", "said"),
+    [
+        (
+            "mlx5_0",
+            "transport between GPUs: the inventory asks for InfiniBand (mlx5_0), and NCCL's log says NET/Socket: "
+            "the environment is not as described",
+        ),
+        ("", "transport between GPUs: published NET/IB, P2P, here NET/Socket, P2P"),
+    ],
+)
+def test_sockets_where_the_inventory_asks_for_infiniband(tmp_path, hca, said):
+    env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
+    run = published_run(tmp_path, [TWO_NODES], env=env)
+    assert only(run).outcome == "reproduced", "the GPUs of all nodes are known from the inventory's nodes"
+    for log in run.folder.rglob("launcher.log"):
+        log.write_text("".join(NCCL_LINE.format(each) for each in ("P2P/IPC", "NET/Socket/0")))
+    assert [reason.text() for reason in only(run).reasons] == [said]
+
+
+def test_pipeline_stages_do_not_need_nccl_between_nodes(tmp_path):
+    run = published_run(tmp_path, ["DP_PP_8x1x4_512_1536x16"])
+    assert "transport" not in aspects(only(run))
+
+
+def test_transports_are_read_from_any_log(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "nccl.txt").write_text(
+        "n1:1:2 [0] NCCL INFO Channel 00/02 : 0[1000] -> 1[2000] [send] via NET/Socket/0\n"
+        "n1:1:2 [0] NCCL INFO Ring 00 : 3 -> 0 via direct shared memory\nvia P2P/IPC in other words\n"
+    )
+    assert transports(tmp_path) == {"NET/Socket", "SHM"}
+
+
+def test_a_case_of_another_catalogue_gets_no_verdict(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    rewrite(run, lambda description: description["plan"]["units"][0].update(stands_for=["of_another_time"]))
+    assert aspects(only(run)) == ["case"]
+
+
+# Failures and smoke runs
+
+
+def test_failed_attempts_stand_in_the_verdict(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    add_attempt(run, CASES.case(EIGHT), 1, status="failed")
+    add_attempt(run, CASES.case(EIGHT), 2, status="interrupted")
+    found = judged(run)
+    assert found.verdicts[0].outcome == "reproduced"
+    assert found.verdicts[0].as_json()["repeats"] == {"planned": 3, "succeeded": 3, "failed": 1, "interrupted": 1}
+    assert found.as_json()["attempts"] == {"failed": 1, "interrupted": 1}
+    assert "attempts that failed: 1" in found.summary()
+
+
+def test_a_repeat_that_never_succeeded_keeps_the_run_from_holding(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    rewrite(run, lambda description: description["plan"].update(repeats=4))
+    add_attempt(run, CASES.case(EIGHT), 4, status="failed")
+    found = judged(run)
+    assert (found.verdicts[0].outcome, found.status) == ("reproduced", 1)
+    assert "3 of 4 repeats" in found.summary()
+
+
+def test_a_case_without_a_success_does_not_hold_on_any_hardware(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT], env=environment({"name": "NVIDIA H200"}))
+    lines = [json.loads(line) for line in run.attempts_file.read_text().splitlines()]
+    kept = [line for line in lines if line["unit"] != EIGHT]
+    run.attempts_file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    add_attempt(run, CASES.case(EIGHT), 1, status="failed")
+    found = judged(run)
+    assert [(verdict.comparable, verdict.outcome) for verdict in found.verdicts] == [(False, "none"), (None, "none")]
+    assert aspects(found.verdicts[1]) == ["measurement"]
+    assert found.status == 1 and f"{EIGHT} (no repeat succeeded)" in found.summary()
+
+
+def test_a_smoke_run_never_gets_a_verdict(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT], (2.0, 2.0, 2.0))
+    rewrite(run, lambda description: description["plan"].update(scale="smoke"))
+    found = judged(run)
+    assert [(each.outcome, each.ratio, aspects(each)) for each in found.verdicts] == [("none", None, ["scale"])] * 2
+    assert (found.comparisons, found.orders, found.status) == ((), (), 3)
+    assert "smoke" in found.summary()
+
+
+# What can be compared on any hardware
+
+
+def test_everything_scaled_alike_agrees_on_other_hardware(tmp_path):
+    names = [SINGLE, EIGHT, "2D_2x4x1*", "2D_4x2x1*", "MP_1x8x1*", "gpt2_small_1n8g_bs4*"]
+    run = published_run(tmp_path, names, scale=lambda case: 5.4, env=environment({"name": "NVIDIA H200"}))
+    found = judged(run)
+    assert found.status == 3 and all(verdict.outcome == "none" for verdict in found.verdicts)
+    assert all(each.agrees for each in (*found.comparisons, *found.orders))
+    assert {each.kind for each in found.comparisons} == {"scaling", "memory", "layout", "sharding", "memory_sharding"}
+
+
+def comparison(found, kind, case):
+    (each,) = [each for each in found.comparisons if (each.kind, each.case) == (kind, case)]
+    return each
+
+
+def test_scaling_is_compared_with_the_published_efficiency(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT], scale=lambda case: 5.0 if case.name == SINGLE else 4.0)
+    scaling = comparison(judged(run), "scaling", EIGHT)
+    assert scaling.published == pytest.approx(38.28 / 4.92 / 8)
+    assert scaling.measured == pytest.approx(0.8 * scaling.published)
+    assert scaling.difference == pytest.approx(-0.2) and not scaling.agrees
+    assert scaling.repeated.interval.low < scaling.measured < scaling.repeated.interval.high
+    assert comparison(judged(run, 0.25), "scaling", EIGHT).agrees
+
+
+def test_scaling_from_eight_gpus_where_nothing_smaller_was_published(tmp_path):
+    run = published_run(tmp_path, ["gpt2_small_?n8g_bs4_zero1"])
+    scaling = comparison(judged(run), "scaling", "gpt2_small_4n8g_bs4_zero1")
+    assert scaling.against == "gpt2_small_1n8g_bs4_zero1"
+    assert scaling.measured == pytest.approx(742 / 235 / 4)
+
+
+def test_ratios_between_layouts_and_sharding(tmp_path):
+    slow = {"MP_1x8x1_16_1536x16": 0.5, "gpt2_small_1n8g_bs4_zero1": 1.5}
+    names = [EIGHT, *slow, "gpt2_small_1n8g_bs4_zero0"]
+    found = judged(published_run(tmp_path, names, scale=lambda case: slow.get(case.name, 1.0)))
+    layout = comparison(found, "layout", "MP_1x8x1_16_1536x16")
+    assert layout.against == EIGHT and not layout.agrees
+    assert layout.published == pytest.approx(24.92 / 38.28) and layout.measured == pytest.approx(0.5 * 24.92 / 38.28)
+    sharding = comparison(found, "sharding", "gpt2_small_1n8g_bs4_zero1")
+    assert sharding.against == "gpt2_small_1n8g_bs4_zero0" and not sharding.agrees
+    assert comparison(found, "memory_sharding", "gpt2_small_1n8g_bs4_zero1").published == pytest.approx(9547 / 11301)
+
+
+def test_memory_that_differs_does_not_agree(tmp_path):
+    run = published_run(tmp_path, [SINGLE])
+    text = run.attempts_file.read_text()
+    run.attempts_file.write_text(text.replace('"memory_mib": 11066.0', '"memory_mib": 14066.0'))
+    memory = comparison(judged(run), "memory", SINGLE)
+    assert (memory.published, memory.measured, memory.agrees) == (11066, 14066, False)
+
+
+def test_an_order_that_is_swapped_is_named_unless_it_is_noise(tmp_path):
+    swap = {"MP_1x8x1_16_1536x16": 1.3}
+    names = [EIGHT, "2D_8x1x1*", "2D_4x2x1*", *swap]
+    (order,) = judged(published_run(tmp_path, names, scale=lambda case: swap.get(case.name, 1.0))).orders
+    assert order.swapped == (("MP_1x8x1_16_1536x16", "2D_4x2x1_16_1536x16"),) and not order.agrees
+    swap = {EIGHT: 1.01}
+    (order,) = judged(published_run(tmp_path / "noise", names, scale=lambda case: swap.get(case.name, 1.0))).orders
+    assert order.measured[0] == EIGHT and order.published[0] == "2D_8x1x1_16_1536x16" and order.agrees
+    swap = {"MP_1x8x1_16_1536x16": 29.53 / 24.92}
+    (order,) = judged(published_run(tmp_path / "tie", names, scale=lambda case: swap.get(case.name, 1.0))).orders
+    assert order.measured[2] == "MP_1x8x1_16_1536x16" and order.agrees, "0.4 % above 29.42 is no order"
+
+
+# Ratios
+
+
+def test_ratio_against_an_exact_figure_is_students_or_the_bootstrap():
+    few, many = [99, 100, 101], [99.0, 99.5, 100, 100.5, 101, 101.5, 102]
+    student = t_interval(few)
+    assert ratio(few, [50]).interval == Interval(student.low / 50, student.high / 50, 0.95, "Student t", (3,))
+    assert ratio(many, [50]).interval.method == "percentile bootstrap"
+    assert ratio(many, [50, 51, 52, 50, 51, 52]).interval.samples == (7, 6)
+
+
+def test_welch_covers_the_true_ratio_as_often_as_it_says():
+    import random
+
+    generator = random.Random(7)
+    hits = 0
+    for _ in range(600):
+        first = [generator.gauss(110, 2) for _ in range(3)]
+        second = [generator.gauss(100, 1) for _ in range(5)]
+        found = welch_interval(first, second)
+        hits += found.low < 1.1 < found.high
+    assert 0.93 < hits / 600 < 0.985
+
+
+def test_repeats_without_any_spread_give_a_point():
+    found = repeated_ratio([200, 200], [100, 100])
+    assert (found.interval.low, found.interval.high) == pytest.approx((2.0, 2.0))
+    assert not repeated_ratio([200, 201], [100]).interval
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.96, 1.04, "reproduced"),
+        (0.95, 1.05, "reproduced"),
+        (1.06, 1.2, "faster"),
+        (1.04, 1.2, "inconclusive"),
+        (0.8, 0.94, "slower"),
+        (0.8, 0.96, "inconclusive"),
+        (0.5, 2.0, "inconclusive"),
+    ],
+)
+def test_outcomes(low, high, expected):
+    assert outcome(Ratio(1.0, Interval(low, high, 0.95, "any", (3,))), 0.05) == expected
+
+
+# Report, file and task
+
+
+def test_the_file_is_deterministic_and_the_report_tells_it_in_both_languages(tmp_path):
+    run = published_run(tmp_path, [SINGLE, EIGHT, TWO_NODES], (1.0, 1.001))
+    add_attempt(run, CASES.case(EIGHT), 1, status="failed")
+    render(run)
+    first = (run.folder / "verdicts.json").read_bytes()
+    render(run)
+    assert (run.folder / "verdicts.json").read_bytes() == first
+    english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    assert f"| {EIGHT} | reproduced |" in english and f"| {EIGHT} | 已复现 |" in chinese
+    section = re.compile(r"^## (?:Verdicts|判定)\n.*?(?=^## (?:Beside|与已发布))", re.M | re.S)
+    told = [section.search(text)[0] for text in (english, chinese)]
+    numbers = [re.findall(r"\d+\.\d+", text) for text in told]
+    assert numbers[0] == numbers[1] and len(numbers[0]) > 10
+    assert "Attempts that failed: 1" in told[0] and "失败的尝试：1" in told[1]
+
+
+def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    rewrite(run, lambda description: description["plan"]["units"][0].update(stands_for=[]))
+    render(run)
+    english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    assert "No case ran as it was published" in english and "没有用例按已发布的设置原样运行" in chinese
+    assert "| Verdict |" not in english and "()" not in english
+
+
+@pytest.mark.parametrize(
+    ("ratios", "env", "status"),
+    [
+        ((1.0, 1.001, 0.999), environment(), 0),
+        ((0.9, 0.901, 0.899), environment(), 1),
+        ((5.0, 5.001, 4.999), environment({"name": "NVIDIA H200"}), 3),
+    ],
+)
+def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, env, status):
+    published_run(tmp_path / "runs", [EIGHT], ratios, env=env)
+    checked = task("report", CHECK=1)
+    assert checked.returncode == status, checked.stderr
+    written = json.loads((tmp_path / "runs" / "run" / "verdicts.json").read_text())
+    assert written["status"] == status
+    if status:
+        assert task("report", RUN="run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"TOLERANCE": "wide"}, "TOLERANCE=wide"),
+        ({"TOLERANCE": "0"}, "TOLERANCE=0"),
+        ({"CHECK": "yes"}, "CHECK=yes"),
+        ({"TOLERANCE": "nan"}, "TOLERANCE=nan"),
+        ({"RUN": "absent"}, "RUN=absent"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(task, tmp_path, settings, said):
+    published_run(tmp_path / "runs", [SINGLE], (1.0,))
+    refused = task("report", **settings)
+    assert refused.returncode == 2 and said in refused.stderr

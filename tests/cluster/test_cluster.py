@@ -1,0 +1,156 @@
+"""Inventories: what is read from them, and that each mistake is named with its file, its variable and its remedy."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from repro.cluster.cluster import ClusterError, Image, Node, load_cluster
+from repro.perfmodel.hardware import HardwareError, describe
+
+HOSTS = {
+    "nodes": {
+        "hosts": {
+            "second": {"ansible_host": "10.0.0.2", "ansible_user": "bench"},
+            "first": {"ansible_host": "10.0.0.1", "ansible_user": "bench", "ansible_port": 2222},
+        }
+    }
+}
+VARIABLES = {
+    "cluster_gpu": "Tesla V100-SXM2-16GB",
+    "cluster_gpus_per_node": 4,
+    "cluster_interface": "ib0",
+    "cluster_hca": "mlx5_0",
+    "cluster_network_gbits": 100,
+    "cluster_stack": "cu102",
+    "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": f"sha256:{'0' * 64}"},
+}
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    """Writes an inventory with changed variables (None leaves one out) and returns its folder."""
+
+    def write(hosts=HOSTS, known_hosts=None, **changes) -> Path:
+        folder = tmp_path / "some"
+        (folder / "group_vars").mkdir(parents=True, exist_ok=True)
+        text = hosts if isinstance(hosts, str) else yaml.safe_dump(hosts, sort_keys=False)
+        (folder / "hosts.yml").write_text(text)
+        values = {name: value for name, value in (VARIABLES | changes).items() if value is not None}
+        (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(values))
+        if known_hosts is not None:
+            (folder / "known_hosts").write_text(known_hosts)
+        return folder
+
+    return write
+
+
+def test_everything_is_read_and_defaults_fill_the_rest(inventory):
+    cluster = load_cluster(inventory(cluster_accepted_differences=["gpu.vbios"]))
+    assert cluster.nodes == (Node("second", "10.0.0.2", 22, "bench", 4), Node("first", "10.0.0.1", 2222, "bench", 4))
+    assert cluster.world_size == 8
+    assert (cluster.name, cluster.gpu, cluster.interface) == ("some", VARIABLES["cluster_gpu"], "ib0")
+    assert (cluster.hca, cluster.network_gbits, cluster.stack) == ("mlx5_0", 100, "cu102")
+    assert cluster.image == Image("oneflow-reproduction:cu102", f"sha256:{'0' * 64}")
+    assert (cluster.gid_index, cluster.data, cluster.shared_results, cluster.port) == (None, "", "", 29500)
+    assert (cluster.work, cluster.containers, cluster.launcher) == ("/var/lib/oneflow-reproduction", True, "ssh")
+    assert cluster.accepted == {"gpu.vbios"}
+    assert (cluster.private_key, cluster.python) == (None, "/usr/bin/python3")
+    assert cluster.known_hosts == Path.home() / ".ssh" / "known_hosts"
+
+
+def test_keys_and_interpreter_of_the_inventory(inventory):
+    folder = inventory(
+        known_hosts="# note\n|1|aGFzaA==|aGFzaA== ssh-ed25519 AAAAC3Nz\n10.0.0.1 ssh-rsa AAAAB3 c\n",
+        ansible_ssh_private_key_file="/keys/id",
+        ansible_python_interpreter="/opt/python",
+    )
+    cluster = load_cluster(folder)
+    assert cluster.known_hosts == folder / "known_hosts"
+    assert (cluster.private_key, cluster.python) == (Path("/keys/id"), "/opt/python")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cluster_gpu": None}, "cluster_gpu is missing"),
+        ({"cluster_gpus_per_node": 0}, "cluster_gpus_per_node is 0; it is a whole number from 1"),
+        ({"cluster_gpus_per_node": "8"}, "cluster_gpus_per_node is '8'"),
+        ({"cluster_gpus_per_node": True}, "cluster_gpus_per_node is True"),
+        ({"cluster_port": 70000}, "cluster_port is 70000"),
+        ({"cluster_interface": "ib0; reboot"}, "cluster_interface is 'ib0; reboot'"),
+        ({"cluster_stack": "cu118"}, "cluster_stack is 'cu118'; it is cu102 or cu102-modern"),
+        ({"cluster_launcher": "pbs"}, "cluster_launcher is 'pbs'; it is ssh or slurm"),
+        ({"cluster_containers": "yes"}, "cluster_containers is 'yes'; it is true or false"),
+        ({"cluster_data": "data"}, "cluster_data is 'data'"),
+        ({"cluster_interfaces": "ib0"}, "cluster_interfaces: no such variable; did you mean cluster_interface"),
+        ({"cluster_work": "{{ base }}/work"}, "cluster_work is .*templates are not filled in"),
+        ({"cluster_accepted_differences": "gpu.vbios"}, "cluster_accepted_differences is 'gpu.vbios'; it is a list"),
+        ({"cluster_image": "x:y"}, "cluster_image is 'x:y'"),
+        ({"cluster_image": {"name": "x", "digest": "sha256:12"}}, r"cluster_image\.digest is 'sha256:12'"),
+        ({"cluster_image": {"name": "x", "registry": "r:5000"}}, r"cluster_image\.digest is ''.*taken by its digest"),
+        ({"cluster_image": {"name": "x", "sum": "y"}}, "cluster_image is"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_file(inventory, monkeypatch, changes, said):
+    folder = inventory(**changes)
+    read = yaml.safe_load((folder / "group_vars" / "all.yml").read_text())
+    told = {"nodes": {"hosts": ["a"]}, "_meta": {"hostvars": {"a": read}}}
+    monkeypatch.setattr("repro.cluster.cluster.ask_ansible", lambda hosts: told)
+    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/group_vars/all.yml: {said}"):
+        load_cluster(folder)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        ({"all": {"hosts": {"a": None}}}, "no host in the group `nodes`"),
+        ({"nodes": {"hosts": {"a": {"ansible_host": "::1"}, "b": {"ansible_host": "::1"}}}}, "a, b have the same"),
+        ({"nodes": {"hosts": {"a": {"ansible_port": "ssh"}}}}, "ansible_port of a is 'ssh'"),
+        ({"nodes": {"hosts": {"a": {"ansible_host": "-oProxyCommand=x"}}}}, "ansible_host of a is"),
+        ({"nodes": {"hosts": {"a": {"ansible_password": "x"}}}}, "ansible_password of a: no password belongs here"),
+        ("nodes: [\n", "Ansible cannot read this inventory:\n.*YAML"),
+    ],
+)
+def test_wrong_hosts_are_named_with_their_file(inventory, hosts, said):
+    folder = inventory(hosts)
+    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/hosts.yml: {said}"):
+        load_cluster(folder)
+
+
+def test_nodes_must_agree(inventory):
+    hosts = {"nodes": {"hosts": {"a": {"cluster_interface": "eth0"}, "b": {}}}}
+    with pytest.raises(ClusterError, match="cluster_interface is 'eth0' for a and 'ib0' for b"):
+        load_cluster(inventory(hosts))
+
+
+def test_unreadable_known_hosts(inventory):
+    with pytest.raises(ClusterError, match=r"known_hosts, line 2: not `HOST KEY-TYPE KEY`"):
+        load_cluster(inventory(known_hosts="\n10.0.0.1 what is this\n"))
+    folder = inventory()
+    (folder / "known_hosts").write_bytes(b"\xff\xfe")
+    with pytest.raises(ClusterError, match="known_hosts: cannot be read"):
+        load_cluster(folder)
+
+
+@pytest.mark.parametrize("name", ["nothing", "/nothing", "../inventories"])
+def test_no_such_inventory(name):
+    with pytest.raises(ClusterError, match=rf"CLUSTER={name}: no inventory .*hosts\.yml.*make new-cluster"):
+        load_cluster(name)
+
+
+def test_the_model_knows_an_inventory(inventory):
+    h200 = {"cluster_gpu": "NVIDIA H200", "cluster_network_gbits": 400, "cluster_hca": "mlx5_0,mlx5_3"}
+    cluster = describe(str(inventory(**h200)))
+    assert (cluster.name, cluster.gpu.name, cluster.nodes, cluster.gpus) == ("some", "h200-141", 2, 8)
+    assert (cluster.node.ports, cluster.node.port_gbs) == (2, 50)
+    for wrong, said in (("", "cluster_gpu is empty"), ("GeForce", "no description of this GPU")):
+        with pytest.raises(HardwareError, match=said):
+            describe(str(inventory(cluster_gpu=wrong)))
+
+
+def test_plan_for_an_inventory(inventory, task):
+    done = task("plan", CLUSTER=inventory(), MODEL="bert")
+    assert done.returncode == 0, done.stderr
+    assert "some" in done.stdout

@@ -1,0 +1,197 @@
+"""New inventories: host keys that a person confirms, what a node suggests, and what is written."""
+
+import shutil
+
+import paramiko
+import pytest
+
+from repro.cluster.cluster import load_cluster
+from repro.cluster.create import found_in, image_of, nodes_of, target_folder
+from repro.cluster.host_keys import HostKey, confirmed, scan
+from repro.cluster.inventory import INVENTORIES, ClusterError
+from repro.cluster.prompts import Answers, new_cluster
+from tests.support.paths import HARDWARE
+from tests.support.ssh_server import SshServer
+
+RECORDED = HARDWARE
+ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eno1 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0
+eno2 00000B0A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+docker0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
+"""
+needs_keyscan = pytest.mark.skipif(not shutil.which("ssh-keyscan"), reason="ssh-keyscan is not installed")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    server = SshServer(tmp_path)
+    yield server
+    server.stop()
+
+
+def host_key(node="a"):
+    key = paramiko.ECDSAKey.generate()
+    return HostKey(node, f"10.0.0.1 {key.get_name()} {key.get_base64()}"), key.fingerprint
+
+
+def test_fingerprints_are_those_of_openssh():
+    shown, fingerprint = host_key()
+    assert (shown.fingerprint, shown.kind) == (fingerprint, "ecdsa-sha2-nistp256")
+
+
+def test_only_confirmed_keys_are_kept_and_every_node_needs_one():
+    (first, known), (second, _), (other, its) = host_key(), host_key(), host_key("b")
+    assert confirmed([first, second, other], [known, its]) == [first, other]
+    with pytest.raises(ClusterError, match=r"FINGERPRINTS: b shows SHA256:.*none of which was given"):
+        confirmed([first, other], [known])
+
+
+@needs_keyscan
+def test_keys_are_scanned_and_a_silent_host_is_named(server):
+    (key,) = scan([("one", "127.0.0.1", server.port)])
+    assert key.fingerprint == server.host_key.fingerprint
+    assert key.line.startswith(f"[127.0.0.1]:{server.port} ")
+    server.stop()
+    with pytest.raises(ClusterError, match=rf"host key on one \(127\.0\.0\.1 port {server.port}\)"):
+        scan([("one", "127.0.0.1", server.port)])
+
+
+def test_nodes_are_named_and_numbered():
+    nodes = nodes_of("10.0.0.1, big=10.0.0.2:2222 gpu7.site [fe80::1]:22", "me")
+    assert [(node.name, node.address, node.port) for node in nodes] == [
+        ("node1", "10.0.0.1", 22),
+        ("big", "10.0.0.2", 2222),
+        ("gpu7.site", "gpu7.site", 22),
+        ("node4", "fe80::1", 22),
+    ]
+
+
+@pytest.mark.parametrize("hosts", ["", "a a", "-oProxyCommand=x", "a;b", "a:port"])
+def test_wrong_hosts(hosts):
+    with pytest.raises(ClusterError, match="HOSTS"):
+        nodes_of(hosts, "me")
+
+
+def test_nothing_is_overwritten(tmp_path):
+    with pytest.raises(ClusterError, match="is there already"):
+        target_folder(str(tmp_path))
+    assert target_folder("my-cluster.2") == INVENTORIES / "my-cluster.2"
+    with pytest.raises(ClusterError, match="it is letters"):
+        target_folder("a b")
+
+
+def facts(files, report=""):
+    images = "other:1 sha256:2\noneflow-reproduction:cu102 sha256:1\n"
+    return {"commands": {"nvidia-smi -q": {"output": report}, "docker images": {"output": images}}, "files": files}
+
+
+def network(*up):
+    files = {f"/sys/class/net/{name}/operstate": "up" for name in up}
+    return files | {"/proc/net/route": ROUTES, "/sys/class/net/eno2/speed": "25000"}
+
+
+def test_suggestions_for_a_node_without_gpus():
+    told = facts(network("eno1", "eno2"))
+    found = found_in(told, "10.11.0.7")
+    assert (found.gpu, found.gpus, found.stack, found.hca) == ("", 0, "cu102", "")
+    assert (found.interface, found.network_gbits) == ("eno2", 25)
+    assert found.image_ids == {"cu102": "sha256:1"}
+    assert found_in(told, "198.51.100.1").interface == "eno1"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "gpu", "stack"),
+    [("h200", "NVIDIA H200", "cu102-modern"), ("v100-driver-550", "Tesla V100-SXM2-16GB", "cu102")],
+)
+def test_suggestions_for_gpus_and_infiniband(recorded, gpu, stack):
+    port = "/sys/class/infiniband/mlx5_0/ports/1"
+    files = network("eno2", "ib0") | {
+        f"{port}/state": "4: ACTIVE",
+        f"{port}/rate": "100 Gb/sec (4X EDR)",
+        f"{port}/link_layer": "InfiniBand",
+    }
+    found = found_in(facts(files, (RECORDED / recorded / "nvidia-smi-q.txt").read_text()), "10.11.0.7")
+    assert (found.gpu, found.stack, found.interface, found.hca) == (gpu, stack, "ib0", "mlx5_0")
+    assert found.network_gbits == 100
+
+
+@pytest.mark.parametrize(
+    ("source", "registry", "archive"),
+    [("", "", ""), ("reg.site:5000/x", "reg.site:5000/x", ""), ("/b/images.tar", "", "/b/images.tar")],
+)
+def test_source_of_the_image(source, registry, archive):
+    image = image_of("cu102", source, "")
+    assert (image.name, image.registry, image.archive) == ("oneflow-reproduction:cu102", registry, archive)
+
+
+def settings(server, tmp_path, **changes):
+    given = {
+        "NAME": f"{tmp_path}/new",
+        "HOSTS": f"127.0.0.1:{server.port}",
+        "LOGIN": "tester",
+        "KEY": f"{tmp_path}/id",
+        "FINGERPRINTS": server.host_key.fingerprint,
+        "GPU": "",
+        "GPUS": "2",
+        "INTERFACE": "lo",
+        "HCA": "",
+        "GBITS": "10",
+        "STACK": "cu102",
+    }
+    return {name: value for name, value in (given | changes).items() if value is not None}
+
+
+@needs_keyscan
+def test_an_inventory_by_settings_alone(server, tmp_path):
+    said = []
+    made = new_cluster(Answers(settings(server, tmp_path).get, None), said.append)
+    cluster = load_cluster(tmp_path / "new")
+    assert made == cluster
+    (node,) = cluster.nodes
+    assert (node.name, node.address, node.port, node.user) == ("node1", "127.0.0.1", server.port, "tester")
+    assert (cluster.interface, cluster.world_size, cluster.private_key) == ("lo", 2, tmp_path / "id")
+    assert cluster.known_hosts.read_text() == (tmp_path / "known_hosts").read_text()
+    assert [line for line in said if line.startswith("note")] == []
+    assert sorted(path.name for path in tmp_path.iterdir() if "new" in path.name) == ["new"]
+
+
+@needs_keyscan
+def test_an_inventory_by_answers(server, tmp_path):
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return {"are": "yes", "GPU": "", "ranks": "3"}.get(question.split()[0], "")
+
+    given = settings(server, tmp_path, FINGERPRINTS=None, GPU=None, GPUS=None)
+    cluster = new_cluster(Answers(given.get, ask), lambda _: None)
+    assert (cluster.gpus_per_node, cluster.gpu) == (3, "")
+    assert [question.split()[0] for question in asked] == ["are", "GPU", "ranks", "image", "the", "folder"]
+
+
+@needs_keyscan
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"FINGERPRINTS": None}, "FINGERPRINTS is missing.*no terminal to ask at"),
+        ({"FINGERPRINTS": "yes"}, "none of which was given"),
+        ({"HOSTS": None}, "HOSTS is missing"),
+        ({"GPUS": "many"}, "GPUS=many: it is a number"),
+        ({"STACK": "cu118"}, r"/new/group_vars/all\.yml: cluster_stack is 'cu118'"),
+        ({"IMAGE": "reg.site/x"}, r"cluster_image\.digest is ''; an image from a registry"),
+    ],
+)
+def test_what_is_missing_or_wrong_stops_it_and_leaves_nothing(server, tmp_path, changes, said):
+    with pytest.raises(ClusterError, match=said):
+        new_cluster(Answers(settings(server, tmp_path, **changes).get, None), lambda _: None)
+    assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
+
+
+@needs_keyscan
+def test_not_confirmed_is_not_written(server, tmp_path):
+    given = settings(server, tmp_path, FINGERPRINTS=None)
+    with pytest.raises(ClusterError, match="none of which was given"):
+        new_cluster(Answers(given.get, lambda question: "no"), lambda _: None)
+    assert not (tmp_path / "new").exists()

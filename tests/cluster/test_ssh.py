@@ -1,0 +1,132 @@
+"""Connections to nodes: commands, files, host keys and what is said when a node fails."""
+
+import threading
+import time
+
+import paramiko
+import pytest
+
+from repro.cluster.ssh import Remote, RemoteError, on_all
+from tests.support.ssh_server import SshServer
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    server = SshServer(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def remote(server):
+    cluster = server.cluster()
+    with Remote(cluster, cluster.nodes[0]) as remote:
+        yield remote
+
+
+def test_words_stay_words(remote):
+    assert remote.run(["printf", "%s|", "a b", "$HOME; echo no", "中文"]).stdout == "a b|$HOME; echo no|中文|"
+
+
+def test_status_and_errors_are_told_apart(remote):
+    done = remote.run(["sh", "-c", "echo out; echo err >&2; exit 3"], check=False)
+    assert (done.stdout, done.stderr, done.status) == ("out\n", "err\n", 3)
+    with pytest.raises(RemoteError, match=r"node0: `sh -c .*status 3: err") as caught:
+        remote.run(["sh", "-c", "echo err >&2; exit 3"])
+    assert caught.value.node == "node0"
+
+
+def test_large_input_goes_over_at_once(remote):
+    text = "a line of some length\n" * 20000
+    began = time.monotonic()
+    assert remote.run(["wc", "-c"], stdin=text).stdout.split() == [str(len(text))]
+    assert time.monotonic() - began < 5
+
+
+def test_a_command_without_input_does_not_wait_for_any(remote):
+    assert remote.run(["cat"], timeout=10).stdout == ""
+
+
+def test_sudo_is_asked_for_without_a_password(remote, tmp_path, monkeypatch):
+    (tmp_path / "sudo").write_text("#!/bin/sh\necho sudo $*\n")
+    (tmp_path / "sudo").chmod(0o755)
+    path = remote.run(["printenv", "PATH"]).stdout.strip()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{path}")
+    assert remote.run(["id", "-u"], sudo=True).stdout == "sudo -n -- id -u\n"
+
+
+def test_timeout_names_the_command(remote):
+    with pytest.raises(RemoteError, match=r"`sleep 30` took longer than 0\.3 s"):
+        remote.run(["sleep", "30"], timeout=0.3)
+
+
+def test_lines_come_one_by_one_and_whole(remote):
+    seen = []
+    script = "printf 'a\\nb'; sleep 0.5; printf 'c\\n'; echo e >&2; printf last; exit 4"
+    began = time.monotonic()
+    status = remote.stream(["sh", "-c", script], lambda line: seen.append((line, time.monotonic() - began)))
+    assert status == 4
+    assert sorted(line for line, _ in seen) == ["a", "bc", "e", "last"]
+    assert next(when for line, when in seen if line == "a") + 0.3 < next(when for line, when in seen if line == "bc")
+
+
+def test_a_lost_connection_is_no_exit_status(server, remote):
+    threading.Timer(0.5, server.stop).start()
+    with pytest.raises(RemoteError, match="the connection was lost while `sleep 30` ran"):
+        remote.stream(["sleep", "30"], print)
+
+
+def test_files_there_and_back(remote, tmp_path):
+    (tmp_path / "here").write_text("content")
+    remote.put(tmp_path / "here", str(tmp_path / "there"))
+    remote.get(str(tmp_path / "there"), tmp_path / "back")
+    assert (tmp_path / "back").read_text() == "content"
+    with pytest.raises(RemoteError, match=r"node0: cannot copy /nothing"):
+        remote.get("/nothing", tmp_path / "back")
+
+
+def test_an_unknown_host_key_is_refused(server):
+    server.known_hosts(None)
+    with pytest.raises(RemoteError, match=r"no host key of tester@127\.0\.0\.1 port \d+ in .*known_hosts"):
+        Remote(server.cluster(), server.cluster().nodes[0])
+    assert (server.folder / "known_hosts").read_text() == ""
+
+
+def test_a_changed_host_key_is_refused(server):
+    server.known_hosts(paramiko.ECDSAKey.generate())
+    with pytest.raises(RemoteError, match="shows another host key"):
+        Remote(server.cluster(), server.cluster().nodes[0])
+
+
+def test_a_wrong_login_key_is_named(server):
+    paramiko.ECDSAKey.generate().write_private_key_file(str(server.folder / "other"))
+    with pytest.raises(RemoteError, match="refuses the login"):
+        Remote(server.cluster(private_key=server.folder / "other"), server.cluster().nodes[0])
+
+
+def test_a_missing_node_is_named(server):
+    cluster = server.cluster()
+    server.stop()
+    with pytest.raises(RemoteError, match=r"node0: cannot connect to tester@127\.0\.0\.1"):
+        Remote(cluster, cluster.nodes[0])
+
+
+def test_all_nodes_at_once_each_with_its_result_or_error(server):
+    def work(remote):
+        remote.run(["sleep", "0.5"])
+        if remote.node.name == "node1":
+            raise ValueError("broken")
+        return remote.node.name
+
+    began = time.monotonic()
+    results = on_all(server.cluster(4), work)
+    assert time.monotonic() - began < 1.9
+    assert list(results) == ["node0", "node1", "node2", "node3"]
+    assert isinstance(results.pop("node1"), ValueError)
+    assert set(results) == set(results.values())
+    deadline = time.monotonic() + 5
+    while any(transport.is_active() for transport in server.transports) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(transport.is_active() for transport in server.transports), "a connection was left open"

@@ -1,0 +1,71 @@
+"""Simulated nodes for the tests: brought up once a session where that will do, and ended with it.
+
+They need root and an engine; without these the tests are skipped. `make e2e LONG=1` runs those marked `long` too.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import engine
+from tests.e2e.nodes import process_label, remove_leftovers, up
+from tests.e2e.vendor import vendors
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items):
+    reason = engine.missing()
+    if reason:
+        for item in items:
+            if HERE in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def simulation():
+    """The engine, without what crashed tests left; ended with the session unless somebody else has nodes in it."""
+    with engine.exclusive():
+        started = engine.start()
+        remove_leftovers()
+    yield started
+    with engine.exclusive():
+        if not started.clusters():
+            engine.stop()
+
+
+@pytest.fixture(scope="session")
+def make_nodes(simulation):
+    """Brings up nodes as `tests.e2e.nodes.up` does, under names of this session; they end with it at the latest."""
+    made = []
+
+    def make(name, count, **options):
+        nodes = up(f"{name}-{os.getpid()}", count, **{"owner": process_label(), **options})
+        nodes.write_inventory()
+        made.append(nodes)
+        return nodes
+
+    yield make
+    for nodes in made:
+        nodes.down()
+
+
+@pytest.fixture(scope="session")
+def two_nodes(make_nodes):
+    """Two nodes with engines and the trainer image, for all tests that leave them as they were."""
+    return make_nodes("two", 2, image=True)
+
+
+@pytest.fixture(scope="session")
+def bare_nodes(make_nodes):
+    """Two freshly installed nodes without an engine, for the tests of provisioning."""
+    return make_nodes("bare", 2, kind="bare")
+
+
+@pytest.fixture(scope="session")
+def vendor(simulation):
+    """The vendors' repositories, signed; a test that changes one makes its own with `vendors` or `repository`."""
+    made = vendors(simulation)
+    yield made
+    made.remove()

@@ -1,0 +1,264 @@
+"""The Docker engine that simulated nodes run in: one a checkout, in a network namespace that has no way out.
+
+What it holds stays in .cache/e2e between uses: built images and Debian packages. Nodes reach each other, this machine's
+end of one cable at `Engine.host`, and nothing else: there is no route, no translation of addresses, no name server.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.docker.surroundings import ROOT
+
+HOME = ROOT / ".cache" / "e2e"
+NAME = f"e2e-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
+RUN = Path("/run") / NAME
+PORT = 8000
+LABEL = "reproduction.cluster"
+NEEDED = (
+    "dockerd",
+    "debootstrap",
+    "ip",
+    "nsenter",
+    "unshare",
+    "ssh",
+    "ssh-keygen",
+    "dpkg-deb",
+    "apt-ftparchive",
+    "gpg",
+)
+
+
+class EngineError(Exception):
+    """The engine cannot be started, or refuses something; the message says why."""
+
+
+def missing() -> str | None:
+    """Why nodes cannot be simulated on this machine; None if they can."""
+    if os.geteuid():
+        return "needs root"
+    absent = [name for name in NEEDED if shutil.which(name) is None]
+    return f"needs {', '.join(absent)}" if absent else None
+
+
+@contextlib.contextmanager
+def exclusive():
+    """Only one process of this checkout at a time starts, stops, builds, or hands out a network."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with open(HOME / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@functools.cache
+def client() -> str:
+    """The Docker client, one that can build."""
+    from repro.images.build import find_docker
+
+    return find_docker()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The running engine. `second` is the second number of its addresses, 10.SECOND.0.0/16."""
+
+    second: int
+
+    @property
+    def host(self) -> str:
+        """This machine's address as the nodes see it."""
+        return f"10.{self.second}.0.1"
+
+    @property
+    def web(self) -> str:
+        """Where nodes find Debian's archives and what tests put into .cache/e2e/web."""
+        return f"http://{self.host}:{PORT}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which a Docker client reaches it."""
+        return {**os.environ, "DOCKER_HOST": f"unix://{RUN}/docker.sock", "DOCKER_BUILDKIT": "1"}
+
+    def docker(self, *words, check=True, **options) -> str:
+        """Run the Docker client; what it printed."""
+        done = subprocess.run(
+            [client(), *map(str, words)], env=self.environment, capture_output=True, text=True, **options
+        )
+        if check and done.returncode:
+            raise EngineError(f"docker {' '.join(map(str, words[:6]))} …: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def inspect(self, *words) -> dict:
+        """What `docker inspect` tells of one thing."""
+        (described,) = json.loads(self.docker(*words))
+        return described
+
+    def clusters(self) -> dict[str, str]:
+        """The names of all clusters, with who brought each up."""
+        template = f'{{{{.Label "{LABEL}"}}}}\t{{{{.Label "{LABEL}.owner"}}}}'
+        listed = self.docker("network", "ls", "--filter", f"label={LABEL}", "--format", template)
+        return dict(line.split("\t") for line in listed.splitlines())
+
+
+def running() -> Engine | None:
+    """The engine of this checkout if it is up."""
+    if not (RUN / "second").exists():
+        return None
+    engine = Engine(int((RUN / "second").read_text()))
+    return engine if _answers(engine) else None
+
+
+def start() -> Engine:
+    """The engine of this checkout, started if it was not; call it within `alone`."""
+    reason = missing()
+    if reason:
+        raise EngineError(f"simulated nodes: {reason}")
+    engine = running()
+    if engine is None:
+        stop()
+        engine = Engine(_free_network())
+        RUN.mkdir(parents=True, exist_ok=True)
+        (RUN / "second").write_text(str(engine.second))
+        _lay_cable(engine)
+        _start_processes(engine)
+        _sweep(engine)
+    return engine
+
+
+def stop() -> None:
+    """End the engine with all its nodes and take its network away; its data stays. Call it within `alone`."""
+    engine = running()
+    if engine:
+        _sweep(engine)
+    for name in ("docker.pid", "mirror.pid"):
+        _end(RUN / name)
+    subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)  # the cable and its route go with it
+    if (RUN / "second").exists():
+        hole = f"10.{(RUN / 'second').read_text()}.0.0/16"
+        subprocess.run(["ip", "route", "delete", "blackhole", hole], capture_output=True)
+    shutil.rmtree(RUN, ignore_errors=True)
+
+
+def _sweep(engine):
+    """Remove all nodes, disks and networks, such as a machine that lost its power leaves in the engine's data."""
+    for listed, remove in (
+        (("ps", "--all"), ("rm", "--force", "--volumes")),
+        (("volume", "ls"), ("volume", "rm")),
+        (("network", "ls", "--filter", f"label={LABEL}"), ("network", "rm")),
+    ):
+        found = engine.docker(*listed, "--quiet").split()
+        if found:
+            engine.docker(*remove, *found)
+    shutil.rmtree(HOME / "clusters", ignore_errors=True)
+
+
+def _answers(engine):
+    return subprocess.run([client(), "info"], env=engine.environment, capture_output=True).returncode == 0
+
+
+def _free_network():
+    """The second number of a 10.x.0.0/16 that this machine has no use for; the same one each time if it can be."""
+    routes = subprocess.run(["ip", "-4", "route", "show", "table", "all"], capture_output=True, text=True).stdout
+    taken = {int(number) for number in re.findall(r"\b10\.(\d+)\.\d+\.\d+", routes)}
+    first = int(NAME[-8:], 16) % 100
+    for second in (100 + (first + step) % 100 for step in range(100)):
+        if second not in taken:
+            return second
+    raise EngineError("every network from 10.100.0.0/16 to 10.199.0.0/16 is in use on this machine")
+
+
+def _lay_cable(engine):
+    """A network namespace for the nodes, and one cable into it. What is for a node and finds none ends in a hole."""
+    cable, inside = f"e2e{engine.second}", ["-n", NAME]
+    subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)
+    for words in (
+        ["netns", "add", NAME],
+        ["link", "add", cable, "type", "veth", "peer", "name", "host", "netns", NAME],
+        ["address", "add", f"{engine.host}/30", "dev", cable],
+        ["link", "set", cable, "up"],
+        [*inside, "address", "add", f"10.{engine.second}.0.2/30", "dev", "host"],
+        [*inside, "link", "set", "host", "up"],
+        [*inside, "link", "set", "lo", "up"],
+        ["route", "add", f"10.{engine.second}.0.0/16", "via", f"10.{engine.second}.0.2"],
+        ["route", "add", "blackhole", f"10.{engine.second}.0.0/16", "metric", "9999"],
+    ):
+        done = subprocess.run(["ip", *words], capture_output=True, text=True)
+        if done.returncode:
+            raise EngineError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def _start_processes(engine):
+    daemon = [
+        "nsenter",
+        f"--net=/run/netns/{NAME}",
+        "unshare",
+        "--mount",
+        "--propagation",
+        "slave",
+        "dockerd",
+        "--data-root",
+        str(HOME / "data"),
+        "--exec-root",
+        str(RUN / "exec"),
+        "--pidfile",
+        str(RUN / "docker.pid"),
+        "--host",
+        f"unix://{RUN}/docker.sock",
+        "--bridge",
+        "none",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-masq=false",
+        "--storage-driver",
+        "overlay2",
+    ]
+    process = _detached(daemon, HOME / "engine.log")
+    mirror = [sys.executable, "-m", "tests.e2e.mirror", engine.host, str(PORT), str(HOME)]
+    (RUN / "mirror.pid").write_text(str(_detached(mirror, HOME / "mirror.log").pid))
+    for _ in range(300):
+        if process.poll() is not None:
+            break
+        if _answers(engine):
+            return
+        time.sleep(0.1)
+    raise EngineError(f"the engine does not start:\n{(HOME / 'engine.log').read_text()[-3000:]}")
+
+
+def _detached(command, log):
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _end(pidfile):
+    """End the process that a file names, if it is still ours."""
+    if not pidfile.exists():
+        return
+    pid = int(pidfile.read_text())
+    ours = (str(RUN), "tests.e2e.mirror")
+    with contextlib.suppress(OSError):
+        if any(word in Path(f"/proc/{pid}/cmdline").read_text() for word in ours):
+            os.kill(pid, signal.SIGTERM)
+            for _ in range(300):
+                os.kill(pid, 0)
+                if _is_dead_child(pid):
+                    break
+                time.sleep(0.1)
+
+
+def _is_dead_child(pid):
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False

@@ -1,0 +1,140 @@
+"""What tests of launches over simulated nodes share: a cluster to load, trainers that go wrong, attempts, a table."""
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster, load_cluster
+from repro.launch.local import Limits, Outcome
+from repro.launch.ssh.attempt import cluster_attempts
+from repro.launch.ssh.code_upload import Code
+from repro.launch.ssh.commands import OWN
+from repro.launch.ssh.nodes import NodePool
+from repro.planning.plan import Unit, make_plan
+from repro.published.cases import load_catalogue
+from tests.support.paths import ROOT, STANDIN
+
+TABLE = ROOT / "tests" / "output" / "fault_times.json"
+WORK = "/var/lib/oneflow-reproduction"
+WRAPPER = """
+import os, runpy, sys
+os.environ["STANDIN"] = {faults!r}
+os.environ["STANDIN_WAIT"] = {wait!r}
+{first}
+runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "standin.py"), run_name="__main__")
+"""
+
+
+def prepare(nodes, folder: Path, **variables) -> Path:
+    """An inventory folder of shared nodes for one module's tests, and the folder on the nodes that runs write to."""
+    import yaml
+
+    inventory = folder / "inventory"
+    shutil.copytree(nodes.inventory, inventory, dirs_exist_ok=True)
+    file = inventory / "group_vars" / "all.yml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **variables}, sort_keys=False))
+    for node in nodes.names:
+        nodes.root(node, "install", "-d", "-o", "runner", "-g", "runner", WORK)
+    return inventory
+
+
+def trainer(folder: Path, faults: str = "", wait: str = "", first: str = "") -> Path:
+    """The stand-in trainer as a script that asks for faults by itself; `first` is code that runs before it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(STANDIN, folder / "standin.py")
+    script = folder / "trainer.py"
+    script.write_text(WRAPPER.format(faults=faults, wait=wait, first=first))
+    return script
+
+
+def smoke_units(model: str = "bert", processes: int = 4) -> list[Unit]:
+    return list(make_plan(load_catalogue().select(model, None), 0, "smoke", 1, processes=processes).units)
+
+
+def unit_of(ranks: int, name: str | None = None) -> Unit:
+    """A BERT unit on so many data parallel ranks, as the stand-in trainer runs it."""
+    from dataclasses import replace
+
+    unit = smoke_units("bert", 1)[0]
+    layout = {"data": ranks, "tensor": 1, "pipeline": 1}
+    return replace(unit, name=name or f"bert {ranks}", config={**unit.config, "layout": layout})
+
+
+def containers(nodes, node: str) -> list[str]:
+    """The containers of runs that a node's engine has, in whatever state."""
+    return nodes.root(node, "docker", "ps", "--all", "--quiet", "--filter", f"label={OWN}").split()
+
+
+def wait_until(holds, seconds: float = 30.0) -> float:
+    """Wait for something to hold; how long that took."""
+    started = time.monotonic()
+    while not holds():
+        assert time.monotonic() - started < seconds, "it did not come to hold"
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+@dataclass
+class Attempted:
+    """An attempt, what it said, and how long after the fault it ended."""
+
+    outcome: Outcome
+    seconds: float
+    folder: Path
+    events: list = field(default_factory=list)
+
+
+class Launcher:
+    """Makes attempts on a fleet that stays open from test to test."""
+
+    def __init__(self, cluster: Cluster, folder: Path):
+        self.cluster, self._folder, self._number = cluster, folder, 0
+        self.pool = NodePool(cluster, Code(trainer(folder / "none")), "tests")
+
+    def attempt(self, script: Path, ranks: int = 2, inject=None, limits: Limits = Limits(), name=None) -> Attempted:  # noqa: B008
+        """One attempt; `inject` is called once all ranks have begun, and the time is taken from its return."""
+        self._number += 1
+        folder = self._folder / f"attempt {self._number} 'quoted'"
+        folder.mkdir(parents=True)
+        for member in self.pool.members.values():
+            if not member.lost:
+                self._bring(member, script)
+        attempted = Attempted(None, 0.0, folder)
+        begun, fault = set(), [time.monotonic()]
+
+        def on_event(event):
+            attempted.events.append(event)
+            if event["event"] == "start":
+                begun.add(event["rank"])
+                fault[0] = time.monotonic()
+                if inject and len(begun) == ranks:
+                    inject()
+                    fault[0] = time.monotonic()
+
+        unit = unit_of(ranks, name)
+        made = cluster_attempts(self.pool, "test run", limits, True)(unit, folder)
+        attempted.outcome = made.run(on_event)
+        attempted.seconds = time.monotonic() - fault[0]
+        return attempted
+
+    def _bring(self, member, script: Path) -> None:
+        """Give a node that is open another trainer."""
+        from repro.launch.ssh.code_upload import deliver
+
+        self.pool.code = Code(script)
+        deliver(member.remote, self.pool.code)
+
+
+def launcher_of(inventory: Path, folder: Path) -> Launcher:
+    return Launcher(load_cluster(str(inventory)), folder)
+
+
+def note(fault: str, attempted_or_seconds, said: str) -> None:
+    """Keep a fault's detection time for the table of all."""
+    TABLE.parent.mkdir(exist_ok=True)
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    seconds = getattr(attempted_or_seconds, "seconds", attempted_or_seconds)
+    table[fault] = {"seconds": round(seconds, 1), "said": said}
+    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")

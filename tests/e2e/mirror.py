@@ -1,0 +1,91 @@
+"""The one web server that simulated nodes reach: Debian's archive, kept once fetched, and folders of this machine.
+
+`python -m tests.e2e.mirror ADDRESS PORT FOLDER` serves /debian and /debian-security from the archives that DEBIAN
+and DEBIAN_SECURITY name, and everything else from FOLDER/web. What never changes under its name is kept in FOLDER/apt.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY
+
+ARCHIVES = {"debian": DEBIAN, "debian-security": DEBIAN_SECURITY}
+UNCHANGING = ("/pool/", "/by-hash/")
+
+
+class Mirror(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, *arguments, folder, **options):
+        self.folder = folder
+        super().__init__(*arguments, directory=folder / "web", **options)
+
+    def do_GET(self):
+        archive, _, path = self.path.lstrip("/").partition("/")
+        if archive not in ARCHIVES:
+            super().do_GET()
+        elif any(part in self.path for part in UNCHANGING):
+            self._send(self._kept(archive, path))
+        else:
+            self._send(self._fetched(archive, path))
+
+    def log_message(self, *arguments):
+        """Only errors are of interest, and apt reports those."""
+
+    def _kept(self, archive, path):
+        kept = (self.folder / "apt" / archive / path).resolve()
+        if not kept.is_relative_to(self.folder / "apt"):
+            self.send_error(400)
+            return None
+        if not kept.exists():
+            fetched = self._fetched(archive, path)
+            if fetched is None:
+                return None
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.link(fetched.name, f"{fetched.name}.whole")
+            os.replace(f"{fetched.name}.whole", kept)
+        return open(kept, "rb")
+
+    def _fetched(self, archive, path):
+        """An open file with what the archive answers, None once an error is sent."""
+        scratch = self.folder / "apt"
+        scratch.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(dir=scratch)  # noqa: SIM115 - whoever asked closes it
+        try:
+            with urllib.request.urlopen(f"{ARCHIVES[archive]}/{path}", timeout=120) as answer:
+                shutil.copyfileobj(answer, file)
+        except urllib.error.HTTPError as error:
+            self.send_error(error.code)
+            return None
+        except OSError as error:
+            self.send_error(502, str(error))
+            return None
+        file.flush()
+        file.seek(0)
+        return file
+
+    def _send(self, file):
+        if file is None:
+            return
+        with file:
+            self.send_response(200)
+            self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+            self.end_headers()
+            shutil.copyfileobj(file, self.wfile)
+
+
+def main(address, port, folder):
+    folder = Path(folder).resolve()
+    (folder / "web").mkdir(parents=True, exist_ok=True)
+    ThreadingHTTPServer((address, int(port)), partial(Mirror, folder=folder)).serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

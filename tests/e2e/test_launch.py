@@ -1,0 +1,101 @@
+"""`make bench CLUSTER=` over simulated nodes: the real OneFlow across the network, logs, resume, DRY and containers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launching import containers, prepare, trainer
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def inventory(two_nodes, tmp_path_factory):
+    return prepare(two_nodes, tmp_path_factory.mktemp("launch"))
+
+
+def bench(folder: Path, inventory: Path, **settings):
+    """`make bench` as a process; the completed process and the run's folder."""
+    environment = {**os.environ, "CLUSTER": str(inventory), "RUNS": str(folder / "runs"), "REPEATS": "1", **settings}
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+    )
+    return done, next(iter((folder / "runs").glob("*/")), None)
+
+
+def attempts(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "attempts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.timeout(600)
+def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_path):
+    """The real OneFlow, two ranks on each of two nodes: data parallel BERT."""
+    started = time.time()
+    done, run = bench(tmp_path, inventory, MODEL="bert", SILENCE="300")
+    assert done.returncode == 0, done.stderr
+    reference, across = attempts(run)
+    assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4
+    folder = run / across["folder"]
+    starts = [json.loads((folder / f"metrics-rank{rank}.jsonl").read_text().splitlines()[0]) for rank in range(4)]
+    assert [start["host"] for start in starts] == ["node1", "node1", "node2", "node2"]
+    assert {start["versions"]["oneflow"] for start in starts} == {"0.8.0"}
+    for rank in range(4):
+        assert {path.name for path in (folder / f"logs/local_rank_{rank}").iterdir()} >= {"stdout", "stderr"}
+    environment = json.loads((run / "run.json").read_text())["environment"]
+    assert environment["cluster"]["hosts"] == ["node1", "node2"]
+    assert environment["cluster"]["fingerprints"]["nodes"].keys() == {"node1", "node2"}
+    assert "node1, node2" in (run / "report.en.md").read_text()
+    for node in two_nodes.names:
+        asked = [each for each in two_nodes.containers_asked_for(node) if each["time"] >= started]
+        assert asked
+        for each in asked:
+            assert each["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63
+            assert not each["gpu_hooks"]
+        assert containers(two_nodes, node) == []
+
+
+def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
+    first, run = bench(
+        tmp_path, inventory, MODEL="bert", TRAINER_COMMAND=f"python {trainer(tmp_path / 'bad', 'exit=5@3', '60')}"
+    )
+    assert first.returncode == 1
+    assert "rank 3 on node2 exited with status 5" in first.stderr
+    good = f"python {trainer(tmp_path / 'good')}"
+    second, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="", TRAINER_COMMAND=good)
+    assert second.returncode == 0, second.stderr
+    assert [attempt["status"] for attempt in attempts(run)] == ["ok", "failed", "ok"]
+    report = (run / "report.en.md").read_text()
+    assert "rank 3 on node2 exited with status 5" in report, "a failed attempt stays visible"
+    other, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="v100x32", TRAINER_COMMAND=good)
+    assert other.returncode == 2
+    assert "was begun on cluster inventory" in other.stderr
+
+
+def test_dry_asks_no_node(inventory, tmp_path):
+    """No node has this address: DRY=1 never gets so far."""
+    folder = tmp_path / "dry"
+    folder.mkdir()
+    subprocess.run(["cp", "-r", str(inventory), str(folder)], check=True)
+    hosts = folder / "inventory" / "hosts.yml"
+    hosts.write_text(re.sub(r"ansible_host: \S+\.(\d+)\n", r"ansible_host: 192.0.2.\1\n", hosts.read_text()))
+    done, run = bench(tmp_path, folder / "inventory", MODEL="gpt", DRY="1")
+    assert done.returncode == 0, done.stderr
+    assert run is None
+    commands = [line for line in done.stdout.splitlines() if line.startswith("docker run ")]
+    assert sum("--node_rank 1" in line for line in commands) >= 5
+    assert all("--cap-drop ALL" in line and "--pull never" in line for line in commands)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", ["gpt", "resnet50"])
+def test_every_layout_of_a_model_across_nodes(inventory, tmp_path, model):
+    """DP, MP, 2D and PP of GPT, and ResNet50, each with the losses of one process; `make bench` compares them."""
+    done, run = bench(tmp_path, inventory, MODEL=model, SILENCE="300")
+    assert done.returncode == 0, done.stderr
+    assert {attempt["status"] for attempt in attempts(run)} == {"ok"}

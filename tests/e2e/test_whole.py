@@ -1,0 +1,116 @@
+"""All together, as a reviewer does it: bare nodes are provisioned, checked, and run cases across the network."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from repro.images.build import tag_of
+from repro.utils.paths import ROOT
+from tests.e2e.engine import exclusive
+from tests.e2e.images import STACK, trainer_image
+
+SIMULATED = ROOT / "ansible/inventories/sim/group_vars/all.yml"
+
+
+def described(nodes, **variables) -> Path:
+    """The nodes' inventory, one rank a node, with what the example of a simulated cluster sets aside.
+
+    Their network is as fast as the machine's cores are free: a little is expected of it.
+    """
+    example = yaml.safe_load(SIMULATED.read_text())
+    aside = {name: value for name, value in example.items() if not name.startswith("cluster_")}
+    return nodes.write_inventory(cluster_gpus_per_node=1, cluster_network_gbits=0.1, **aside, **variables)
+
+
+@dataclass
+class Site:
+    """A cluster's inventory, and the folder that its runs are kept in."""
+
+    inventory: Path
+    runs: Path
+
+    def make(self, target: str, **settings) -> subprocess.CompletedProcess:
+        """Run what `make TARGET CLUSTER=…` runs; it has to succeed."""
+        environment = {**os.environ, "ONLY": "", "CLUSTER": str(self.inventory), "RUNS": str(self.runs), **settings}
+        done = subprocess.run(
+            [sys.executable, "-m", "repro", target], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        print(done.stdout, done.stderr)
+        assert done.returncode == 0, f"{target}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done
+
+    def bench(self, cases: str) -> Path:
+        """Run cases once at smoke scale; the folder of the run."""
+        done = self.make("bench", CASES=cases, SCALE="smoke", REPEATS="1")
+        (report,) = (line for line in done.stdout.splitlines() if line.endswith("report.en.md"))
+        return Path(report).parent
+
+    def check_preflight(self) -> None:
+        """No check failed, and those that a run over several nodes hangs on were made and are in order."""
+        self.make("preflight")
+        (kept,) = self.runs.glob("preflight-*/preflight.json")
+        results = {}
+        for finding in json.loads(kept.read_text())["findings"]:
+            results.setdefault(finding["check"], set()).add(finding["result"])
+        for check in ("clock", "port", "link", "names", "ssh", "container", "bandwidth"):
+            assert results[check] == {"ok"}, (check, results[check])
+
+
+def check_run(folder: Path, units: dict[str, int], nodes) -> None:
+    """Every unit (name -> ranks) ran on as many nodes as it could, and both reports say that its losses are right."""
+    rows = {row["unit"]: row for row in csv.DictReader((folder / "results.csv").open())}
+    assert {name: int(rows[name]["world_size"]) for name in units if name in rows} == units
+    run = json.loads((folder / "run.json").read_text())
+    assert run["environment"]["cluster"]["hosts"] == nodes.names
+    attempts = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+    assert [attempt for attempt in attempts if attempt["failure"]] == []
+    started = {node: [" ".join(asked["args"]) for asked in nodes.containers_asked_for(node)] for node in nodes.names}
+    for name, ranks in units.items():
+        places = [node for node, lines in started.items() if any(f"/{name}-" in line for line in lines)]
+        assert len(places) == min(ranks, nodes.count), (name, places)
+    for language, holds in (("en", "yes"), ("zh", "是")):
+        lines = (folder / f"report.{language}.md").read_text().splitlines()
+        parity = {line.split("|")[1].strip() for line in lines if line.endswith(f"| {holds} |")}
+        assert units.keys() <= parity, (language, parity)
+
+
+def test_two_bare_nodes_train_data_and_tensor_parallel(make_nodes, tmp_path):
+    nodes = make_nodes("whole", 2, kind="bare", image=True)
+    site = Site(described(nodes), tmp_path)
+    site.make("provision")
+    site.check_preflight()
+    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
+    units = {"smoke_gpt-3d-2021-05_2x1x1_recompute": 2, "smoke_gpt-3d-2021-05_1x2x1_recompute": 2}
+    check_run(run, units, nodes)
+    site.make("verify", RUN=run.name)
+    nodes.down()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_four_bare_nodes_get_the_image_and_train_every_model_and_layout(make_nodes, tmp_path, simulation):
+    with exclusive():
+        digest = trainer_image(simulation)
+    simulation.docker("save", "--output", tmp_path / "image.tar", tag_of(STACK))
+    nodes = make_nodes("four", 4, kind="bare")
+    image = {"name": tag_of(STACK), "digest": digest, "registry": "", "archive": str(tmp_path / "image.tar")}
+    site = Site(described(nodes, cluster_image=image), tmp_path)
+    site.make("provision")
+    site.check_preflight()
+    run = site.bench(
+        "DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16 2D_2x4x1_16_1536x16 DP_PP_8x1x4_512_1536x16 "
+        "MP_PP_1x8x4_512_2304x24 bert_2n8g_bs24 resnet50_0808_2n8g_bs128"
+    )
+    layouts = ("4x1x1", "1x4x1", "2x2x1", "2x1x2_acc2", "1x2x2_acc2")
+    units = {f"smoke_gpt-3d-2021-05_{layout}_recompute": 4 for layout in layouts}
+    units |= {"smoke_bert-2020-08-22_4x1x1": 4, "smoke_resnet50-2020-08-08_4x1x1": 4}
+    check_run(run, units, nodes)
+    site.make("verify", RUN=run.name)
+    nodes.down()

@@ -1,0 +1,334 @@
+"""What can be known of the images without an engine: how they are written, run, checked and accounted for."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from invoke import Exit
+
+from repro.cli.image import image_errors
+from repro.images import build as image
+from repro.images.build import ImageError, Sources, find_docker, run_command
+from repro.images.oci_layout import Image
+from repro.images.offline_bundle import BundleError, Parts, check_bundle, readme, write_bundle
+from repro.images.pins import load_pins
+from repro.images.sbom import complete, judge, licence_rows, scan_lines
+from repro.images.verify import PROBE, compare, expected, mounts_of
+from repro.utils.i18n import LANGUAGES
+from repro.utils.paths import ROOT
+
+BIN = Path(sys.executable).parent
+SCRIPTS = sorted([*ROOT.glob("docker/**/*.sh")])
+IMAGE = Image("oneflow-reproduction:cu102", "sha256:" + "a" * 64, "sha256:" + "b" * 64, ("c" * 64,), 10)
+
+
+def test_hadolint_has_nothing_to_say():
+    done = subprocess.run([BIN / "hadolint", "docker/Dockerfile"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_shellcheck_has_nothing_to_say():
+    assert SCRIPTS
+    done = subprocess.run([BIN / "shellcheck", *SCRIPTS], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_runs_inside_needs_no_newer_python():
+    for path in (ROOT / "docker/inside").glob("*.py"):
+        compile(path.read_text(), path, "exec", dont_inherit=True)
+        done = subprocess.run([BIN / "ruff", "check", "--target-version", "py39", path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_container_has_no_privilege():
+    line = run_command("name", ["true"], mounts=("/a:/b",), gpus=True)
+    assert "--privileged" not in line
+    assert "--cap-add" not in line
+    assert line[line.index("--cap-drop") + 1] == "ALL"
+    assert "--read-only" in line
+    assert line[-2:] == ["name", "true"]
+    assert line[line.index("--volume") + 1] == "/a:/b"
+
+
+def client(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "good"),
+    [
+        ('[ "$1" = buildx ] && echo buildx v0.13', True),
+        ('[ "$1" = version ] && echo 20.10.24', True),
+        ('[ "$1" = version ] && echo 27.0.1', False),
+        ("exit 1", False),
+    ],
+)
+def test_a_client_is_taken_if_it_can_build(tmp_path, monkeypatch, script, good):
+    monkeypatch.setenv("DOCKER", client(tmp_path, "mine", script))
+    monkeypatch.setattr(image.shutil, "which", lambda name: name if name == str(tmp_path / "mine") else None)
+    if good:
+        assert find_docker() == str(tmp_path / "mine")
+    else:
+        with pytest.raises(ImageError, match="cannot: install docker-buildx"):
+            find_docker()
+
+
+def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(image, "check_engine", lambda docker: None)
+    monkeypatch.setattr(image, "trainer_wheels", lambda pins: pytest.fail("something was fetched"))
+    monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000 << 20))
+    with pytest.raises(ImageError, match=f"{tmp_path} has 1000 MiB free, and the images need {image.NEEDED_MIB} MiB"):
+        image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image", "docker")
+
+
+@pytest.mark.parametrize("printed", ["", "no archive"])
+def test_of_images_that_an_engine_does_not_save_whole_nothing_is_left(tmp_path, printed):
+    docker = client(tmp_path, "docker", f"printf '{printed}'; exit 1")
+    with pytest.raises(ImageError, match="the engine did not save the image whole"):
+        image._normalise_saved(docker, ["a"], tmp_path / "image", 0)
+    assert not (tmp_path / "image").exists()
+
+
+def test_a_disk_that_fills_up_is_told_without_a_traceback():
+    full = pytest.raises(Exit, match="the disk is full: an image or a bundle could not be written")
+    with full, image_errors(), open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"a layer")
+
+
+def test_no_client_at_all(monkeypatch):
+    monkeypatch.delenv("DOCKER", raising=False)
+    monkeypatch.setattr(image.shutil, "which", lambda name: None)
+    with pytest.raises(ImageError, match="none is here"):
+        find_docker()
+
+
+def test_sources_become_build_arguments():
+    options = Sources("base@sha256:1", nccl="2.7.3", ca="/ca.pem").arguments(load_pins())
+    assert "BASE=base@sha256:1" in options
+    assert "NCCL=2.7.3" in options
+    assert options[-2:] == ["--secret", "id=ca,src=/ca.pem"]
+    assert not any(word.startswith("DEBIAN=") for word in options)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["#5 0.2 pin 'NCCL 2.7.8': SHA-256 of /wheels/x is 1; docker/pins.toml has 2", "#5 ERROR"],
+            "pin 'NCCL 2.7.8'",
+        ),
+        (
+            [
+                "#5 0.2 pin 'Debian packages': these differ from docker/build/apt.lock, or are not in it:",
+                "#5 0.2 aaaa  x.deb",
+            ],
+            "aaaa  x.deb",
+        ),
+        (["ERROR: failed to solve: base@sha256:12: not found"], "pin 'base image' (BASE=b)"),
+        (["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "tqdm==4.70.1"], "a wheel is not the one"),
+        (["something else"], "something else"),
+    ],
+)
+def test_why_a_build_stopped(lines, said):
+    assert said in image._why("cu102", lines, Sources("b"))
+
+
+@pytest.fixture
+def told():
+    """What the probe of a right image says."""
+    expected = load_pins().expected("cu102")
+    return {
+        "libraries": {name: {"version": version, "source": "/x"} for name, version in expected.items()},
+        "called": {"/opt/nccl/libnccl.so.2": ["ncclAllReduce", "ncclSend"], "/opt/liboneflow-1.so": ["cublasGemmEx"]},
+        "unknown": ["GPUs"],
+        "libibverbs": True,
+        "root_writable": False,
+        "privileged_files": [],
+        "import_s": 0.5,
+    }
+
+
+def differing(told, stack="cu102"):
+    return [finding.what for finding in compare(told, stack, load_pins().expected(stack)) if finding.holds is False]
+
+
+def test_a_right_image_holds_and_says_what_is_unknown(told):
+    findings = compare(told, "cu102", load_pins().expected("cu102"))
+    assert all(finding.holds is not False for finding in findings)
+    assert [finding.what for finding in findings if finding.holds is None] == ["GPUs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda told: told["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
+        (lambda told: told["libraries"].pop("NumPy"), "NumPy"),
+        (lambda told: told["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
+        (lambda told: told.update(libibverbs=False), "libibverbs"),
+        (lambda told: told.update(root_writable=True), "root file system"),
+        (lambda told: told.update(privileged_files=["/bin/su"]), "setuid and setgid files"),
+    ],
+)
+def test_a_wrong_image_does_not(told, change, what):
+    change(told)
+    assert differing(told) == [what]
+
+
+@pytest.mark.parametrize(
+    ("stack", "label", "version"),
+    [
+        ("cu102", "2.7.8", "2.7.8"),
+        ("cu102", "2.7.3", "2.7.3"),
+        ("cu102-modern", "2.12.10, the wheel's own", "2.12.10"),
+    ],
+)
+def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
+    assert expected(load_pins(), stack, label)["NCCL called"] == version
+
+
+@pytest.fixture
+def modern(told):
+    """What the probe of the other image says."""
+    modern = copy.deepcopy(told)
+    modern["called"] = {
+        "/opt/compat/libcublas_forward.so": ["cublasGemmEx"],
+        "/l/liboneflow-1.so": ["cublasLtMatmul"],
+        "/opt/compat/libcudnn_forward.so": ["cudnnConvolutionForward"],
+    }
+    for name, version in load_pins().expected("cu102-modern").items():
+        modern["libraries"][name]["version"] = version
+    return modern
+
+
+def test_other_libraries_are_reported_and_not_held_to_the_pins(modern):
+    assert differing(modern, "cu102-modern") == []
+    modern["libraries"]["cuBLAS called"]["version"] = "13.0.2"
+    modern["libraries"]["cuDNN called"]["version"] = "9.28.0"
+    assert differing(modern, "cu102-modern") == ["cuDNN called", "cuBLAS called"]
+    given = ("cuBLAS called", "cuDNN called")
+    findings = compare(modern, "cu102-modern", load_pins().expected("cu102-modern"), given)
+    assert all(finding.holds is not False for finding in findings)
+
+
+def test_a_convolution_that_goes_to_the_wheel_is_found(modern):
+    modern["called"]["/l/libcudnn-1.so.7.6.5"] = modern["called"].pop("/opt/compat/libcudnn_forward.so")
+    assert differing(modern, "cu102-modern") == ["cudnn calls"]
+
+
+def test_the_modern_stack_mounts_two_folders(tmp_path):
+    newer = {"cuBLAS": tmp_path / "a", "cuDNN": tmp_path / "b"}
+    assert mounts_of("cu102-modern", newer) == (f"{tmp_path}/a:/opt/cublas:ro", f"{tmp_path}/b:/opt/cudnn:ro")
+    assert mounts_of("cu102", {}) == ()
+
+
+def test_the_probe_runs_in_the_local_environment():
+    from repro.utils.paths import TRAINER_PYTHON
+
+    done = subprocess.run([TRAINER_PYTHON, ROOT / "docker/inside/probe.py"], capture_output=True, text=True, cwd="/tmp")
+    assert done.returncode == 0, done.stderr
+    libraries = json.loads(done.stdout)["libraries"]
+    pins = load_pins().expected("cu102")
+    for name in ("OneFlow", "OneFlow's commit", "cuDNN called", "cuBLAS called", "NCCL in the wheel", "NumPy"):
+        assert libraries[name]["version"] == pins[name], name
+    assert libraries["NCCL called"]["version"] == libraries["NCCL in the wheel"]["version"]
+    assert PROBE[1].endswith("probe.py")
+
+
+def test_a_scan_knows_found_accepted_and_unknown(tmp_path):
+    told = [
+        {"name": "requests", "version": "1", "vulns": [{"id": "X", "aliases": ["CVE-1"], "fix_versions": ["2"]}]},
+        {"name": "numpy", "version": "1", "vulns": [{"id": "CVE-1", "aliases": []}]},
+        {"name": "tqdm", "skip_reason": "not found"},
+    ]
+    result = judge(told, [{"package": "requests", "ids": ["CVE-1"], "reason": "not used"}])
+    assert [row["package"] for row in result.found] == ["numpy"]
+    assert [row["reason"] for row in result.accepted] == ["not used"]
+    assert result.unknown == ("tqdm",)
+    assert not result.holds
+    lines = "\n".join(scan_lines(result, tmp_path))
+    assert "NOT ACCEPTED: numpy 1: CVE-1" in lines
+    assert "not reached for tqdm: nothing is known" in lines
+    assert json.loads((tmp_path / "vulnerabilities.json").read_text())["unknown"] == ["tqdm"]
+
+
+def test_every_accepted_vulnerability_is_of_a_pinned_package_and_has_a_reason():
+    import tomllib
+
+    accepted = tomllib.loads((ROOT / "docker/vulnerabilities.toml").read_text())["accepted"]
+    packages = {pin.name for pin in load_pins().packages}
+    for entry in accepted:
+        assert entry["package"] in packages
+        assert entry["ids"]
+        assert len(entry["reason"]) > 20
+
+
+def test_a_bill_of_materials_depends_on_the_image_alone_and_lists_what_wheels_hold():
+    document = {
+        "serialNumber": "urn:uuid:random",
+        "metadata": {"timestamp": "now"},
+        "components": [
+            {"type": "library", "name": "oneflow", "version": "0.8.0", "purl": "pkg:pypi/oneflow@0.8.0"},
+            {
+                "type": "library",
+                "name": "libc6",
+                "version": "2",
+                "purl": "pkg:deb/debian/libc6@2",
+                "licenses": [{"license": {"id": "LGPL-2.1-only"}}, {"expression": "MIT"}],
+            },
+            {"type": "file", "name": "/etc/passwd"},
+        ],
+    }
+    one, two = (complete(copy.deepcopy(document), IMAGE, "cu102", load_pins()) for _ in range(2))
+    assert one == two
+    assert one["serialNumber"] != "urn:uuid:random"
+    rows = licence_rows(one)
+    assert ["pypi", "oneflow", "0.8.0", "Apache-2.0"] in rows
+    assert ["deb", "libc6", "2", "LGPL-2.1-only; MIT"] in rows
+    assert ["bundled", "NCCL", "2.7.8", "BSD-3-Clause"] in rows
+    modern = licence_rows(complete(copy.deepcopy(document), IMAGE, "cu102-modern", load_pins()))
+    assert ["bundled", "NCCL", "2.7.8", "BSD-3-Clause"] not in modern
+
+
+def test_parts_join_to_what_was_written(tmp_path):
+    parts = Parts(tmp_path / "file", 10)
+    for piece in (b"0123456", b"789abcdefghijklmn", b"o"):
+        parts.write(piece)
+    parts.close()
+    written = sorted(tmp_path.iterdir())
+    assert [path.name for path in written] == ["file.part-000", "file.part-001", "file.part-002"]
+    assert [path.stat().st_size for path in written] == [10, 10, 5]
+    assert b"".join(path.read_bytes() for path in written) == b"0123456789abcdefghijklmno"
+
+
+def test_without_a_limit_there_is_one_file(tmp_path):
+    parts = Parts(tmp_path / "file", None)
+    parts.write(b"content")
+    parts.close()
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_folder_without_sums_is_no_bundle(tmp_path):
+    assert check_bundle(tmp_path) == [f"{tmp_path}/SHA256SUMS is missing: this is no bundle, or not a whole one"]
+
+
+def test_a_bundle_never_overwrites(tmp_path, monkeypatch):
+    monkeypatch.setattr("repro.images.offline_bundle.LAYOUT", tmp_path)
+    with pytest.raises(BundleError, match="is there already"):
+        write_bundle(tmp_path, load_pins())
+
+
+def test_the_readmes_have_the_same_structure_and_are_translated():
+    english, chinese = (readme(language, [IMAGE], load_pins()) for language in sorted(LANGUAGES))
+    assert [section.id for section in english.sections] == [section.id for section in chinese.sections]
+    for one, other in zip(english.sections, chinese.sections, strict=True):
+        assert len(one.blocks) == len(other.blocks)
+        assert one.title != other.title
+    assert english.title != chinese.title
+    assert english.lead != chinese.lead

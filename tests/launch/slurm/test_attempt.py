@@ -1,0 +1,418 @@
+"""Jobs of Slurm: scripts, states, and whole attempts through a stand-in for Slurm's commands on this machine."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro.cluster.cluster import Cluster, Image, Node, Slurm
+from repro.cluster.ssh import Result
+from repro.launch.local import Limits
+from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
+from repro.launch.slurm.batch_script import job_options, job_script
+from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
+from repro.launch.ssh.code_upload import Code
+from repro.planning.plan import Unit
+from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+
+ODD = 'it\'s "a" $(touch x) `y` \\ case'
+
+
+def cluster_of(folder, **changes):
+    """Two nodes of two ranks each, without containers; everything is in one folder of this machine.
+
+    The nodes that Slurm grants have other names, so that none of them is asked over SSH.
+    """
+    nodes = tuple(Node(f"listed{number}", f"10.0.0.{number}", 22, "bench", 2) for number in (1, 2))
+    given = {
+        "name": "some",
+        "folder": folder,
+        "nodes": nodes,
+        "gpu": "",
+        "gpus_per_node": 2,
+        "interface": "lo",
+        "hca": "",
+        "gid_index": None,
+        "network_gbits": 10,
+        "stack": "cu102",
+        "image": Image("trainer:cu102"),
+        "data": "",
+        "shared_results": f"{folder}/shared",
+        "work": f"{folder}/work",
+        "port": 29500,
+        "containers": False,
+        "launcher": "slurm",
+        "accepted": frozenset(),
+        "known_hosts": folder / "known_hosts",
+        "private_key": None,
+        "python": sys.executable,
+    }
+    return Cluster(**{**given, **changes})
+
+
+def unit_of(ranks=4, name="bert_4x1x1", **changes):
+    config = {
+        "model": "bert",
+        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
+        "micro_batch": 8,
+        "device": "cpu",
+        "accumulation_steps": 1,
+        "iterations": 5,
+        "log_generation": "C",
+        **changes,
+    }
+    return Unit(name, "bert", config, {}, 8 * ranks)
+
+
+def work_in(folder, unit=None, **changes):
+    cluster = cluster_of(folder, **changes)
+    return slurm_work(cluster, Code(), unit or unit_of(), True, 29500, "run", "repeat-1.attempt-1")
+
+
+def unquoted(script):
+    """What bash makes of the assignments in a script: name and value."""
+    names = re.findall(r"^(\w+)=(?!\$)", script, re.MULTILINE)
+    lines = "\n".join(line for line in script.splitlines() if re.match(r"(folder|interface)=", line))
+    printed = "".join(f"\nprintf '%s\\0' \"${name}\"" for name in ("folder", "interface"))
+    values = subprocess.run(["bash", "-c", lines + printed], capture_output=True, text=True, check=True).stdout
+    assert {"folder", "interface"} <= set(names)
+    return dict(zip(("folder", "interface"), values.split("\0"), strict=False))
+
+
+# What is submitted
+
+
+def test_a_job_asks_for_whole_nodes_and_the_inventory_has_the_last_word(tmp_path):
+    slurm = Slurm("gpu", "project-7", 30, ("--qos=high", "--exclusive=user"))
+    unit = unit_of(device="cuda")
+    options = job_options(work_in(tmp_path, unit, slurm=slurm), 30)
+    assert options == [
+        "--job-name=reproduction-bert_4x1x1",
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--exclusive",
+        "--mem=0",
+        "--time=30",
+        "--no-requeue",
+        "--output=/dev/null",
+        "--gres=gpu:2",
+        "--partition=gpu",
+        "--account=project-7",
+        "--qos=high",
+        "--exclusive=user",
+    ]
+    assert not any("gres" in option for option in job_options(work_in(tmp_path), 30))
+
+
+def test_without_a_limit_of_its_own_a_job_gets_that_of_a_run(tmp_path):
+    assert minutes_of(cluster_of(tmp_path), Limits(total_s=3600)) == 62
+    assert minutes_of(cluster_of(tmp_path, slurm=Slurm(time_minutes=7)), Limits(total_s=3600)) == 7
+
+
+def test_names_with_spaces_and_quotes_are_only_names(tmp_path):
+    odd = tmp_path / ODD.replace("/", "")
+    work = replace(work_in(odd, unit_of(name=ODD)), run=ODD)
+    script = job_script(work, Code(), 10)
+    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
+    assert unquoted(script)["folder"].startswith(f"{odd}/shared/runs/")
+    directives = [shlex.split(line, comments=False)[1:] for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert all(len(words) == 1 for words in directives)
+    assert directives[0] == ["--job-name=reproduction-it_s__a____touch_x___y____case"]
+
+
+def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
+    script = job_script(work_in(tmp_path), Code(), 10)
+    order = json.loads(script.partition("<<'ORDER'\n")[2].partition("\nORDER\n")[0])
+    assert [node["first"] for node in order["nodes"]] == [0, 2]
+    assert order["nodes"][1]["words"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
+    assert order["files"]["repro/trainers/run.py"] == (ROOT / "repro/trainers/run.py").read_text()
+    shown = job_script(work_in(tmp_path), Code(), 10, shown=True)
+    assert len(shown) < len(script) / 4
+    assert "node_rank" in shown
+
+
+def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
+    order = work_in(tmp_path, containers=True).orders()[1]
+    assert order["words"][:3] == ["docker", "run", "--rm"]
+    assert order["container"] in order["words"]
+    assert "@USER@" in order["words"]
+    assert "@MASTER@" in order["words"]
+
+
+# What Slurm says
+
+
+@pytest.mark.parametrize(
+    ("line", "job"),
+    [
+        (
+            "JobId=7 JobName=a JobState=PENDING Reason=Resources NodeList=(null) ExitCode=0:0",
+            Job(7, "PENDING", "Resources", ""),
+        ),
+        (
+            "JobId=7 JobState=RUNNING Reason=None NodeList=node[1-2] ReqNodeList=x ExitCode=0:0",
+            Job(7, "RUNNING", "None", "node[1-2]"),
+        ),
+        (
+            "JobId=7 JobState=FAILED Reason=NonZeroExitCode NodeList=node1 ExitCode=3:0 DerivedExitCode=1:0",
+            Job(7, "FAILED", "NonZeroExitCode", "node1", 3),
+        ),
+        (
+            "JobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=node[1-2] ExitCode=0:9",
+            Job(7, "NODE_FAIL", "NodeDown", "node[1-2]", 0, 9),
+        ),
+    ],
+)
+def test_states_are_read_of_scontrol(line, job):
+    assert parse_job(7, line) == job
+
+
+def test_states_are_read_of_the_accounts():
+    assert parse_account(7, "CANCELLED by 1000|0:15|None assigned\n") == Job(7, "CANCELLED", "", "", 0, 15)
+    assert parse_account(7, "COMPLETED|0:0|node[1-2]\n") == Job(7, "COMPLETED", "", "node[1-2]")
+    with pytest.raises(SlurmError, match="no longer knows job 7"):
+        parse_account(7, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("TIMEOUT", "job 7 reached its time limit of 30 minutes; raise cluster_slurm.time_minutes"),
+        ("NODE_FAIL", "job 7 ended because a node of it failed: node[1-2]"),
+        ("PREEMPTED", "job 7 was preempted by another job"),
+        ("OUT_OF_MEMORY", "job 7 ran out of memory on node[1-2]"),
+        ("CANCELLED", "job 7 was cancelled by someone else"),
+        ("FAILED", "job 7 ended as FAILED with status 3"),
+        ("DEADLINE", "job 7 ended as DEADLINE with status 3"),
+    ],
+)
+def test_each_end_has_its_reason(state, said):
+    job = Job(7, state, "", "node[1-2]", 3)
+    assert job.ended
+    assert job.failure(30).text() == said
+
+
+@pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"])
+def test_a_job_that_goes_on_has_not_ended(state):
+    assert not Job(7, state).ended
+    assert Job(7, state).waits == (state in ("PENDING", "CONFIGURING"))
+
+
+def test_failures_are_said_in_chinese():
+    from repro.utils.i18n import catalogue
+
+    translate = catalogue("zh").gettext
+    for state in ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "CANCELLED", "FAILED"):
+        assert re.search(r"[一-鿿]", Job(7, state, "", "node1", 3).failure(30).text(translate)), state
+
+
+def test_what_sbatch_prints_besides_the_number_is_passed_over():
+    said = iter(["sbatch: note\n17;cluster\n", "no\n"])
+    queue = SlurmClient(lambda words, **options: Result(next(said), "", 0))
+    assert queue.submit("x") == 17
+    with pytest.raises(SlurmError, match="no job number"):
+        queue.submit("x")
+
+
+# Whole attempts
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Slurm's commands on PATH; the folder in which they keep their jobs."""
+    tools, jobs = tmp_path / "tools", tmp_path / "jobs"
+    tools.mkdir()
+    jobs.mkdir()
+    for name in ("sbatch", "scontrol", "sacct", "scancel", "srun"):
+        (tools / name).write_text(
+            f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/support/standin/slurm.py {name} "$@"\n'
+        )
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_STANDIN", str(jobs))
+    for name in ("MAKEFLAGS", "STANDIN", "SLURM_FAULT"):
+        monkeypatch.delenv(name, raising=False)
+    return jobs
+
+
+@pytest.fixture
+def site(tmp_path, slurm):
+    """A cluster whose nodes have the trainers' environment of this machine, and a folder for an attempt."""
+    site = tmp_path / "site"
+    (site / "work").mkdir(parents=True)
+    (site / "work/venv").symlink_to(TRAINER_PYTHON.parent.parent)
+    (tmp_path / "attempt").mkdir()
+    return site
+
+
+def attempt(site, unit=None, limits=None, **changes):
+    make = slurm_attempts(
+        cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True, free_port(), "the run"
+    )
+    return make(unit or unit_of(), site.parent / "attempt")
+
+
+def free_port():
+    from repro.launch.local import free_port as free
+
+    return free()
+
+
+def job_processes(site):
+    """Processes of jobs: their number, position of their node ("" outside of tasks), and command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_text().split("\0")
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        in_job = any(word.startswith("SLURM_JOB_ID=") for word in variables)
+        if in_job and f"SLURM_STANDIN={site.parent}/jobs" in variables:
+            node = next((word for word in variables if word.startswith("SLURM_NODEID=")), "")
+            found.append((int(entry.name), node.partition("=")[2], command))
+    return found
+
+
+def left_of(site):
+    """Files below the site's folders, which may vanish meanwhile, and processes of its jobs."""
+    files = [Path(base, name) for base, _, names in os.walk(site) for name in names]
+    return [path for path in files if "venv" not in path.parts], job_processes(site)
+
+
+def wait_until_nothing_is_left(site):
+    deadline = time.monotonic() + 20
+    while any(left_of(site)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left_of(site) == ([], [])
+
+
+def test_a_job_runs_to_its_end_and_leaves_nothing(site, slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_FAULT", "wait=1.5")
+    events = []
+    outcome = attempt(site).run(events.append)
+    assert outcome.failure is None, (outcome, (site.parent / "attempt/slurm.log").read_text())
+    states = [event["text"] for event in events if event["event"] == "state"]
+    assert "job 1 waits in Slurm's queue: Resources" in states
+    for rank in range(4):
+        own = [event for event in events if event.get("rank") == rank]
+        assert [event["event"] for event in own] == ["start", *["iteration"] * 5, "end"]
+        assert {event["node"] for event in own} == {f"node{rank // 2 + 1}"}
+    assert [event["loss"] for event in events if event.get("rank") == 3 and "loss" in event] == [10, 5, 10 / 3, 2.5, 2]
+    folder = site.parent / "attempt"
+    assert "step: 4" in (folder / "logs/local_rank_0/stdout").read_text()
+    assert json.loads((folder / "command.json").read_text())["nodes"] == ["node1", "node2"]
+    assert "nodes: node1 node2" in (folder / "slurm.log").read_text()
+    assert outcome.trainer_s < 60
+    wait_until_nothing_is_left(site)
+    assert not (slurm / "cancelled").exists()
+
+
+def test_a_rank_that_fails_is_named_with_its_node(site, monkeypatch):
+    monkeypatch.setenv("STANDIN", "exit=3@3")
+    monkeypatch.setenv("STANDIN_WAIT", "1")
+    outcome = attempt(site).run()
+    assert outcome.failure.text() == "rank 3 on node2 exited with status 3"
+    assert "this rank gives up" in outcome.log_tail
+    wait_until_nothing_is_left(site)
+
+
+def test_a_hanging_job_is_cancelled(site, slurm, monkeypatch):
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    outcome = attempt(site, limits=Limits(silence_s=4)).run()
+    assert outcome.failure.text() == "no rank has printed anything for 4 s: at least one hangs"
+    assert (slurm / "cancelled").read_text() == "1\n"
+    wait_until_nothing_is_left(site)
+
+
+def test_an_interrupt_cancels_the_job(site, slurm, monkeypatch):
+    monkeypatch.setenv("STANDIN", "hang@1")
+
+    def interrupt(event):
+        if event.get("rank") == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(site).run(interrupt)
+    assert (slurm / "cancelled").read_text() == "1\n"
+    wait_until_nothing_is_left(site)
+
+
+def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch):
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    killed = []
+
+    def kill(event):
+        if event["event"] == "start" and event["rank"] == 3:
+            for pid, node, command in job_processes(site):
+                if node == "1" and ("repro.launch.agent.__main__" in command or "SLURM_NODEID" in command):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    outcome = attempt(site).run(kill)
+    assert len(killed) == 2
+    assert re.fullmatch(r"job 1 ended as FAILED with status \d+", outcome.failure.text())
+    wait_until_nothing_is_left(site)
+
+
+def test_an_interrupt_in_the_queue_cancels_the_job(site, slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_FAULT", "never")
+
+    def interrupt(event):
+        if "Resources" in event["text"]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(site).run(interrupt)
+    assert (slurm / "cancelled").read_text() == "1\n"
+
+
+def test_a_job_cancelled_in_the_queue_says_so(site, slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_FAULT", "never")
+
+    def cancel(event):
+        subprocess.run(["scancel", "1"], check=True)
+
+    outcome = attempt(site).run(cancel)
+    assert outcome.failure.text() == "job 1 was cancelled by someone else"
+
+
+def test_the_time_limit_is_named_also_when_only_the_accounts_know_it(site, monkeypatch):
+    monkeypatch.setenv("SLURM_FAULT", "limit=6 forget")
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    outcome = attempt(site, limits=Limits(silence_s=60), slurm=Slurm(time_minutes=1)).run()
+    assert outcome.failure.text() == "job 1 reached its time limit of 1 minutes; raise cluster_slurm.time_minutes"
+    wait_until_nothing_is_left(site)
+
+
+def test_what_slurm_refuses_is_a_failure_with_its_words(site, monkeypatch):
+    monkeypatch.setenv("SLURM_FAULT", "refuse")
+    outcome = attempt(site).run()
+    assert outcome.failure.text() == "Slurm: sbatch: sbatch: error: invalid partition specified: nowhere"
+
+
+def test_a_missing_interface_is_named(site):
+    outcome = attempt(site, interface="ib9").run()
+    assert outcome.failure.text() == "job 1 ended as FAILED with status 1"
+    assert "has no IPv4 address on interface ib9" in outcome.log_tail
+    wait_until_nothing_is_left(site)
+
+
+def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypatch):
+    monkeypatch.setattr("repro.launch.slurm.batch_script.CONTROLLER_LEASE_S", 8)
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    work = slurm_work(cluster_of(site), Code(STANDIN), unit_of(), True, free_port(), "the run", "repeat-1.attempt-1")
+    subprocess.run(["sbatch", "--parsable"], input=job_script(work, Code(STANDIN), 10), text=True, check=True)
+    deadline = time.monotonic() + 20
+    while not any("--config" in command for _, _, command in job_processes(site)):
+        assert time.monotonic() < deadline, "no rank was started"
+        time.sleep(0.1)
+    wait_until_nothing_is_left(site)

@@ -1,0 +1,230 @@
+"""Words for nodes: what `docker run` is asked for, when, and that nothing in a name can become another word."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro.cluster.cluster import Cluster, Image, Node
+from repro.launch.placement import place
+from repro.launch.ssh.code_upload import Code
+from repro.launch.ssh.commands import Host, network_environment
+from repro.launch.ssh.work import dry_lines, work_of
+from repro.planning.plan import Unit
+
+DIGEST = "sha256:" + "a" * 64
+NODES = tuple(Node(f"n{i}", f"10.0.0.{i}", 22, "alice", 8) for i in range(1, 5))
+V100 = Cluster(
+    name="v100x32",
+    folder=Path("inventories/v100x32"),
+    nodes=NODES,
+    gpu="Tesla V100-SXM2-16GB",
+    gpus_per_node=8,
+    interface="ib0",
+    hca="mlx5_0",
+    gid_index=None,
+    network_gbits=100,
+    stack="cu102",
+    image=Image("oneflow-reproduction:cu102", DIGEST),
+    data="/data/ofrecord",
+    shared_results="",
+    work="/var/lib/w",
+    port=29500,
+    containers=True,
+    launcher="ssh",
+    accepted=frozenset(),
+    known_hosts=Path("known_hosts"),
+    private_key=None,
+    python="/usr/bin/python3",
+)
+CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
+HOSTS = [
+    Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4) for i in range(1, 5)
+]
+
+
+def unit(data=1, tensor=1, pipeline=1, device="cuda", name="case"):
+    config = {"layout": {"data": data, "tensor": tensor, "pipeline": pipeline}, "device": device}
+    return Unit(name, "gpt", config, {}, 8)
+
+
+def orders(cluster=V100, run="run-1", **options):
+    work = work_of(cluster, Code(), unit(**options), False, 29500, run, "repeat-1.attempt-1")
+    return [work.order(index, HOSTS) for index in range(len(work.placement.nodes))]
+
+
+def after(words, option):
+    return [words[i + 1] for i, word in enumerate(words) if word == option]
+
+
+def test_a_container_gets_no_privilege_and_only_what_it_needs():
+    words = orders(data=32)[1]["words"]
+    assert words[:3] == ["docker", "run", "--rm"]
+    assert "--privileged" not in words
+    assert after(words, "--cap-drop") == ["ALL"]
+    assert after(words, "--cap-add") == ["IPC_LOCK"]
+    assert after(words, "--security-opt") == ["no-new-privileges"]
+    assert after(words, "--user") == ["1000:1000"]
+    assert after(words, "--network") == after(words, "--ipc") == ["host"]
+    assert after(words, "--ulimit") == ["memlock=-1"]
+    assert after(words, "--pull") == ["never"]
+    assert after(words, "--device") == ["/dev/infiniband"]
+    assert "--read-only" in words
+    assert DIGEST in words
+    assert "oneflow-reproduction:cu102" not in words
+    assert "/data/ofrecord:/data/ofrecord:ro" in after(words, "--volume")
+    writable = [volume for volume in after(words, "--volume") if not volume.endswith(":ro")]
+    assert writable == [f"{orders(data=32)[1]['folder']}:{orders(data=32)[1]['folder']}"]
+    assert after(words, "--label") == [
+        "reproduction.run=run-1",
+        "reproduction.unit=case",
+        "reproduction.attempt=repeat-1.attempt-1",
+    ]
+
+
+def test_the_launcher_is_told_of_every_node():
+    first, *others = orders(data=32)
+    assert len(others) == 3
+    for rank, order in enumerate((first, *others)):
+        words = order["words"]
+        assert after(words, "--nnodes") == ["4"]
+        assert after(words, "--node_rank") == [str(rank)]
+        assert after(words, "--nproc_per_node") == ["8"]
+        assert after(words, "--master_addr") == ["10.1.0.1"], "the address of the fabric, not SSH's"
+        assert after(words, "--master_port") == ["29500"]
+        assert order["first"] == 8 * rank
+    assert (first["port"], others[0]["port"]) == (29500, 0), "only rank 0's node listens"
+
+
+def test_one_process_needs_no_launcher():
+    (order,) = orders()
+    assert "--nnodes" not in order["words"]
+    assert order["port"] == 0
+    assert after(order["words"], "--env")[-1] == f"GLOG_log_dir={order['folder']}/logs/local_rank_0"
+    assert order["words"][-2:] == ["--config", f"{order['folder']}/config.json"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus", "cpus", "memory"),
+    [
+        (8, '"device=0,1,2,3,4,5,6,7"', "0-19,40-59,20-39,60-79", "0,1"),
+        (4, '"device=0,1,2,3"', "0-19,40-59", "0"),
+        (1, '"device=0"', "0-19,40-59", "0"),
+    ],
+)
+def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpus, memory):
+    words = orders(data=ranks)[0]["words"]
+    assert after(words, "--gpus") == [gpus]
+    assert after(words, "--cpuset-cpus") == [cpus]
+    assert after(words, "--cpuset-mems") == [memory]
+
+
+def test_without_known_affinity_there_is_no_binding(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.HOSTS", [Host("10.1.0.1", "1:1", "", ("", ""), ("", ""))])
+    words = orders(data=2)[0]["words"]
+    assert "--cpuset-cpus" not in words
+    assert "--cpuset-mems" not in words
+
+
+def test_a_cpu_cluster_gets_no_gpu_and_no_infiniband():
+    cluster = replace(V100, gpu="", hca="", data="")
+    words = orders(cluster, data=2, device="cpu")[0]["words"]
+    assert not {"--gpus", "--device", "--cap-add"}.intersection(words)
+    assert not [each for each in after(words, "--env") if each.startswith("NCCL")]
+
+
+def test_infiniband_stays_out_of_a_case_on_one_node():
+    words = orders(data=8)[0]["words"]
+    assert not {"--device", "--cap-add"}.intersection(words)
+
+
+def test_without_containers_the_venv_runs_the_same_program():
+    (order, _) = orders(replace(V100, containers=False), data=16)
+    words = order["words"]
+    assert words[0] == "env"
+    assert "docker" not in words
+    assert order["container"] == ""
+    start = words.index("/var/lib/w/venv/bin/python")
+    assert words[start + 1] == "/var/lib/w/venv/launch.py"
+    assert after(words, "--node_rank") == ["0"]
+    assert "NCCL_DEBUG=INFO" in words[1:start]
+
+
+def test_the_modern_stack_gets_its_cublas_and_its_cache():
+    volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["words"], "--volume")
+    assert {f"/var/lib/w/{name}:/opt/{name}:ro" for name in ("cublas", "cudnn")} <= set(volumes)
+    assert "/var/lib/w/jit:/cache" in volumes
+
+
+NASTY = "a 'b' \"c\" $(touch x) `y` ; rm -rf / & é,:\n../../z"
+
+
+def test_no_name_can_break_out():
+    """Names go into labels as they are, and into paths and names of containers only after that is safe."""
+    (order,) = orders(run="it's", name=NASTY)
+    words = order["words"]
+    assert f"reproduction.unit={NASTY}" in words
+    assert "reproduction.run=it's" in words
+    assert shlex.split(shlex.join(words)) == words
+    (name,) = after(words, "--name")
+    for each in (name, order["folder"].removeprefix("/var/lib/w/runs/")):
+        assert set(each) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/"), each
+        assert ".." not in each.split("/")
+    other = orders(run="it's", name=NASTY + " ")[0]
+    assert other["folder"] != order["folder"], "what becomes equal when made safe stays apart"
+
+
+def test_dry_lines_name_every_node_and_can_be_read_by_a_shell():
+    lines = list(dry_lines(V100, Code(), [unit(data=16, name=NASTY.replace("\n", ""))], False, 29500))
+    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    assert len(commands) == 2
+    assert [after(words, "--node_rank") for words in commands] == [["0"], ["1"]]
+    assert any("n2 (alice@10.0.0.2 port 22)" in line for line in lines)
+    assert after(commands[1], "--master_addr") == ["<address of ib0 on n1>"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spread", "nodes", "per_node"),
+    [
+        (1, True, 1, 1),
+        (2, True, 2, 1),
+        (4, True, 4, 1),
+        (4, False, 1, 4),
+        (8, False, 1, 8),
+        (16, False, 2, 8),
+        (32, False, 4, 8),
+        (6, True, 3, 2),
+        (12, False, 2, 6),
+    ],
+)
+def test_places(ranks, spread, nodes, per_node):
+    placement = place(V100, ranks, spread)
+    assert (len(placement.nodes), placement.per_node) == (nodes, per_node)
+    assert [rank for index in range(nodes) for rank in placement.ranks(index)] == list(range(ranks))
+    assert placement.node_of(ranks - 1) == placement.nodes[-1]
+
+
+def test_two_nodes_share_four_ranks():
+    cluster = replace(V100, nodes=NODES[:2], gpus_per_node=2)
+    assert [place(cluster, ranks, True).per_node for ranks in (2, 4)] == [1, 2]
+    assert place(cluster, 3, True) is None
+    assert place(cluster, 5) is None
+
+
+def test_nccl_is_told_the_network():
+    across = network_environment(V100, "cuda", 2, 16)
+    assert across == {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_SOCKET_IFNAME": "=ib0",
+        "NCCL_IB_HCA": "=mlx5_0",
+    }
+    roce = network_environment(replace(V100, gid_index=3), "cuda", 2, 16)
+    assert roce["NCCL_IB_GID_INDEX"] == "3"
+    sockets = network_environment(replace(V100, hca=""), "cuda", 2, 16)
+    assert sockets["NCCL_IB_DISABLE"] == "1"
+    assert "NCCL_IB_HCA" not in sockets
+    assert "NCCL_DEBUG" not in network_environment(V100, "cuda", 1, 1)

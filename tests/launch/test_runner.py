@@ -1,0 +1,200 @@
+"""A whole `make bench` with the stand-in trainer: what is recorded, resumed and said."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repro.cli import tasks as fabfile
+from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+
+
+def only_run(tmp_path) -> Path:
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+def attempts(folder):
+    return [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("model", "units", "repeats"), [("gpt", 10, 1), ("bert", 2, 1), ("resnet50", 8, 2)])
+def test_a_model_runs_to_its_reports_which_say_the_same_figures(task, tmp_path, model, units, repeats):
+    done = task("bench", MODEL=model, REPEATS=repeats)
+    assert done.returncode == 0, done.stderr
+    folder = only_run(tmp_path)
+    for language in ("zh", "en"):
+        assert str(folder / f"report.{language}.md") in done.stdout
+        assert (folder / f"report.{language}.md").read_text()
+    rows = list(csv.DictReader((folder / "results.csv").open()))
+    assert len(rows) == units
+    assert all(float(row["throughput_samples_per_s"]) == pytest.approx(800, rel=1e-6) for row in rows)
+    english, chinese = ((folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    tables = [[line for line in text.splitlines() if line.startswith("|")] for text in (english, chinese)]
+    assert len(tables[0]) == len(tables[1]) > 2 * units
+    for one, other in zip(*tables, strict=True):
+        assert re.findall(r"\d+\.\d+", one) == re.findall(r"\d+\.\d+", other)
+    assert re.search(r"[一-鿿]", chinese)
+    assert not re.search(r"[一-鿿]", english)
+
+
+def test_nothing_english_is_left_in_the_chinese_report(task, tmp_path):
+    task("bench", MODEL="gpt", REPEATS=1, STANDIN="kill@0", CASES="gpt2_small_1n8g_bs1*")
+    text = re.sub(r"```.*?```", "", (only_run(tmp_path) / "report.zh.md").read_text(), flags=re.DOTALL)
+    sentences = [line for line in text.splitlines() if len(re.findall(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", line)) > 0]
+    sources = [line for line in sentences if "used" not in line and "/" not in line and "make bench" not in line]
+    assert sources == []
+
+
+def test_a_failed_case_does_not_stop_the_others_and_can_be_resumed(task, tmp_path):
+    done = task("bench", MODEL="bert", REPEATS=1, STANDIN="exit=5@2")
+    assert done.returncode == 1
+    assert "1 configurations failed" in done.stderr
+    folder = only_run(tmp_path)
+    first = attempts(folder)
+    assert [attempt["status"] for attempt in first] == ["ok", "failed"]
+    assert "rank 2 exited with status 5" in (folder / "report.en.md").read_text()
+    again = task("bench", RUN=folder.name)
+    assert again.returncode == 0, again.stderr
+    both = attempts(folder)
+    assert both[:2] == first, "what is recorded is never rewritten"
+    assert [attempt["status"] for attempt in both] == ["ok", "failed", "ok"], "only what had failed ran again"
+    assert both[2]["folder"].endswith("attempt-2")
+    assert "rank 2 exited with status 5" in (folder / "report.en.md").read_text(), "a failed attempt stays visible"
+    third = task("bench", RUN=folder.name)
+    assert third.returncode == 0
+    assert len(attempts(folder)) == 3
+
+
+def test_a_log_that_cannot_be_read_fails_the_case(task, tmp_path):
+    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="garbage@0")
+    assert done.returncode == 1
+    assert "the log cannot be read by its rule" in done.stderr
+    assert attempts(only_run(tmp_path))[0]["status"] == "failed"
+
+
+def test_a_lost_loss_fails_the_case(task, tmp_path):
+    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="nan")
+    assert done.returncode == 1
+    assert "the loss at iteration 3 is not a number" in done.stderr
+    attempt = attempts(only_run(tmp_path))[0]
+    assert attempt["status"] == "failed"
+    assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
+
+
+def heed_interrupts():
+    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def begin(tmp_path, name, **settings) -> subprocess.Popen:
+    """Start a task with the stand-in, to stop it by hand."""
+    environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
+    environment.pop("MAKEFLAGS", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", name],
+        cwd=ROOT,
+        env=environment | settings,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "make bench 'CASES=b*' MODEL=bert"),
+        ("w -- MODEL=gpt", "make bench MODEL=gpt 'CASES=b*'"),
+        (r" -- CASES=DP\ x REPEATS=2", "make bench 'CASES=DP x' REPEATS=2 MODEL=bert"),
+    ],
+)
+def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, told):
+    for name, value in {"MAKEFLAGS": line, "MODEL": "bert", "CASES": "b*", "PYTHON": "python3"}.items():
+        monkeypatch.setenv(name, value)
+    assert fabfile._command() == told
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
+    process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(kind)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    folder = only_run(tmp_path)
+    assert f"RUN={folder.name}" in err
+    assert [attempt["status"] for attempt in attempts(folder)] == ["ok", "interrupted"]
+    assert str(folder / "report.zh.md") in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"MODEL": "nope"}, "no model 'nope'"),
+        ({"MODEL": "gpt", "CASES": "nothing*"}, "nothing*"),
+        ({"CLUSTER": "nope"}, "CLUSTER=nope"),
+        ({"SCALE": "huge"}, "SCALE=huge"),
+        ({"REPEATS": "many"}, "REPEATS=many"),
+        ({"REPEATS": "0"}, "REPEATS=0"),
+        ({"RUN": "nope"}, "RUN=nope: no such run"),
+        ({"RUN": "../x"}, "RUN=../x: no such run"),
+        ({"PORT": "70000"}, "PORT=70000"),
+        ({"MAKEFLAGS": " -- MODLE=gpt"}, "did you mean MODEL?"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, said):
+    done = task("bench", **settings)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_taken_port_is_refused(task, tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = task("bench", MODEL="bert", PORT=port)
+    assert done.returncode == 2
+    assert f"PORT={port} is taken" in done.stderr
+
+
+def test_a_full_disk_loses_nothing(task, tmp_path):
+    """On a file system of 1 MiB that another program fills: needs root to mount it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small tmpfs")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", runs], check=True)
+    try:
+        first = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1)
+        assert first.returncode == 0, first.stderr
+        (folder,) = runs.glob("*-bert-*")
+        with open(runs / "filler", "wb") as filler:
+            filler.write(b"\0" * (250 << 20))
+        description = json.loads((folder / "run.json").read_text())
+        description["plan"]["repeats"] = 2
+        (folder / "run.json").write_text(json.dumps(description))
+        second = task("bench", RUN=folder.name)
+        assert second.returncode == 1
+        assert "the disk is full" in second.stderr
+        assert len(attempts(folder)) == 1
+        (runs / "filler").unlink()
+        assert task("bench", RUN=folder.name).returncode == 0
+        assert len(attempts(folder)) == 2
+    finally:
+        subprocess.run(["umount", runs], check=True)

@@ -1,0 +1,68 @@
+"""What `make plan` says, and how quickly."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.plan_table import START_UP_S, plan_rows, plan_summary, plan_table
+from repro.published.cases import load_catalogue
+
+CASES = load_catalogue().cases
+
+
+def test_every_case_of_the_published_cluster_runs():
+    rows = plan_rows(CASES, describe("v100x32"))
+    assert not [row for row in rows if row.skipped]
+    assert plan_summary(rows, describe("v100x32")).startswith(f"v100x32: {len(CASES)} cases")
+
+
+def test_left_out_with_the_reason():
+    rows = {row.case.name: row for row in plan_rows(CASES, describe("v100-16-edrx1"))}
+    assert rows["DP_32x1x1_64_1536x16"].skipped == "needs 32 GPUs, there are 8"
+    assert not rows["DP_8x1x1_16_1536x16"].skipped
+
+
+def test_duration_counts_all_repeats():
+    case = load_catalogue().case("bert_1n1g_bs96")
+    (row,) = plan_rows([case], describe("v100x32"))
+    assert row.hours * 3600 == pytest.approx(7 * (START_UP_S + 140 * row.expectation.latency_ms / 1000))
+    (once,) = plan_rows([case], describe("v100x32"), repeats=1)
+    assert row.hours == pytest.approx(7 * once.hours)
+
+
+def test_rows_are_as_wide_as_the_titles():
+    titles, rows = plan_table(plan_rows(CASES, describe("v100-16-edrx1")))
+    assert {len(row) for row in rows} == {len(titles)}
+
+
+def _task(name: str, **settings) -> tuple[float, subprocess.CompletedProcess]:
+    """The processor's time that a task takes, in seconds, which is its time on a machine that does nothing else."""
+    environment = {k: v for k, v in os.environ.items() if k != "MAKEFLAGS"} | settings
+    before = os.times()
+    done = subprocess.run([sys.executable, "-m", "repro", name], capture_output=True, text=True, env=environment)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system, done
+
+
+def test_plan_takes_less_than_a_second():
+    _task("plan")
+    seconds, done = _task("plan")
+    assert done.returncode == 0, done.stderr
+    assert seconds < 1
+
+
+def test_explore_1024_gpus_takes_less_than_10_s():
+    seconds, done = _task("explore", CLUSTER="dgx-a100-80x128", SHAPE="12288x96", BATCH="1536")
+    assert done.returncode == 0, done.stderr
+    assert "the best 10 of" in done.stdout
+    assert seconds < 10
+
+
+def test_unknown_cluster_is_a_message():
+    _seconds, done = _task("plan", CLUSTER="nowhere")
+    assert done.returncode == 2
+    assert "CLUSTER=nowhere: no such cluster" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,110 @@
+"""Time and memory of an iteration, and what is expected of a case."""
+
+from dataclasses import replace
+
+import pytest
+
+from repro.perfmodel.constants import load_calibration
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.memory import activation_bytes, memory
+from repro.perfmodel.predict import Expectation, expect, fits, predict, slowest_of
+from repro.perfmodel.workload import Job, stages
+from repro.published.cases import Layout, load_catalogue
+
+CASES = load_catalogue()
+CONSTANTS = load_calibration().constants
+V100 = describe("v100x32")
+GPT = Job.of(CASES.case("DP_1x1x1_2_1536x16"))
+
+
+def seconds(job: Job, cluster=V100, **constants):
+    return predict(job, cluster, replace(CONSTANTS, **constants)).seconds
+
+
+def test_shares_add_up():
+    found = seconds(GPT)
+    assert found.total == pytest.approx(sum(vars(found).values()))
+    assert predict(GPT, V100, CONSTANTS).throughput == pytest.approx(2 / found.total)
+
+
+def test_twice_the_products_rate_halves_their_share_only():
+    slow, fast = seconds(GPT, matrix_tensor=0.4, memory=0.9), seconds(GPT, matrix_tensor=0.8, memory=0.9)
+    assert fast.element == slow.element
+    assert slow.matrix / 2 < fast.matrix < slow.matrix
+
+
+def test_idle_share_of_equal_stages():
+    """Without embeddings' weight, latency and launches the idle time nears (p-1)/m of the ideal."""
+    shape = tuple(sorted({**dict(GPT.shape), "vocab_size": 128}.items()))
+    job = replace(GPT, shape=shape, layout=Layout(1, 1, 4), accumulation_steps=8)
+    found = seconds(job, V100, jitter=0.0, launch_us=0.0, interference=0.0)
+    ideal = found.matrix + found.attention + found.element
+    assert found.bubble == pytest.approx(3 / 8 * ideal, rel=0.05)
+
+
+def test_tensor_parallelism_over_infiniband_is_slow():
+    inside = seconds(replace(GPT, layout=Layout(1, 8, 1), micro_batch=16))
+    across = seconds(replace(GPT, layout=Layout(1, 16, 1), micro_batch=16))
+    assert across.tensor_parallel > 8 * inside.tensor_parallel
+
+
+def test_gradients_hide_behind_the_backward_pass_unless_tensors_are_parallel():
+    hidden = seconds(replace(GPT, layout=Layout(16, 1, 1)), interference=0.0).data_parallel
+    exposed = seconds(replace(GPT, layout=Layout(16, 1, 1), accumulation_steps=2), interference=0.0).data_parallel
+    assert hidden < exposed / 3
+
+
+def test_jitter_grows_with_the_ranks():
+    assert slowest_of(1) == 0
+    assert 0 < slowest_of(2) < slowest_of(8) < slowest_of(8192)
+
+
+def test_too_few_gpus():
+    with pytest.raises(ValueError, match="layout 64x1x1 needs 64 GPUs, v100x32 has 32"):
+        predict(replace(GPT, layout=Layout(64, 1, 1)), V100, CONSTANTS)
+
+
+def test_recompute_and_sharding_save_memory():
+    def total(job):
+        return memory(job, stages(job), CONSTANTS).total_mib
+
+    assert total(replace(GPT, activation_checkpointing=False)) > 1.3 * total(GPT)
+    data = replace(GPT, layout=Layout(8, 1, 1))
+    assert total(replace(data, optimizer_sharding=1)) < total(data) - 5000
+
+
+def test_activations_are_korthikantis():
+    """34 + 5as/h bytes a token and hidden element of every layer, and the logits."""
+    job = replace(GPT, activation_checkpointing=False)
+    layer = 2 * 2048 * 1536 * (34 + 5 * 16 * 2048 / 1536)
+    assert activation_bytes(job, stages(job)[0]) == pytest.approx(16 * layer + 6 * 2 * 2048 * 50304)
+
+
+def test_expectation_of_a_published_case():
+    expected = expect(CASES.case("2D_2x4x1_16_1536x16"), V100)
+    assert expected.throughput == pytest.approx(16000 / expected.latency_ms)
+    assert expected.fits and not expected.notes
+    assert not expected.deviates(29.65)
+    assert expected.deviates(15.0) and expected.deviates(60.0)
+
+
+def test_expectation_elsewhere_says_so():
+    expected = expect(CASES.case("resnet50_0808_1n1g_bs128"), describe("dgx-h200x1"))
+    assert expected.notes[0][1] == {"gpu": "h200-141"}
+    assert expected.uncertainty > expect(CASES.case("DP_1x1x1_2_1536x16"), describe("dgx-h200x1")).uncertainty
+
+
+def test_every_published_case_fits_where_it_ran():
+    assert all(fits(case, V100) for case in CASES.cases)
+
+
+def test_what_does_not_fit():
+    large = replace(CASES.case("resnet50_0808_1n1g_bs160"), micro_batch=320)
+    assert not fits(large, V100)
+    assert not fits(CASES.case("DP_32x1x1_64_1536x16"), describe("v100-16-edrx1"))
+
+
+def test_deviation_is_relative_to_the_measurement():
+    expected = Expectation(100.0, 1.0, 1.0, 0.1, 0.1, True)
+    assert not expected.deviates(92)
+    assert expected.deviates(90)

@@ -1,0 +1,126 @@
+"""PyTorch peers in a run: the interpreter is checked first, then the stand-in stands for both programs."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from repro.launch.local import Limits, local_attempts
+from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
+from repro.planning.plan import PlanError, make_plan
+from tests.launch.test_runner import attempts, only_run
+from tests.planning.test_derived import CATALOGUE
+from tests.support.paths import STANDIN, TRAINER_PYTHON
+
+COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
+V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
+
+
+def program(folder: Path, name: str, script: str) -> str:
+    """An executable that does what the script says."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def interpreter(folder: Path, gpus: int) -> str:
+    """What answers the probe as an interpreter with PyTorch does."""
+    told = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
+    return program(folder, "python", f"echo 'a warning'; echo '{told}'")
+
+
+def test_an_interpreter_with_pytorch_is_taken(tmp_path):
+    python = interpreter(tmp_path, 2)
+    found = baseline_program(python, (), None, 2)
+    assert found.command == (python, str(SCRIPT))
+    assert found.versions["torch"] == "2.9.1"
+    assert found.variants == ("pytorch", "pytorch-tf32")
+    assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
+    Path(python).unlink()
+    with pytest.raises(PlanError, match="no longer there"):
+        recorded_command(found.as_json())
+
+
+def test_the_wanted_variants_are_kept_in_order(tmp_path):
+    assert baseline_program(None, ("x",), "pytorch-tf32, pytorch", 0).variants == ("pytorch-tf32", "pytorch")
+
+
+def test_without_an_interpreter_there_are_no_peers():
+    assert baseline_program(None, (), None, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("python", "wanted", "gpus", "said"),
+    [
+        ("/nowhere/python", None, 0, "PEER_PYTHON=/nowhere/python: no such program"),
+        ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
+        ("blind", None, 4, "sees 1 of the 4 GPUs here"),
+        ("blind", "pytorch,jax", 0, "PEERS=pytorch,jax: no jax; there are pytorch, pytorch-tf32"),
+        (None, "pytorch", 0, "PEERS needs PEER_PYTHON"),
+    ],
+)
+def test_what_cannot_run_peers_is_said(tmp_path, python, wanted, gpus, said):
+    if python == "bare":
+        python = program(tmp_path, "bare", "echo 'ModuleNotFoundError: No module named '\"'torch'\" >&2; exit 1")
+    elif python == "blind":
+        python = interpreter(tmp_path, 1)
+    with pytest.raises(PlanError, match=re.escape(said)):
+        baseline_program(python, (), wanted, gpus)
+
+
+def test_peers_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
+    plan = make_plan(CATALOGUE.select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch",))
+    stack = {"LD_PRELOAD": "/x.so", "CUDA_CACHE_PATH": "/cache", "NCCL_NVLS_ENABLE": "0"}
+    attempt_of = local_attempts(
+        Limits(), None, ("/env/bin/python", "run.py"), ("/usr/bin/python3", "baseline.py"), stack
+    )
+    ours, baseline = (attempt_of(unit, tmp_path) for unit in plan.units)
+    assert ours.environment == stack
+    assert baseline.environment == {"NCCL_NVLS_ENABLE": "0"}
+    assert (baseline.trainer, baseline.launcher) == (("/usr/bin/python3", "baseline.py"), "/env/bin/python")
+
+
+def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
+    done = task("bench", MODEL="bert", PEER_PYTHON="/nowhere/python")
+    assert done.returncode == 2
+    assert "PEER_PYTHON=/nowhere/python: no such program" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_with_peers_and_shrunk_layouts_to_its_reports(task, tmp_path):
+    """The stand-in stands for both programs, and a script for nvidia-smi shows two GPUs."""
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "nvidia-smi", f"echo '{V100}'; echo '{V100}'")
+    path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
+    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*,DP_8x1x1*", FIT=2, REPEATS=2, PEER_COMMAND=COMMAND, PATH=path)
+    assert done.returncode == 0, done.stderr
+    folder = only_run(tmp_path)
+    ours = ["DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16.as_2x1x1"]
+    order = [(attempt["unit"], attempt["repeat"]) for attempt in attempts(folder)]
+    once = [name for unit in ours for name in (unit, f"{unit}.pytorch")]
+    assert order == [(name, repeat) for repeat in (1, 2) for name in once], "drift hits both programs alike"
+    rows = {row["unit"]: row for row in csv.DictReader((folder / "results.csv").open())}
+    assert [rows[name]["program"] for name in once] == ["oneflow", "pytorch"] * 2
+    assert [rows[name]["baseline_of"] for name in once] == ["", ours[0], "", ours[1]]
+    assert rows[ours[1]]["derived_from"] == "DP_8x1x1_16_1536x16"
+    verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]
+    assert [verdict["unit"] for verdict in verdicts] == ours[:1]
+    for language in ("en", "zh"):
+        text = (folder / f"report.{language}.md").read_text()
+        assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 … 1.000 | 100 | 100 | – |" in text
+        assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 1.000 … 1.000 |" in text
+        assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
+
+
+def test_a_run_with_peers_is_gone_on_with(task, tmp_path):
+    settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1}
+    assert task("bench", **settings, PEER_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
+    folder = only_run(tmp_path)
+    assert task("bench", RUN=folder.name).returncode == 0, "its peers' command is in run.json"
+    found = attempts(folder)
+    assert [attempt["status"] for attempt in found] == ["failed", "failed", "ok", "ok"]
+    text = (folder / "report.en.md").read_text()
+    assert "| Peers that print OneFlow's losses | 1 / 1 |" in text

@@ -1,0 +1,224 @@
+"""Layouts shrunk to fewer GPUs, and PyTorch peers: what is planned, and what the units say of each other."""
+
+import json
+
+import pytest
+
+from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations, variant
+from repro.analysis.results import summarise
+from repro.models.variants import VARIANTS
+from repro.planning.derived import shrunk_case
+from repro.planning.plan import Plan, PlanError, Unit, make_plan
+from repro.planning.trainer_config import config_of
+from repro.published.cases import Layout, load_catalogue
+
+CATALOGUE = load_catalogue()
+PEERS = ("pytorch", "pytorch-tf32")
+
+
+def plan(model, cases=None, gpus=4, fit=(4,), **rest):
+    return make_plan(CATALOGUE.select(model, cases), gpus, fit=fit, **rest)
+
+
+def by_name(found: Plan) -> dict[str, Unit]:
+    return {unit.name: unit for unit in found.units}
+
+
+def results(found: Plan, throughput):
+    """Three repeats a unit around `throughput(unit)`."""
+    attempts = [
+        {
+            "unit": unit.name,
+            "repeat": repeat,
+            "status": "ok",
+            "throughput": throughput(unit) * factor,
+            "latency_ms": 1.0,
+            "memory_mib": 1000.0,
+            "wall_s": 1.0,
+            "trainer_s": 1.0,
+            "losses": [1.0],
+        }
+        for unit in found.units
+        for repeat, factor in enumerate((1.0, 0.99, 1.01), 1)
+    ]
+    return summarise(found, attempts)
+
+
+def test_a_shrunk_case_keeps_the_work_of_a_rank():
+    case = next(case for case in CATALOGUE.cases if case.name == "2D_PP_2x4x4_512_2304x24")
+    published, shrunk = config_of(case, "cuda"), config_of(shrunk_case(case, Layout(1, 2, 2)), "cuda")
+    assert shrunk.pop("layout") == {"data": 1, "tensor": 2, "pipeline": 2}
+    published.pop("layout")
+    assert shrunk == published
+    assert shrunk_case(case, Layout(1, 2, 2)).global_batch == 8 * 32
+
+
+def test_equal_configurations_run_once_and_name_all_they_come_from():
+    units = by_name(plan("gpt"))
+    assert units["DP_8x1x1_16_1536x16.as_4x1x1"].derived_from == (
+        "DP_8x1x1_16_1536x16",
+        "DP_16x1x1_32_1536x16",
+        "DP_32x1x1_64_1536x16",
+        "2D_8x1x1_16_1536x16",
+    )
+    configurations = [json.dumps([{**unit.config, "case": ""}, unit.rule]) for unit in units.values()]
+    assert len(set(configurations)) == len(configurations)
+    derived = [name for unit in units.values() for name in unit.derived_from]
+    stood_for = [name for unit in units.values() for name in unit.stands_for]
+    assert {*derived, *stood_for} == {case.name for case in CATALOGUE.select("gpt", None)}
+    assert not set(derived) & set(stood_for)
+
+
+def test_what_shrinks_to_a_published_case_is_that_case():
+    names = by_name(plan("resnet50"))
+    assert "resnet50_0808_1n4g_bs128" in names
+    assert not [name for name in names if name.startswith("resnet50_0808") and ".as_" in name]
+    assert "resnet50_0821_1n8g_bs128.as_4x1x1" in names, "its rule is another"
+
+
+def test_no_published_case_is_stood_for_by_a_shrunk_layout():
+    found = plan("bert", baselines=PEERS)
+    assert all(not unit.stands_for for unit in found.units if unit.derived_from or unit.baseline_of)
+    assert all(unit.global_batch == 4 * unit.config["micro_batch"] for unit in found.units if unit.derived_from)
+    assert found.skipped == ()
+
+
+def test_data_parallel_cases_come_on_one_gpu_too():
+    names = by_name(plan("gpt", "gpt2_small_1n8g_bs4*,MP_1x8x1*"))
+    assert list(names) == [
+        "gpt2_small_1n8g_bs4_zero0.as_1x1x1",
+        "gpt2_small_1n8g_bs4_zero0.as_4x1x1",
+        "gpt2_small_1n8g_bs4_zero1.as_4x1x1",
+        "MP_1x8x1_16_1536x16.as_1x4x1",
+    ]
+    assert names["gpt2_small_1n8g_bs4_zero0.as_1x1x1"].config["optimizer_sharding"] == 0
+
+
+def test_several_sizes_at_once():
+    names = by_name(plan("gpt", "MP_1x8x1*", fit=(2, 4)))
+    assert list(names) == ["MP_1x8x1_16_1536x16.as_1x2x1", "MP_1x8x1_16_1536x16.as_1x4x1"]
+
+
+def test_another_precision_makes_other_cases():
+    """One that was published in it stays what it is; all others stand for no published case, shrunk or not."""
+    names = by_name(plan("gpt", "DP_1x1x1*,DP_8x1x1*", precision="fp32"))
+    assert list(names) == ["DP_1x1x1_2_1536x16.fp32", "DP_8x1x1_16_1536x16.fp32.as_4x1x1"]
+    assert all(unit.config["precision"] == "fp32" and not unit.stands_for for unit in names.values())
+    assert names["DP_8x1x1_16_1536x16.fp32.as_4x1x1"].derived_from == ("DP_8x1x1_16_1536x16",)
+    assert by_name(plan("bert", "bert_1n1g_bs96", precision="fp32"))["bert_1n1g_bs96"].stands_for == ("bert_1n1g_bs96",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"precision": "fp16"}, "PRECISION=fp16: it is fp32 or amp"),
+        ({"precision": "fp32", "scale": "smoke", "fit": ()}, "PRECISION is for the published shapes"),
+        ({"fit": (8,)}, "FIT=8: each is a number of GPUs from 1 to the 4 that are here"),
+        ({"fit": (0, 4)}, "FIT=0,4: each is"),
+        ({"scale": "smoke"}, "FIT is for the published shapes"),
+    ],
+)
+def test_what_cannot_be_shrunk_is_said(arguments, said):
+    with pytest.raises(PlanError, match=said):
+        plan("gpt", **arguments)
+
+
+def test_peers_come_right_after_their_unit_and_share_its_work():
+    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=PEERS)
+    names = [unit.name for unit in found.units]
+    assert names == [
+        f"{unit}{baseline}"
+        for unit in ("bert_1n1g_bs96", "bert_1n8g_bs96.as_4x1x1")
+        for baseline in ("", ".pytorch", ".pytorch-tf32")
+    ]
+    for unit in found.units:
+        ours = by_name(found)[unit.baseline_of or unit.name]
+        assert (unit.program, unit.rule, unit.global_batch) == (
+            "pytorch" if unit.baseline_of else "oneflow",
+            ours.rule,
+            ours.global_batch,
+        )
+        rest = {key: value for key, value in unit.config.items() if key not in ("case", "baseline")}
+        assert rest == {key: value for key, value in ours.config.items() if key != "case"}
+        assert unit.config.get("baseline", {}).get("tf32", False) is (variant(unit) == "pytorch-tf32")
+
+
+def test_what_a_peer_cannot_run_has_none_and_what_says_nothing_is_left_out():
+    gpt = plan("gpt", baselines=tuple(VARIANTS))
+    kinds = {(unit.config["precision"], variant(unit)) for unit in gpt.units if unit.baseline_of}
+    assert kinds == {("amp", "pytorch"), ("amp", "pytorch-compile")}
+    for unit in gpt.units:
+        layout = unit.config["layout"]
+        refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
+        assert (f"{unit.name}.pytorch" in by_name(gpt)) is (not refused and not unit.baseline_of)
+    options = {
+        variant(unit): unit.config["baseline"]
+        for unit in plan("resnet50", "*1n1g*", baselines=tuple(VARIANTS)).units
+        if unit.baseline_of
+    }
+    channels_last, tf32 = ({kind for kind, each in options.items() if each[key]} for key in ("channels_last", "tf32"))
+    assert channels_last == {"pytorch-tf32", "pytorch-channels-last"}
+    assert tf32 == {"pytorch-tf32"}
+
+
+def test_a_smoke_runs_peers_must_print_their_units_losses():
+    found = make_plan(CATALOGUE.select("bert", None), 0, baselines=PEERS)
+    baselines = [unit for unit in found.units if unit.baseline_of]
+    assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch"], "TF32 is a matter of GPUs"
+    assert all(unit.reference == unit.baseline_of for unit in baselines)
+
+
+def test_a_plan_with_peers_and_shrunk_layouts_survives_its_file():
+    found = plan("gpt", baselines=PEERS)
+    assert Plan.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_a_plan_from_before_there_were_peers_is_read():
+    found = plan("bert", "bert_1n1g*", fit=())
+    old = json.loads(json.dumps(found.as_json()))
+    new = {field for unit in old["units"] for field in unit} - {
+        "name",
+        "model",
+        "config",
+        "rule",
+        "global_batch",
+        "stands_for",
+        "reference",
+    }
+    assert {"derived_from", "program", "baseline_of"} <= new
+    old["units"] = [{key: value for key, value in unit.items() if key not in new} for unit in old["units"]]
+    assert Plan.from_json(old) == found
+
+
+def test_ratios_to_peers_and_efficiency_come_from_the_run_alone():
+    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=PEERS)
+    speeds = {"oneflow": 90.0, "pytorch": 100.0}
+    measured = results(found, lambda unit: speeds[unit.program] * (3.8 if unit.world_size == 4 else 1))
+    baselines = baseline_relations(measured)
+    assert [each.base.unit.name for each in baselines] == [unit.name for unit in found.units if unit.baseline_of]
+    assert [each.ratio.value for each in baselines] == pytest.approx([0.9] * 4)
+    assert all(each.ratio.interval.low < 0.9 < each.ratio.interval.high for each in baselines)
+    scaled = scaling_relations(measured)
+    assert {each.result.unit.name: each.base.unit.name for each in scaled} == {
+        f"bert_1n8g_bs96.as_4x1x1{baseline}": f"bert_1n1g_bs96{baseline}"
+        for baseline in ("", ".pytorch", ".pytorch-tf32")
+    }
+    assert [each.ratio.value for each in scaled] == pytest.approx([0.95] * 3)
+    assert {result.unit.name: result.speedup for result in measured}["bert_1n8g_bs96.as_4x1x1"] == pytest.approx(3.8)
+
+
+def test_layouts_are_set_against_data_parallelism_of_the_same_model():
+    found = plan("gpt", "DP_8x1x1*,MP_1x8x1*,2D_4x2x1*,MP_1x16x1*", baselines=("pytorch",))
+    relations = layout_relations(results(found, lambda unit: 50.0 if unit.config["layout"]["tensor"] > 1 else 100.0))
+    base = "DP_8x1x1_16_1536x16.as_4x1x1"
+    assert {(each.result.unit.name, each.base.unit.name, round(each.ratio.value, 6)) for each in relations} == {
+        ("MP_1x8x1_16_1536x16.as_1x4x1", base, 0.5),
+        ("2D_4x2x1_16_1536x16.as_2x2x1", base, 0.5),
+    }
+
+
+def test_a_peer_that_failed_has_no_ratio():
+    found = plan("bert", "bert_1n1g_bs96", baselines=PEERS, fit=())
+    measured = results(found, lambda unit: 1.0)
+    lost = summarise(found, [{"unit": "bert_1n1g_bs96.pytorch", "repeat": 1, "status": "failed"}])
+    assert len(baseline_relations([measured[0], lost[1], measured[2]])) == 1

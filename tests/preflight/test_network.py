@@ -1,0 +1,166 @@
+"""Checks of links, names, SSH and bandwidth, over recorded output, for what is right, wrong and not there."""
+
+import itertools
+import json
+
+import pytest
+
+from repro.preflight import network as preflight_network
+from repro.preflight.framework import FAILED, OK, UNAVAILABLE, WARNING, run_checks
+from repro.preflight.network import CHECKS, rounds, write_bandwidth
+from tests.support.recorded import machine
+
+NAMED = {check.name: check for check in CHECKS}
+PORT = "/sys/class/infiniband/mlx5_0/ports/1"
+ETH = "/sys/class/net/eth0"
+# github.com/linux-rdma/perftest/issues/132 (columns) with the rate of an EDR port.
+WRITE_BW = """---------------------------------------------------------------------------------------
+                    RDMA_Write BW Test
+ Dual-port       : OFF\t\tDevice         : mlx5_0
+ Number of qps   : 1\t\tTransport type : IB
+ Mtu             : 4096[B]
+ Link type       : IB
+---------------------------------------------------------------------------------------
+ local address: LID 0x02 QPN 0x0032 PSN 0x5f2841 RKey 0x002440 VAddr 0x007f2e5f64b000
+ remote address: LID 0x01 QPN 0x003a PSN 0xc0fd7e RKey 0x002442 VAddr 0x007f443b2f8000
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             97.89              {rate}   \t\t   0.186592
+---------------------------------------------------------------------------------------
+"""
+
+
+def infiniband(state="4: ACTIVE", physical="5: LinkUp", rate="100 Gb/sec (4X EDR)"):
+    """What `grep -sH ""` prints of a port's files in sysfs."""
+    return f"{PORT}/state:{state}\n{PORT}/phys_state:{physical}\n{PORT}/rate:{rate}\n"
+
+
+def ethernet(state="up", speed="10000"):
+    return f"{ETH}/operstate:{state}\n{ETH}/speed:{speed}\n{ETH}/mtu:1500\n"
+
+
+def counters(symbol=0, downed=0):
+    return f"{PORT}/counters/symbol_error:{symbol}\n{PORT}/counters/link_downed:{downed}\n"
+
+
+HCA = {"hca": "mlx5_0", "interface": "ib0", "network_gbits": 100}
+NET = {"interface": "eth0", "network_gbits": 10}
+CASES = [
+    ("link", {"grep": infiniband()}, HCA, OK, "mlx5_0 port 1 at 100 Gb/sec (4X EDR)"),
+    ("link", {"grep": infiniband(rate="56 Gb/sec (4X FDR)")}, HCA, FAILED, "runs at 56 Gb/sec (4X FDR); 100 Gb/s are"),
+    ("link", {"grep": infiniband("1: DOWN", "2: Polling")}, HCA, FAILED, "mlx5_0 port 1 is DOWN (Polling)"),
+    ("link", {"grep": infiniband("2: INIT")}, HCA, FAILED, "mlx5_0 port 1 is INIT (LinkUp)"),
+    ("link", {"grep": (2, "")}, HCA, FAILED, "there is no mlx5_0 port 1"),
+    ("link", {"grep": ethernet()}, NET, OK, "eth0 at 10 Gb/s, MTU 1500"),
+    ("link", {"grep": ethernet(speed="1000")}, NET, FAILED, "eth0 runs at 1 Gb/s"),
+    ("link", {"grep": ethernet(speed="-1")}, NET, OK, "does not tell its rate"),
+    ("link", {"grep": ethernet(state="down")}, NET, FAILED, "eth0 is down"),
+    ("link", {"grep": (2, "")}, NET, FAILED, "there is no interface eth0"),
+    ("link", {"ls": (2, "")}, {}, UNAVAILABLE, "needs no network"),
+    ("link", {"ls": "mlx5_0\n", "grep": infiniband()}, {}, OK, "mlx5_0 port 1"),
+    ("link-errors", {"grep": counters()}, HCA, OK, "none"),
+    ("link-errors", {"grep": [counters(3), counters(7)]}, HCA, FAILED, "mlx5_0 symbol_error +4"),
+    ("link-errors", {"grep": counters(3, 1)}, HCA, WARNING, "symbol_error 3, mlx5_0 link_downed 1"),
+    ("link-errors", {"grep": (2, "")}, HCA, UNAVAILABLE, "no link with counters"),
+    ("link-errors", {"grep": f"{ETH}/statistics/rx_errors:0\n"}, NET, OK, "none"),
+    ("names", {"getent ahostsv4 node2": "10.1.0.12      STREAM node2\n"}, {}, OK, "knows node2"),
+    ("names", {"getent": (2, "")}, {}, FAILED, "does not know node2"),
+    ("names", {"getent": "127.0.1.1      STREAM node2\n"}, {}, FAILED, "takes itself for node2"),
+    ("names", {}, {}, UNAVAILABLE, "getent is not installed"),
+    ("ssh", {"ssh": ""}, {}, OK, "reaches node2"),
+    ("ssh", {"ssh": (255, "Host key verification failed.\n")}, {}, WARNING, "to node2: Host key verification failed."),
+    ("ssh", {}, {}, UNAVAILABLE, "ssh is not installed"),
+]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(preflight_network.time, "sleep", lambda seconds: None)
+
+
+@pytest.mark.parametrize(("check", "answers", "wanted", "result", "said"), CASES)
+def test_a_check_finds(check, answers, wanted, result, said):
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, other_nodes=["node2"], **wanted)]))
+    assert entry.finding.result == result
+    assert said in entry.finding.found
+    assert bool(entry.finding.means and entry.finding.fix) == (result in (WARNING, FAILED))
+
+
+@pytest.mark.parametrize("check", ["names", "ssh"])
+def test_a_single_machine_has_no_peers(check):
+    (entry,) = next(run_checks([NAMED[check]], [machine({})]))
+    assert entry.finding.result == UNAVAILABLE
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8])
+def test_rounds_hold_each_pair_once_and_no_machine_twice(count):
+    machines = list(range(1, count + 1))
+    made = rounds(machines)
+    pairs = [tuple(sorted(pair)) for each in made for pair in each]
+    assert sorted(pairs) == list(itertools.combinations(machines, 2))
+    for each in made:
+        members = [member for pair in each for member in pair]
+        assert len(members) == len(set(members))
+
+
+def answers(program, outcome):
+    return {program: outcome, "timeout": "", "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]'}
+
+
+def bandwidth(*each, **wanted):
+    machines = [machine(answer, name=f"node{number}", **wanted) for number, answer in enumerate(each, 1)]
+    (entry,) = next(run_checks([NAMED["bandwidth"]], machines))
+    return entry.finding
+
+
+def iperf3(gbits):
+    """The part that is read of what `iperf3 -J` prints (github.com/esnet/iperf/issues/1784)."""
+    return json.dumps({"end": {"sum_received": {"seconds": 2.0, "bits_per_second": gbits * 1e9, "sender": False}}})
+
+
+@pytest.mark.parametrize(("gbits", "result"), [(9.4, OK), (7.0, WARNING), (0.9, FAILED)])
+def test_bandwidth_over_tcp(gbits, result):
+    found = bandwidth(*[answers("iperf3", iperf3(gbits))] * 3, **NET)
+    assert found.result == result
+    assert found.found.startswith(f"{gbits:.1f} Gb/s (")
+    assert "over 3 pairs" in found.found
+
+
+def test_a_measurement_that_broke_off_is_said():
+    """Under load iperf3 may end with status 0, an error in its JSON, and nothing received."""
+    broken = answers("iperf3", '{"start": {}, "end": {}, "error": "unable to receive results"}')
+    found = bandwidth(broken, broken, **NET)
+    assert found.result == UNAVAILABLE
+    assert found.found == "iperf3 did not measure: unable to receive results"
+
+
+def test_the_slowest_pair_is_named():
+    fast, slow = answers("iperf3", iperf3(9.4)), answers("iperf3", iperf3(2.0))
+    found = bandwidth(fast, fast, slow, **NET)
+    assert found.result == FAILED
+    assert found.found.startswith("2.0 Gb/s (node") and "node3) to 9.4 Gb/s" in found.found
+
+
+@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED)])
+def test_bandwidth_over_infiniband(rate, result):
+    table = WRITE_BW.format(rate=rate)
+    assert write_bandwidth(table) == float(rate)
+    assert bandwidth(*[answers("ib_write_bw", table)] * 2, **HCA).result == result
+
+
+def test_a_tool_that_is_missing_is_named_with_its_package():
+    found = bandwidth({"ip -j": "[]"}, {"ip -j": "[]"}, **NET)
+    assert found.result == UNAVAILABLE
+    assert (found.found, found.fix) == ("iperf3 is not installed", "install it (apt-get install iperf3)")
+
+
+def test_nodes_that_do_not_meet():
+    refused = answers("iperf3", (1, '{"error": "unable to connect to server: No route to host"}'))
+    found = bandwidth(refused, refused, **NET)
+    assert found.result == FAILED
+    assert "No route to host" in found.found
+
+
+def test_an_interface_without_an_address():
+    bare = {**answers("iperf3", iperf3(9.4)), "ip -j": "[{}]"}
+    assert "eth0 of node1 has no IPv4 address" in bandwidth(bare, bare, **NET).found

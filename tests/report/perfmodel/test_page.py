@@ -1,0 +1,68 @@
+"""The model's report: the same in both languages, and the one in the repository."""
+
+import re
+
+import pytest
+
+from repro.perfmodel.constants import load_calibration
+from repro.perfmodel.validation import checks
+from repro.report.document import markdown
+from repro.report.perfmodel.figures import figures
+from repro.report.perfmodel.page import FOLDER, build, tell
+from repro.utils.i18n import LANGUAGES
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    story = tell(load_calibration())
+    documents = {}
+    for language in LANGUAGES:
+        documents[language] = build(story, language, figures(story.results, story.study, folder, language))
+        (folder / f"model.{language}.md").write_text(markdown(documents[language], folder), encoding="utf-8")
+    return folder, documents
+
+
+def test_regenerated_byte_for_byte(rendered):
+    folder, _documents = rendered
+    kept = ROOT / FOLDER
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == sorted(file.name for file in kept.iterdir())
+    for name in names:
+        assert (folder / name).read_bytes() == (kept / name).read_bytes(), f"{name}: run `make model` and commit it"
+
+
+def test_both_languages_have_the_same_structure_and_numbers(rendered):
+    _folder, documents = rendered
+    zh, en = documents["zh"], documents["en"]
+    assert [s.id for s in zh.sections] == [s.id for s in en.sections]
+    for one, other in zip(zh.sections, en.sections, strict=True):
+        assert [block.kind for block in one.blocks] == [block.kind for block in other.blocks]
+        for mine, theirs in zip(one.blocks, other.blocks, strict=True):
+            if mine.kind == "table":
+                assert mine.id == theirs.id
+                assert _numbers(mine) == _numbers(theirs)
+
+
+def _numbers(table) -> list[list[float | None]]:
+    return [[cell.sort for cell in row] for row in table.rows]
+
+
+def test_chinese_has_no_english_sentence(rendered):
+    folder, _documents = rendered
+    text = re.sub(r"`[^`]*`", "", (folder / "model.zh.md").read_text(encoding="utf-8"))
+    prose = [line for line in text.splitlines() if line and not line.startswith(("|", "!"))]
+    assert not [line for line in prose if re.search(r"([A-Za-z]+ ){4,}", line)]
+
+
+def test_figures_on_paper_are_marked(rendered):
+    folder, _documents = rendered
+    assert "Modelled" in (folder / "model-scale-weak.en.svg").read_text(encoding="utf-8")
+    assert "模型推算" in (folder / "model-scale-strong.zh.svg").read_text(encoding="utf-8")
+
+
+def test_transformers_carry_over_to_other_hardware():
+    errors = [abs(each.error) for each in checks(load_calibration().constants) if each.model == "gpt"]
+    assert len(errors) == 12
+    assert max(errors) < 0.10

@@ -1,0 +1,1 @@
+"""What tests share: paths, stand-ins, recorded machines, synthetic and kept runs."""

@@ -1,0 +1,133 @@
+"""Builds the folder of a run with peers on GPUs that never took place, as `make bench` leaves it on some machine."""
+
+import json
+
+from repro.planning.plan import make_plan
+from repro.published.cases import load_catalogue
+from repro.report.run.page import render
+from repro.runs.failures import Failure
+from repro.runs.manifest import record
+from repro.runs.record import Run, write_json
+from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
+
+CASES = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16,MP_1x8x1_16_1536x16"
+CHECKOUT = "/home/someone/checkout"
+RUNS = "/scratch/someone/runs"
+H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.1", "clocks.max.sm": "1980"}
+SAMPLES = "0, GPU-0, 99, 20000, 1500, 61\n0, GPU-0, 3, 20000, 345, 40\n0, GPU-0, 97, 20000, 1700, 64\n"
+REPEATS = (1.0, 1.002, 0.998)
+
+
+def throughput(unit) -> float:
+    """Samples/s: 90 a GPU for OneFlow and 100 for PyTorch, with less on several GPUs."""
+    speed = 100.0 if unit.baseline_of else 90.0
+    return speed * unit.world_size * (0.98 if unit.world_size > 1 else 1.0)
+
+
+def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=throughput, repeats=REPEATS, failed=True):
+    """A run of GPT cases with PyTorch beside them on 4 GPUs, recorded and with its report; one attempt failed."""
+    plan = make_plan(load_catalogue().select(None, cases), 4, "published", len(repeats), (2, 4), ("pytorch",))
+    told = environment(
+        H200,
+        4,
+        stack={
+            "name": "cu102-modern",
+            "notes": [f"cuDNN {CHECKOUT}/.cache/libcudnn.so.9"],
+            "environment": {"LD_PRELOAD": f"{CHECKOUT}/.cache/compat/libx.so"},
+        },
+        jit_cache={"path": f"{CHECKOUT}/.cache/cuda-x", "mib": 300, "warm": True},
+    )
+    run = Run(runs / name)
+    run.folder.mkdir(parents=True)
+    command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
+    write_json(
+        run.folder / "run.json",
+        {"id": name, "created": 1.79e9, "command": command, "environment": told, "plan": plan.as_json()},
+    )
+    if failed:
+        _attempt(run, plan.units[0], 1, None)
+    for repeat, factor in enumerate(repeats, 1):
+        for unit in plan.units:
+            _attempt(run, unit, repeat, speed(unit) * factor)
+    render(run, figures=False)
+    record(run)
+    return run
+
+
+def _attempt(run, unit, repeat, speed):
+    """An attempt and its files; one without a speed has failed."""
+    folder = run.attempt_folder(unit.name, repeat)
+    here = folder.relative_to(run.folder).as_posix()
+    output = f"{RUNS}/{run.id}/{here}"
+    write_json(folder / "config.json", {**unit.config, "output": output})
+    write_json(
+        folder / "command.json",
+        [
+            f"{CHECKOUT}/.venv-trainer/bin/python",
+            "-u",
+            f"{CHECKOUT}/repro/trainers/run.py",
+            "--config",
+            f"{output}/config.json",
+        ],
+    )
+    for rank in range(unit.world_size):
+        start = {
+            "event": "start",
+            "rank": rank,
+            "host": "node1",
+            "device": "cuda",
+            "gpu": H200["name"],
+            "versions": VERSIONS,
+            "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
+        }
+        rows = [
+            {
+                "event": "iteration",
+                "iteration": 10 * n,
+                "time": 1.79e9 + n,
+                "loss": 10.0 / n,
+                "latency_ms": 5.0 + n,
+                "memory_mib": 9000.0,
+            }
+            for n in range(1, 60)
+        ]
+        lines = [json.dumps(event) + "\n" for event in (start, *rows, {"event": "end"})]
+        (folder / f"metrics-rank{rank}.jsonl").write_text("".join(lines))
+        logs = folder / "logs" / f"local_rank_{rank}"
+        (logs / "vm").mkdir(parents=True)
+        said = NCCL_LINE.format("P2P/IPC") * 100 if unit.world_size > 1 else f"reading {CHECKOUT}/repro\n"
+        (logs / "stdout").write_text(said)
+        (logs / "stderr").write_text("")
+        (logs / "vm" / "oneflow.vm.root.log.INFO.20261121-080000.1").write_text("what glog writes\n")
+    (folder / "gpu.csv").write_text(SAMPLES)
+    attempt = {
+        "unit": unit.name,
+        "repeat": repeat,
+        "started": 1.79e9,
+        "folder": here,
+        "wall_s": 20.0,
+        "trainer_s": 19.0,
+        "versions": VERSIONS,
+        "losses": [10.0, 5.0],
+        "status": "ok",
+    }
+    if speed is None:
+        failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
+        run.add_attempt({**attempt, "status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x"})
+        return
+    ways = {"transport": {"networks": {}, "ways": ["P2P"]}} if unit.world_size > 1 else {}
+    run.add_attempt(
+        {
+            **attempt,
+            **ways,
+            "generation": "E",
+            "throughput": speed,
+            "latency_ms": 1e3 / speed,
+            "memory_mib": 9000.0,
+            "memory_peak_mib": 9100.0,
+            "first_row_s": 4.0,
+            "failure": None,
+            "log_tail": "",
+            "parameters": 1,
+        }
+    )

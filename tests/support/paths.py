@@ -1,0 +1,11 @@
+"""Where the checkout, the recorded data of the tests and the stand-ins are."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "tests" / "data"
+HARDWARE = RECORDED / "hardware"
+LOGS = RECORDED / "logs"
+STANDIN = ROOT / "tests" / "support" / "standin" / "trainer.py"
+TRAINER_PYTHON = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))

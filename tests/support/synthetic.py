@@ -1,0 +1,101 @@
+"""Builds the folder of a run that never took place: the published cluster's environment, and attempts as asked."""
+
+import json
+
+from repro.launch.host_environment import LOCKS
+from repro.planning.plan import make_plan
+from repro.published.cases import load_catalogue
+from repro.runs.failures import Failure
+from repro.runs.record import Run, write_json
+
+VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": "2.7.8", "python": "3.10.4"}
+GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
+NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\n"
+
+
+def environment(gpu=None, count=8, **changes):
+    """What `repro.launch.host_environment.capture` finds on a node of the published cluster."""
+    return {
+        "host": "node1",
+        "system": "Ubuntu 16.04.7 LTS",
+        "kernel": "4.4.0-116-generic",
+        "cpu": "Xeon Gold 5118",
+        "cpu_count": 48,
+        "cpu_affinity": 48,
+        "memory_mib": 386_000,
+        "controller_python": "3.11.9",
+        "gpus": [dict(GPU, **(gpu or {}), uuid=f"GPU-{n}") for n in range(count)],
+        "git_commit": "0123456789abcdef0123456789abcdef01234567",
+        "git_changed_files": 0,
+        "locks_sha256": {name: "0" * 64 for name in LOCKS},
+        **changes,
+    }
+
+
+def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run"):
+    """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`."""
+    cases = load_catalogue().select(None, ",".join(names))
+    gpus = max(case.layout.world_size for case in cases)
+    plan = make_plan(cases, gpus, "published", len(ratios) or 1)
+    description = {
+        "created": 1_600_000_000.0,
+        "command": "make bench",
+        "environment": env or environment(),
+        "plan": plan.as_json(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder / label)
+    run.folder.mkdir()
+    write_json(run.folder / "run.json", {"id": label, **description})
+    for repeat, factor in enumerate(ratios, 1):
+        for case in cases:
+            add_attempt(run, case, repeat, factor * (scale(case) if scale else 1.0))
+    return run
+
+
+def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
+    """One more attempt, with the start events of its ranks and NCCL's lines."""
+    folder = run.attempt_folder(case.name, repeat)
+    gpus = case.layout.world_size
+    for rank in range(gpus):
+        start = {"event": "start", "rank": rank, "host": f"node{1 + rank // 8}", "device": "cuda", "versions": VERSIONS}
+        (folder / f"metrics-rank{rank}.jsonl").write_text(json.dumps(start) + "\n")
+    transports = ["P2P/IPC"] * (gpus > 1) + ["NET/IB/0"] * (case.layout.data * case.layout.tensor > 8)
+    (folder / "launcher.log").write_text("".join(NCCL_LINE.format(each) for each in transports))
+    attempt = {
+        "unit": case.name,
+        "repeat": repeat,
+        "started": 1.6e9,
+        "folder": str(folder.relative_to(run.folder)),
+        "status": status,
+        "wall_s": 2.0,
+    }
+    if status == "ok":
+        attempt |= {
+            "generation": "E",
+            "throughput": float(case.published.throughput) * factor,
+            "latency_ms": 100.0 / factor,
+            "memory_mib": float(case.published.memory_mib or 0) or None,
+            "losses": [10.0, 9.0],
+            "versions": VERSIONS,
+            "memory_peak_mib": None,
+            "first_row_s": 2.0,
+            "trainer_s": 1.9,
+            "failure": None,
+            "log_tail": "",
+            "parameters": 1,
+        }
+    elif status == "failed":
+        failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
+        attempt |= {"failure": failure, "log_tail": "CUDA error", "losses": [], "versions": VERSIONS, "trainer_s": 1.0}
+    run.add_attempt({**attempt, **changes})
+
+
+def edit_starts(run, edit, pattern="*"):
+    """Rewrite the start event of every rank whose metrics file matches; an edit that returns None removes the file."""
+    for path in sorted((run.folder / "units").rglob(f"metrics-rank{pattern}.jsonl")):
+        start = edit(json.loads(path.read_text()))
+        if start is None:
+            path.unlink()
+        else:
+            path.write_text(json.dumps(start) + "\n")

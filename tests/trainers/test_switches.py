@@ -1,0 +1,77 @@
+"""OneFlow's switches: which of them a trainer sets, and that what the caller has set stays."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PROGRAM = """
+import os, sys
+from repro.trainers.config import Sizes
+from repro.trainers.run import set_environment
+set_environment(sys.argv[1], Sizes(*map(int, sys.argv[2:])))
+print(*(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ONEFLOW_")))
+"""
+FREED = """
+import ctypes, sys
+from repro.trainers.run import merge_freed_blocks
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                                                  "uordblks", "fordblks", "keepcost")]
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.mallinfo.restype = ctypes.c_void_p, Info
+if sys.argv[1:] == ["merged"]:
+    merge_freed_blocks()
+blocks = [ctypes.c_void_p(libc.malloc(64)) for _ in range(100)]
+for block in blocks:
+    libc.free(block)
+print(libc.mallinfo().fsmblks)
+"""
+"""Prints how many bytes of freed blocks malloc keeps apart, by its own account."""
+
+ONE_UPDATE = "ONEFLOW_ENABLE_MULTI_TENSOR_MODEL_UPDATE"
+
+
+def switches(device, *layout, **given) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, device, *map(str, layout)],
+        cwd=ROOT,
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("layout", "one_update"),
+    [
+        ((1, 1, 1), True),
+        ((4, 1, 1), True),
+        ((1, 4, 1), True),
+        ((2, 2, 1), False),
+        ((1, 1, 4), False),
+        ((2, 1, 2), False),
+        ((2, 2, 2), False),
+    ],
+)
+def test_parameters_are_updated_at_once_only_where_oneflow_can(layout, one_update):
+    assert (f"{ONE_UPDATE}=1" in switches("cuda", *layout)) == one_update
+
+
+def test_the_cpu_has_switches_of_its_own():
+    assert not any("MATMUL" in each or ONE_UPDATE in each for each in switches("cpu", 1, 1, 1))
+
+
+def test_what_is_set_stays():
+    assert f"{ONE_UPDATE}=0" in switches("cuda", 1, 1, 1, **{ONE_UPDATE: "0"})
+
+
+@pytest.mark.parametrize("how", ["merged", "as it is"])
+def test_malloc_keeps_no_freed_blocks_apart(how):
+    done = subprocess.run([sys.executable, "-c", FREED, how], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (int(done.stdout) == 0) == (how == "merged")

@@ -1,0 +1,71 @@
+"""The message catalogues: nothing untranslated, nothing left over, and the same values in each sentence."""
+
+import re
+import string
+import tomllib
+
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
+from babel.messages.pofile import read_po
+
+from repro.utils.i18n import FOLDER, catalogue
+from tests.support.paths import ROOT
+
+KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "Failure": None, "Message": None, "translate": None}
+
+
+def messages_of_the_code() -> set[str]:
+    found = extract_from_dir(ROOT / "repro", [("**.py", "python")], keywords=KEYWORDS)
+    return {message for _, _, message, _, _ in found if isinstance(message, str)}
+
+
+def messages_of_the_data() -> set[str]:
+    """Every text in the data: reports show some of them, and those have translations."""
+
+    def texts(value):
+        if isinstance(value, dict):
+            return [text for key, each in value.items() for text in [key, *texts(each)]]
+        if isinstance(value, list):
+            return [text for each in value for text in texts(each)]
+        return [value] if isinstance(value, str) else []
+
+    files = (ROOT / "repro" / "data").rglob("*.toml")
+    return {text for file in files for text in texts(tomllib.loads(file.read_text()))}
+
+
+def translations() -> dict[str, str]:
+    found = {}
+    for file in sorted(FOLDER.glob("zh/LC_MESSAGES/*.po")):
+        with open(file, "rb") as source:
+            found |= {message.id: message.string for message in read_po(source) if message.id}
+    return found
+
+
+def fields(text: str) -> list[str]:
+    return sorted(name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
+
+
+def test_every_message_is_translated():
+    assert sorted(messages_of_the_code() - {key for key, value in translations().items() if value}) == []
+
+
+def test_no_translation_is_left_over():
+    assert sorted(set(translations()) - messages_of_the_code() - messages_of_the_data()) == []
+
+
+def test_both_sentences_hold_the_same_values():
+    assert [key for key, value in translations().items() if fields(key) != fields(value)] == []
+
+
+def test_chinese_typography():
+    """A space between Chinese and Latin letters or digits, no half-width and no spaced punctuation after Chinese."""
+    faulty = []
+    for translation in translations().values():
+        text = re.sub(r"`[^`]*`|\{[^}]*\}", "_", translation)
+        if re.search(r"[一-鿿][A-Za-z0-9]|[A-Za-z0-9][一-鿿]|[一-鿿][,;:?!]|[一-鿿] [，。；：？！]", text):
+            faulty.append(translation)
+    assert faulty == []
+
+
+def test_english_is_the_language_of_the_messages():
+    assert catalogue("en").gettext("Results") == "Results"
+    assert catalogue("zh").gettext("Results") == "结果"
