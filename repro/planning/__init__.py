@@ -1,1 +1,4 @@
-"""TODO"""
+"""From published cases to the units of a run: scales, derived cases, repeats, baselines, data sets.
+
+A plan is data: nothing is started here. Imports `images`, `runs`, `published`, `models`. Start reading at `plan.py`.
+"""

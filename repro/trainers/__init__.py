@@ -1,1 +1,5 @@
-"""OneFlow programs that train the published models; they need oneflow and numpy alone."""
+"""The OneFlow programs that a run starts; each process is `run.py --config FILE`.
+
+Runs in the trainer environment (oneflow 0.8.0, Python 3.9 or 3.10), on nodes without the controller: imports `models` and
+itself. Start reading at `train.py`.
+"""

@@ -1,1 +1,4 @@
-"""TODO"""
+"""The five published reports, rendered from the catalogue with the audit next to the figures.
+
+Imports `published` and `report.charts`. Start reading at `page.py`.
+"""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Operators and collectives computed twice, on the GPU and plainly, and compared."""

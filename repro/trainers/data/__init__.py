@@ -1,1 +1,1 @@
-"""TODO"""
+"""Batches: synthetic ones made on the device, and readers of the published file formats."""
