@@ -168,7 +168,7 @@ def test_no_output_makes_it_crash(facts, garbage):
         answer(facts, name, garbage)
     notes = read(facts).notes
     for tool in ("nvidia-smi -q", "nvidia-smi topo -m", "ibstat", "iblinkinfo"):
-        assert [note for note in notes if note.startswith(f"{tool}: it prints no form that is known")], tool
+        assert [note for note in notes if note.startswith(f"{tool}: its output has no known form")], tool
 
 
 def test_a_tool_that_fails_is_a_note(facts):
