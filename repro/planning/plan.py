@@ -17,6 +17,9 @@ from repro.planning.trainer_config import (
 from repro.published.cases import Case
 from repro.utils.i18n import N_
 
+BENCH = "bench"
+"""The kind of a run that measures speed; every other kind has its name in the module that plans it."""
+SMOKE, REDUCED, PUBLISHED = "smoke", "reduced", "published"
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -70,13 +73,24 @@ class Unit:
 
 @dataclass(frozen=True)
 class Plan:
-    """The units of a run in their order, and the cases left out with the reason for each."""
+    """The configurations of a run in their order, and the cases that are skipped, with the reason for each.
+
+    `scale` is the size of what is trained and nothing else: PUBLISHED, the published shapes; SMOKE, the published
+    layouts shrunk, with tiny shapes; REDUCED, smaller shapes that are chosen for what the run is to show. `kind` is
+    what the run is for, the name of an entry of `repro.report.run.kinds.KINDS`.
+    """
 
     scale: str
     device: str
     repeats: int
     units: tuple[Unit, ...]
     skipped: tuple[dict, ...] = ()
+    kind: str = BENCH
+
+    @property
+    def label(self) -> str:
+        """The last part of a run's name: the scale of a bench, the kind of any other run."""
+        return self.scale if self.kind == BENCH else self.kind
 
     def as_json(self) -> dict:
         return asdict(self)
@@ -125,21 +139,21 @@ def make_plan(
     PlanError
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
-    scale = scale or ("published" if gpus else "smoke")
-    if scale not in ("smoke", "published"):
+    scale = scale or (PUBLISHED if gpus else SMOKE)
+    if scale not in (SMOKE, PUBLISHED):
         raise PlanError(f"SCALE={scale}: it is smoke or published")
     if repeats is not None and repeats < 1:
         raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
     if precision not in (None, "fp32", "amp"):
         raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
-    if scale == "smoke":
+    if scale == SMOKE:
         if fit:
             raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
         if precision:
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        return Plan("smoke", "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
+        return Plan(SMOKE, "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
@@ -163,7 +177,7 @@ def make_plan(
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
     units.sort(key=lambda unit: unit.cost)
-    return Plan("published", "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
+    return Plan(PUBLISHED, "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
 
 
 def of_length(cases: list[Case], iterations: int) -> list[Case]:
