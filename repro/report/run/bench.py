@@ -2,7 +2,7 @@
 
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
 from repro.published.cases import Rule, load_catalogue
-from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, scientific, words
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData, Translate
 from repro.report.run.expectation import expectation_sections
@@ -115,7 +115,7 @@ def _results(_: Translate, data: ReportData) -> Section:
         )
         for r in data.results
     )
-    blocks = [text, Table("results", columns, rows)]
+    blocks: list[Block] = [text, Table("results", columns, rows)]
     if data.plan.scale == SMOKE:
         stands = tuple(
             words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
@@ -173,7 +173,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
 def method_section(_: Translate, data: ReportData) -> Section:
     """Which rule each report's cases were measured by, and where the rule is from."""
     reports = {case.name: case.report for case in load_catalogue().cases}
-    rules = {}
+    rules: dict[str, Rule] = {}
     for unit in data.plan.units:
         for name in (*unit.stands_for, *unit.derived_from):
             rules.setdefault(reports.get(name, name), Rule(**unit.rule))

@@ -305,7 +305,9 @@ def test_clocks_are_of_samples_under_load_also_compressed(altered):
 
 def told_of(kind, found, tmp_path) -> Host:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
-    told = KeptRun("R1", Run(tmp_path / "run"), description, Plan("reduced", "cuda", 1, (), kind=kind), [], [], None, {}, found)
+    told = KeptRun(
+        "R1", Run(tmp_path / "run"), description, Plan("reduced", "cuda", 1, (), kind=kind), [], [], None, {}, found
+    )
     return Host("h200", tmp_path, (told,), (), (), Reading({}))
 
 
