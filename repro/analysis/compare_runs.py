@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, count, outcome
-from repro.planning.plan import Plan, PlanError
+from repro.planning.plan import BENCH, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.figures import published_noise
 from repro.runs.record import Run
@@ -110,6 +110,9 @@ def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
     if first.folder.resolve() == second.folder.resolve():
         raise PlanError(f"{first.id} and {second.id} are the same run: name two")
     one, two = Side.of(first), Side.of(second)
+    for side in (one, two):
+        if side.plan.kind != BENCH:
+            raise PlanError(f"{side.id} is a {side.plan.kind} run: only runs of make bench measure speeds to compare")
     if one.plan.scale != two.plan.scale:
         raise PlanError(
             f"{one.id} is at the {one.plan.scale} scale, {two.id} at the {two.plan.scale} scale: "

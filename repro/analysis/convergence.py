@@ -7,12 +7,12 @@ from pathlib import Path
 from repro.analysis.loss_curves import read_losses
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import ADAMW, GENERATIONS, RULE, SINGLE
-from repro.planning.plan import Plan, PlanError, Unit
+from repro.planning.plan import REDUCED, Plan, PlanError, Unit
 from repro.planning.trainer_config import SEED
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
-SCALE = "learn"
+KIND = "convergence"
 TAIL = 10
 """The loss that counts is the mean over the last iterations, one in TAIL of all."""
 LEAST_ITERATIONS = 20
@@ -140,7 +140,7 @@ def make_learning_plan(
             unit = _unit(model, device, precision, dataset, iterations)
             units.append(unit)
             goals[unit.name] = _goal(SETTINGS[device][model], dataset)
-    return Plan(SCALE, device, repeats, tuple(units)), goals
+    return Plan(REDUCED, device, repeats, tuple(units), kind=KIND), goals
 
 
 def _unit(model: str, device: str, precision: str, dataset: Dataset, wanted: int | None) -> Unit:

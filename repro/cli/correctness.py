@@ -16,6 +16,7 @@ from repro.cli.tasks import (
     fitted,
     on_this_machine,
     run_here,
+    run_to_resume,
     setting,
     whole_number,
 )
@@ -25,20 +26,20 @@ from repro.cli.tasks import (
 def curves(c):
     """Loss curves of all layouts and precisions beside one device's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
     from repro.planning.datasets import text_corpus
-    from repro.planning.loss_curves import make_curve_plan
+    from repro.planning.loss_curves import KIND, make_curve_plan
 
     def planned(gpus: int, repeats: int) -> tuple:
         text = text_corpus()
         plan = make_curve_plan(gpus, text.data, repeats, chosen_model(), setting("CASES"))
         return plan, {"corpora": [text.facts]}
 
-    _show("curves", planned)
+    _show("curves", KIND, planned)
 
 
 @task
 def learn(c):
     """GPT learns a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= AT_ONCE= RUN=]."""
-    from repro.analysis.convergence import make_learning_plan
+    from repro.analysis.convergence import KIND, make_learning_plan
     from repro.planning.datasets import corpora_for
 
     def planned(gpus: int, repeats: int) -> tuple:
@@ -46,14 +47,17 @@ def learn(c):
         plan, goals = make_learning_plan(gpus, datasets, repeats)
         return plan, {"corpora": [each.facts for each in datasets.values()], "goals": goals}
 
-    _show("learn", planned)
+    _show("learn", KIND, planned)
 
 
-def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
-    """Run what `make_plan` plans for so many GPUs and repeats, or go on with RUN; exit 1 unless all of it holds."""
+def _show(name: str, kind: str, make_plan: Callable[[int, int], tuple]) -> None:
+    """Run what `make_plan` plans for a number of GPUs and of repeats, or go on with RUN; exit 1 if there is a problem.
+
+    `name` is the task's, `kind` that of its runs.
+    """
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.host_environment import gpu_count, visible_gpus
-    from repro.planning.plan import PlanError
+    from repro.report.run.kinds import KINDS
     from repro.runs.record import RUNS, Run
 
     check_settings()
@@ -72,10 +76,8 @@ def _show(name: str, make_plan: Callable[[int, int], tuple]) -> None:
         return create_run(runs, plan, environment, name, **more)
 
     with bad_input():
-        before = Run.open(setting("RUN"), runs) if setting("RUN") else None
-        if before and before.description()["plan"]["scale"] != name:
-            raise PlanError(f"RUN={before.id} is no run of make {name}")
-    run_here(before, new_run, name, lanes_of=gpu_pool)
+        before = run_to_resume(name, kind, runs)
+    run_here(before, new_run, name, lanes_of=gpu_pool if KINDS[kind].side_by_side else None)
 
 
 SETTINGS |= {"CUPTI"}
@@ -89,16 +91,13 @@ def profile(c):
     """
     from repro.images.stack import build_forward, find_cupti
     from repro.launch.traced import traced
-    from repro.planning.plan import PlanError
-    from repro.planning.profiling import SCALE
+    from repro.planning.profiling import KIND
     from repro.runs.record import RUNS, Run
 
     check_settings()
     runs = Path(setting("RUNS", RUNS))
     with bad_input():
-        before = Run.open(setting("RUN"), runs) if setting("RUN") else None
-        if before and before.description()["plan"]["scale"] != SCALE:
-            raise PlanError(f"RUN={before.id} is no run of make profile")
+        before = run_to_resume("profile", KIND, runs)
         plan, more = (None, {}) if before else _planned()
         cupti, tracer = find_cupti(), build_forward("kernel_trace")
 

@@ -110,19 +110,33 @@ def bench(c):
     published one. PEERS run in PEER_PYTHON; RETRIES tries failed attempts again; RUN goes on with a run as planned.
     With CLUSTER, an inventory's name or folder, the ranks run on its nodes; DRY=1 only prints the commands for them.
     """
-    from repro.runs.record import RUNS, Run
+    from repro.planning.plan import BENCH
+    from repro.runs.record import RUNS
 
     check_settings()
     if setting("AT_ONCE"):
         raise Exit("AT_ONCE is for curves and learn: speed is measured one attempt after another", BAD_INPUT)
     runs, port = Path(setting("RUNS", RUNS)), whole_number("PORT")
     with bad_input():
-        before = Run.open(setting("RUN"), runs) if setting("RUN") else None
+        before = run_to_resume("bench", BENCH, runs)
         cluster = _cluster_of(before)
     if cluster:
         _bench_on_cluster(cluster, runs, before, port)
     else:
         run_here(before, lambda: _new_run(runs, whole_number("REPEATS")))
+
+
+def run_to_resume(name: str, kind: str, runs: Path):
+    """The run that RUN names, None without RUN; PlanError if its kind is another than that of the task `name`."""
+    from repro.planning.plan import PlanError
+    from repro.runs.record import Run
+
+    if not setting("RUN"):
+        return None
+    run = Run.open(setting("RUN"), runs)
+    if run.description()["plan"]["kind"] != kind:
+        raise PlanError(f"RUN={run.id} is no run of make {name}")
+    return run
 
 
 def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: attempt_of, lanes_of=None) -> None:
@@ -192,12 +206,9 @@ def _run_and_report(run, plan, attempt_of, name: str = "bench", gpu_pool=None) -
             print(path)
         if interrupts.came:
             raise Exit(f"interrupted; go on with: make {name} RUN={run.id}", INTERRUPTED)
-    shown = rendered.shown
-    problems = "\n".join(shown.problems) if shown else _problems(run, plan)
-    if problems:
+    if problems := "\n".join(rendered.findings.problems):
         raise Exit(f"{problems}; the reports say why. Try the failed ones again with: make {name} RUN={run.id}", FAILED)
-    if shown:
-        print(shown.summary())
+    print(rendered.findings.summary())
 
 
 def _cluster_of(before) -> str | None:
@@ -249,7 +260,7 @@ def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more)
         "environment": environment,
         "plan": plan.as_json(),
     }
-    return Run.create(f"{chosen_model() or 'all'}-{plan.scale}", description | more, runs)
+    return Run.create(f"{chosen_model() or 'all'}-{plan.label}", description | more, runs)
 
 
 def _new_run(runs: Path, repeats: int | None):
@@ -351,17 +362,6 @@ def _check_local(port: int | None) -> None:
         raise PlanError(f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one")
 
 
-def _problems(run, plan) -> str:
-    from repro.analysis.results import parities, summarise
-
-    attempts = run.attempts()
-    bad = [result.unit.name for result in summarise(plan, attempts) if not result.complete]
-    apart = [p.unit.name for p in parities(plan, attempts) if not p.holds and p.unit.name not in bad]
-    said = [f"{len(bad)} configurations failed ({', '.join(bad)})"] if bad else []
-    said += [f"{len(apart)} layouts do not print the losses of their reference ({', '.join(apart)})"] if apart else []
-    return "; ".join(said)
-
-
 class bad_input:
     """Turns what is wrong with the input or the disk into a message and an exit status."""
 
@@ -410,14 +410,9 @@ def report(c):
         record(run)
     for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):
         print(path)
-    if rendered.shown:
-        if check and rendered.shown.problems:
-            raise Exit(rendered.shown.summary(), FAILED)
-        print(rendered.shown.summary())
-        return
-    if check and rendered.judgement.status:
-        raise Exit(rendered.judgement.summary(), rendered.judgement.status)
-    print(rendered.judgement.summary())
+    if check and rendered.status:
+        raise Exit(rendered.summary(), rendered.status)
+    print(rendered.summary())
 
 
 @task

@@ -10,8 +10,8 @@ from repro.published.cases import Case, Layout
 def shrink(layout: Layout, processes: int) -> Layout:
     """The same kind of layout on at most `processes` ranks.
 
-    The largest size is halved until it fits, data parallel before tensor before pipeline where they are equal:
-    on 4 ranks 2x4x4 becomes 1x2x2, 8x1x4 becomes 2x1x2, 1x32x1 becomes 1x4x1.
+    The largest size is halved until the layout fits; of equal sizes data parallel goes first, then tensor. On 4
+    ranks 2x4x4 becomes 1x2x2, 8x1x4 becomes 2x1x2, 1x32x1 becomes 1x4x1.
     """
     sizes = [layout.data, layout.tensor, layout.pipeline]
     while math.prod(sizes) > processes:
@@ -21,9 +21,9 @@ def shrink(layout: Layout, processes: int) -> Layout:
 
 
 def shrunk_case(case: Case, layout: Layout) -> Case:
-    """A published case in a smaller layout: each rank's work stays, the global batch follows.
+    """A published case in a smaller layout: the work per rank stays the same, the global batch follows.
 
-    On one data parallel rank there is nothing to shard the optimizer over, so it is not.
+    On one data parallel rank the optimizer is not sharded, since there is nothing to shard it over.
     """
     return replace(
         case,
@@ -37,27 +37,27 @@ def shrunk_case(case: Case, layout: Layout) -> Case:
 
 
 def in_precision(case: Case, precision: str) -> Case:
-    """A case in the precision that is asked for; itself if that is its own."""
+    """The case in this precision, under a name of its own unless it was published so."""
     if case.precision == precision:
         return case
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
 
 
 def least_rows(case: Case) -> int:
-    """The fewest rows after which a case's rule finds all that it reads.
+    """The fewest printed rows from which a case's rule can be computed.
 
-    The last rows must leave out the first of all, whose time holds the start of training.
+    The last rows must not include the first row of all, whose time includes the start of training.
     """
     rule = case.rule
-    rows = {"stamps": rule.last_row, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
+    rows = {"stamps": rule.last_row or 0, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
     return rows[rule.kind]
 
 
 def same_window(case: Case, iterations: int) -> bool:
-    """Whether a case's rule reads the same iterations when so many are run as when its own number is.
+    """Whether a case's rule reads the same iterations in a run of `iterations` as in one of the published length.
 
-    Stamps of two named rows do not move, wherever the run ends after them; the last rows move with its end, and a
-    mean of all rows becomes a mean of others.
+    Stamps of two named rows stay where they are if the run ends after them; the last rows move with the end of the
+    run, and the mean of all rows changes.
     """
     if iterations == case.iterations:
         return True
@@ -65,9 +65,9 @@ def same_window(case: Case, iterations: int) -> bool:
 
 
 def with_iterations(case: Case, iterations: int) -> Case:
-    """A case with so many iterations: under its own name if what is measured stays the same, else under another.
+    """The case with this number of iterations: under its own name if the same iterations are measured.
 
-    Where there are too few for the rule's rows, a row is printed more often.
+    If there are too few iterations for the rule's rows, rows are printed more often.
     """
     name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
     interval = min(case.log_interval, iterations // least_rows(case))
@@ -75,19 +75,19 @@ def with_iterations(case: Case, iterations: int) -> Case:
 
 
 def origin(case: Case) -> str:
-    """The name of the published case that `in_precision` and `with_iterations` began with."""
+    """The name of the published case that `in_precision` and `with_iterations` derived this one from."""
     return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
 
 
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
-    """Pairs of a case that needs more than `gpus` and the same case on one of `sizes` GPUs.
+    """Pairs of a case that needs more than `gpus` GPUs and the same case on one of `sizes` GPUs.
 
-    A data parallel case comes on one GPU too, so that its scaling can be told.
+    A data parallel case is also shrunk to one GPU, so that its scaling efficiency can be computed.
     """
     found = []
     for case in cases:
         if case.layout.world_size > gpus:
-            exclusive = {1} if case.layout.data == case.layout.world_size else set()
-            layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(exclusive | set(sizes)))
+            single = {1} if case.layout.data == case.layout.world_size else set()
+            layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(single | set(sizes)))
             found += [(case, shrunk_case(case, layout)) for layout in layouts]
     return found

@@ -3,12 +3,12 @@
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 
-from repro.planning.plan import Plan, PlanError, Unit
+from repro.planning.plan import REDUCED, Plan, PlanError, Unit
 from repro.planning.trainer_config import SEED
 from repro.published.cases import Layout, Rule
 from repro.utils.i18n import N_
 
-SCALE = "curves"
+KIND = "curves"
 CPU_PROCESSES = 4
 REFERENCE, LAYOUT, HARMLESS, ERROR = "reference", "layout", "harmless", "error"
 RULE = asdict(Rule("mean_rows", skip_first=1))
@@ -119,7 +119,7 @@ def make_curve_plan(
         for unit in every
         if unit.world_size > (gpus or CPU_PROCESSES)
     )
-    return Plan(SCALE, device, repeats, tuple(chosen), skipped)
+    return Plan(REDUCED, device, repeats, tuple(chosen), skipped, KIND)
 
 
 def _chosen(units: list[Unit], names: str | None) -> list[Unit]:

@@ -1,8 +1,8 @@
-"""Turns published cases into what is run here: the published shapes on GPUs, or tiny ones with the same layouts."""
+"""Plans a run: published cases in their shapes on GPUs, or in tiny shapes with the same layouts on any machine."""
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
@@ -17,6 +17,9 @@ from repro.planning.trainer_config import (
 from repro.published.cases import Case
 from repro.utils.i18n import N_
 
+BENCH = "bench"
+"""The kind of a run that measures speed; every other kind has its name in the module that plans it."""
+SMOKE, REDUCED, PUBLISHED = "smoke", "reduced", "published"
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -30,14 +33,21 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """One configuration to run, `repeats` times. `config` is what the trainer gets, less its output folder.
+    """One configuration to run as often as its plan repeats.
 
-    `stands_for` names the published cases it is run for: one at the published scale; at the smoke scale all
-    that shrink to the same configuration, none if it is only the reference for parity. `derived_from` names the
-    published cases whose layout, precision or measured iterations were changed to this one's at the published scale.
-    `reference` is the unit whose losses this one's must equal. `program` is what trains, "oneflow" or "pytorch"; a
-    baseline names the unit it stands beside, `baseline_of`, whose configuration and rule it shares. `role` is what it is for
-    among the loss curves of a run that compares them.
+    Parameters
+    ----------
+    config : the trainer's configuration, without its output folder.
+    rule : the measuring rule, the fields of `repro.published.cases.Rule`.
+    global_batch : samples per iteration of all ranks together.
+    stands_for : the published cases that it represents: one at the published scale; at the smoke scale all that shrink
+        to this configuration, none if it is only a reference for parity.
+    reference : the unit whose losses it must print.
+    derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
+        changed to this unit's.
+    program : what trains, "oneflow" or "pytorch".
+    baseline_of : for a baseline, the unit whose configuration and rule it shares.
+    role : what it is for in a run that compares loss curves.
     """
 
     name: str
@@ -54,35 +64,49 @@ class Unit:
 
     @property
     def world_size(self) -> int:
+        """Number of ranks."""
         return math.prod(self.config["layout"].values())
 
     @property
     def cost(self) -> int:
-        """A rough order of how long it takes, for running short ones first."""
+        """A rough relative duration, so that short units can run first."""
         return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)
 
     @classmethod
     def from_json(cls, content: dict) -> "Unit":
-        """A unit as a run keeps it; runs from before there were shrunk layouts and baselines say nothing of them."""
+        """A unit of a run's record; the records of early runs lack `derived_from`."""
         names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
         return cls(**{**content, **names})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The units of a run in their order, and the cases left out with the reason for each."""
+    """The configurations of a run in their order, and the cases that are skipped, with the reason for each.
+
+    `scale` is the size of what is trained and nothing else: PUBLISHED, the published shapes; SMOKE, the published
+    layouts shrunk, with tiny shapes; REDUCED, smaller shapes that are chosen for what the run is to show. `kind` is
+    what the run is for, the name of an entry of `repro.report.run.kinds.KINDS`.
+    """
 
     scale: str
     device: str
     repeats: int
     units: tuple[Unit, ...]
     skipped: tuple[dict, ...] = ()
+    kind: str = BENCH
+
+    @property
+    def label(self) -> str:
+        """The last part of a run's name: the scale of a bench, the kind of any other run."""
+        return self.scale if self.kind == BENCH else self.kind
 
     def as_json(self) -> dict:
+        """The plan as a run's record keeps it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
+        """The plan of a run's record, in the terms of `repro.runs.record.in_terms_of_today`."""
         return cls(
             **{
                 **content,
@@ -93,7 +117,7 @@ class Plan:
 
 
 def make_plan(
-    cases: list[Case],
+    cases: Sequence[Case],
     gpus: int,
     scale: str | None = None,
     repeats: int | None = None,
@@ -109,37 +133,37 @@ def make_plan(
     Parameters
     ----------
     cases : the chosen cases, of one model or several.
-    gpus : how many GPUs may be used here.
+    gpus : number of GPUs that may be used.
     scale : "published" or "smoke"; without it, published if there is a GPU.
-    repeats : how often each case is run; without it, as published (7 where a median of 7 is), at the smoke scale 2.
-    fit : numbers of GPUs to which the layouts that need more than `gpus` are shrunk; without, they are left out.
+    repeats : runs of each case; without it, as published (7 where a median of 7 is), at the smoke scale 2.
+    fit : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are skipped.
     baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
-    processes : how many ranks a smoke run may have.
-    precision : "fp32" or "amp" for all cases; one that was published in the other is then no published case.
-    iterations : so many for every case, fewer or more than published. A case whose rule then reads other iterations is
-        no published case; one whose rule reads the same (stamps of rows that there still are) stays what it is.
-    misfit : why a case that has GPUs enough cannot run all the same, as `message` and `values`; None if it can.
+    processes : most ranks of a smoke run.
+    precision : "fp32" or "amp" for all cases; a case published in the other precision becomes a derived case.
+    iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
+        a derived case.
+    misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
 
     Raises
     ------
     PlanError
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
-    scale = scale or ("published" if gpus else "smoke")
-    if scale not in ("smoke", "published"):
+    scale = scale or (PUBLISHED if gpus else SMOKE)
+    if scale not in (SMOKE, PUBLISHED):
         raise PlanError(f"SCALE={scale}: it is smoke or published")
     if repeats is not None and repeats < 1:
         raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
     if precision not in (None, "fp32", "amp"):
         raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
-    if scale == "smoke":
+    if scale == SMOKE:
         if fit:
             raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
         if precision:
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        return Plan("smoke", "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
+        return Plan(SMOKE, "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
@@ -163,33 +187,33 @@ def make_plan(
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
     units.sort(key=lambda unit: unit.cost)
-    return Plan("published", "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
+    return Plan(PUBLISHED, "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
 
 
-def of_length(cases: list[Case], iterations: int) -> list[Case]:
-    """Each case with so many iterations; PlanError if a rule reads more rows than that."""
-    needy = max(cases, key=least_rows)
-    if iterations < least_rows(needy):
-        read = {
+def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
+    """Each case with this number of iterations; PlanError if a rule reads more rows than that."""
+    longest = max(cases, key=least_rows)
+    if iterations < least_rows(longest):
+        rows = {
             "stamps": "the stamp of row {last_row}",
             "last_rows": "{rows} rows behind the first",
             "mean_rows": "a row after the first {skip_first}",
-        }[needy.rule.kind]
+        }[longest.rule.kind]
         raise PlanError(
-            f"ITERATIONS={iterations}: these cases need at least {least_rows(needy)}; the rule of "
-            f"{needy.name} reads {read.format(**needy.rule.parameters)}, and a row is one iteration or "
+            f"ITERATIONS={iterations}: these cases need at least {least_rows(longest)}; the rule of "
+            f"{longest.name} reads {rows.format(**longest.rule.parameters)}, and a row is one iteration or "
             "more"
         )
     return [with_iterations(case, iterations) for case in cases]
 
 
 def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
-    """A unit for each configuration that shrinking gives and no published case has."""
+    """A unit for each configuration that comes from shrinking and that no published case has."""
     units: dict[str, Unit] = {}
-    known = {_sameness(unit) for unit in published}
+    known = {_key(unit) for unit in published}
     for case, shrunk in pairs:
         unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
-        key = _sameness(unit)
+        key = _key(unit)
         if key in units:
             units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
         elif key not in known:
@@ -197,13 +221,13 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     return list(units.values())
 
 
-def _sameness(unit: Unit) -> str:
-    """What two units share if they run the same and are measured the same."""
+def _key(unit: Unit) -> str:
+    """A key that two units share if they run the same and are measured by the same rule."""
     return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
 
 
 def _with_baselines(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) -> tuple[Unit, ...]:
-    """Each unit and right after it its baselines, so that a machine's drift hits both alike.
+    """Each unit, directly followed by its baselines, so that a machine's drift affects both equally.
 
     At the smoke scale, where nothing is random, a baseline must print its unit's losses.
     """
@@ -250,7 +274,7 @@ def _published_unit(case: Case) -> Unit:
     )
 
 
-def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:
+def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
     units: dict[str, Unit] = {}
     for case in cases:
         config = smoke_config(case, shrink(case.layout, processes))

@@ -1,18 +1,19 @@
-"""What is profiled: published cases and their baselines, each for as long as it takes to become steady."""
+"""Plans a profile: published cases and their baselines, each trained just long enough to become steady."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from repro.planning.plan import Plan, PlanError, Unit, make_plan
+from repro.planning.plan import PUBLISHED, Plan, PlanError, Unit, make_plan
 from repro.published.cases import Case, Rule
 
-SCALE = "profile"
+KIND = "profile"
 ITERATIONS, INTERVAL = 40, 10
-"""A row is printed every so many iterations: the last interval is what a profile is made of."""
+"""Iterations of each attempt, and iterations per printed row: a profile is made of the last interval."""
 RULE = asdict(Rule("mean_rows", skip_first=1))
 
 
 def make_profile_plan(
-    cases: list[Case],
+    cases: Sequence[Case],
     gpus: int,
     fit: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),
@@ -20,8 +21,8 @@ def make_profile_plan(
 ) -> Plan:
     """Plan one short run of each case in its published shape, and of its baselines right after it.
 
-    `fit`, `baselines` and `precision` are `make_plan`'s. Nothing stands for a published case: a traced run is no
-    measurement of its speed.
+    `fit`, `baselines` and `precision` are those of `make_plan`. No unit represents a published case, since a traced
+    run is no measurement of its speed.
 
     Raises
     ------
@@ -30,8 +31,8 @@ def make_profile_plan(
     """
     if not gpus:
         raise PlanError("make profile traces what a GPU does, and nvidia-smi shows none here")
-    plan = make_plan(cases, gpus, "published", 1, fit, baselines, precision=precision)
-    return replace(plan, scale=SCALE, units=tuple(map(_short, plan.units)))
+    plan = make_plan(cases, gpus, PUBLISHED, 1, fit, baselines, precision=precision)
+    return replace(plan, kind=KIND, units=tuple(map(_short, plan.units)))
 
 
 def _short(unit: Unit) -> Unit:

@@ -118,8 +118,18 @@ class Run:
         return folder
 
 
+OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced"), "profile": ("profile", "published")}
+"""Kind and scale of plans from when the kind of a run, other than a bench, was called its scale."""
+
+
 def in_terms_of_today(description: dict) -> dict:
-    """A run's description with the names that earlier releases gave its parts replaced: baselines were called peers."""
+    """A run's description with the names that earlier releases gave its parts replaced.
+
+    Baselines were called peers, and a plan's scale was also the kind of its run.
+    """
+    plan = description.get("plan") or {}
+    if "scale" in plan and "kind" not in plan:
+        plan["kind"], plan["scale"] = OLD_SCALES.get(plan["scale"], ("bench", plan["scale"]))
     if "peer" in description:
         description["baseline"] = description.pop("peer")
     for unit in description.get("plan", {}).get("units", ()):

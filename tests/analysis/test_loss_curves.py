@@ -158,7 +158,7 @@ def test_a_tolerance_that_lets_errors_pass_does_not_hold(tmp_path):
 def test_an_error_must_exceed_the_widest_tolerance_of_its_model(tmp_path):
     units = [unit for unit in make_curve_plan(1, TEXT, model="gpt").units if unit.role in (REFERENCE, HARMLESS, ERROR)]
     amp = next(unit for unit in make_curve_plan(1, TEXT).units if unit.name == "gpt_amp_1x1x1")
-    plan = Plan("curves", "cuda", 1, (*units, amp))
+    plan = Plan("reduced", "cuda", 1, (*units, amp), kind="curves")
     noise = {"gpt_amp_1x1x1_acc2": 0.004, "gpt_fp32_1x1x1_seed": 0.05, "gpt_fp32_1x1x1_rate": 0.005}
     attempts = [write(tmp_path, unit.name, curve(200, noise.get(unit.name, 0.0))) for unit in plan.units]
     curves = compare(plan, attempts, tmp_path)
@@ -194,7 +194,8 @@ def test_make_curves_reports_and_fails_where_no_error_is_seen(task, tmp_path):
     assert "bert_fp32_1x1x1_rate: this error deviates by 0.0e+00 only" in done.stderr
     assert "make curves RUN=" in done.stderr
     folder = only_run(tmp_path)
-    assert Plan.from_json(json.loads((folder / "run.json").read_text())["plan"]).scale == "curves"
+    plan = Plan.from_json(json.loads((folder / "run.json").read_text())["plan"])
+    assert (plan.kind, plan.scale, folder.name.split("-", 2)[2]) == ("curves", "reduced", "bert-curves")
     for language, agreed in (("en", "2 of 2 loss curves agree"), ("zh", "2 / 2")):
         assert agreed in (folder / f"report.{language}.md").read_text()
     again = task("report", RUN=folder.name, CHECK=1)

@@ -197,7 +197,8 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
     plan = make_profile_plan(cases, 1, baselines=("pytorch",))
     assert [unit.name for unit in plan.units] == ["bert_1n1g_bs96", "bert_1n1g_bs96.pytorch"]
     own = plan.units[0]
-    assert (plan.scale, plan.repeats, own.stands_for, own.derived_from) == ("profile", 1, (), ("bert_1n1g_bs96",))
+    assert (plan.kind, plan.scale, plan.repeats) == ("profile", "published", 1)
+    assert (own.stands_for, own.derived_from) == ((), ("bert_1n1g_bs96",))
     config = parse({**own.config, "output": "out"})
     assert (config.iterations, config.log_interval, config.micro_batch) == (ITERATIONS, INTERVAL, 96)
     with pytest.raises(PlanError, match="nvidia-smi shows none"):

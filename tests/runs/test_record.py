@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from repro.planning.plan import Plan
 from repro.runs import record
 from repro.runs.record import RecordError, Run, write_json, write_text
 
@@ -67,3 +68,22 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert json.loads(target.read_text()) == {"old": 1}
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind", "today"),
+    [
+        ("published", "bench", "published"),
+        ("smoke", "bench", "smoke"),
+        ("curves", "curves", "reduced"),
+        ("learn", "convergence", "reduced"),
+        ("profile", "profile", "published"),
+    ],
+)
+def test_a_record_from_when_the_scale_was_also_the_kind_is_read(tmp_path, scale, kind, today):
+    """As `make learn` and the others wrote it until the kind of a run had a name of its own."""
+    run = Run.create("old", {"plan": {"scale": scale, "device": "cuda", "repeats": 1, "units": [], "skipped": []}}, tmp_path)
+    plan = Plan.from_json(run.description()["plan"])
+    assert (plan.kind, plan.scale) == (kind, today)
+    again = Run.create("new", {"plan": plan.as_json()}, tmp_path)
+    assert Plan.from_json(again.description()["plan"]) == plan

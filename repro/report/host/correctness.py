@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from repro.analysis.convergence import Convergence
+from repro.analysis.convergence import KIND as CONVERGENCE
 from repro.analysis.kernel_classes import TITLES
-from repro.analysis.loss_curves import Curves
-from repro.analysis.profiles import Profiled, Profiles
+from repro.analysis.profiles import Profiled
 from repro.planning.loss_curves import ERROR, LAYOUT
+from repro.planning.loss_curves import KIND as CURVES
+from repro.planning.profiling import KIND as PROFILE
 from repro.report.document import Block, Cell, Figure, Section, Table, Text, figure, percent, scientific, words
 from repro.report.host.measured import columns, link, share
 from repro.report.host.results import Host, KeptRun
@@ -18,15 +19,15 @@ from repro.report.run.profile import program
 def shown(_, host: Host, language: str) -> list[Section]:
     """Loss curves that were compared, what was learned, and where the time goes: a section for each, run by run."""
     kinds = (
-        ("curves", _("Loss curves"), Curves, _curves),
-        ("learning", _("Real data are learned"), Convergence, _learning),
-        ("profile", _("Where the GPU's time goes"), Profiles, _profiles),
+        ("curves", _("Loss curves"), CURVES, _curves),
+        ("learning", _("Real data are learned"), CONVERGENCE, _learning),
+        ("profile", _("Where the GPU's time goes"), PROFILE, _profiles),
     )
     sections = [
         Section(
             name,
             title,
-            tuple(block for told in host.runs if isinstance(told.shown, kind) for block in blocks(_, told, language)),
+            tuple(block for told in host.runs if told.plan.kind == kind for block in blocks(_, told, language)),
         )
         for name, title, kind, blocks in kinds
     ]
@@ -34,8 +35,8 @@ def shown(_, host: Host, language: str) -> list[Section]:
 
 
 def _curves(_, told: KeptRun, language: str) -> list[Block]:
-    compared = [each for each in told.shown.comparisons if each.unit.role == LAYOUT]
-    errors = [each for each in told.shown.comparisons if each.unit.role == ERROR]
+    compared = [each for each in told.findings.comparisons if each.unit.role == LAYOUT]
+    errors = [each for each in told.findings.comparisons if each.unit.role == ERROR]
     kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
     rows = []
     for model, precision in kinds:
@@ -91,11 +92,13 @@ def _learning(_, told: KeptRun, language: str) -> list[Block]:
             percent(each.top_1, 1),
             Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
         )
-        for each in told.shown.results
+        for each in told.findings.results
     )
     text = _(
         "Run {run}: {good} of {of} trainings on real data come below the loss that follows from the data's entropy."
-    ).format(run=link(told, language), good=sum(each.holds for each in told.shown.results), of=len(told.shown.results))
+    ).format(
+        run=link(told, language), good=sum(each.holds for each in told.findings.results), of=len(told.findings.results)
+    )
     titles = columns(
         _("Configuration"),
         _("Precision"),
@@ -109,7 +112,7 @@ def _learning(_, told: KeptRun, language: str) -> list[Block]:
 def _profiles(_, told: KeptRun, language: str) -> list[Block]:
     """Each case beside each of its peers; a case without a peer stands alone."""
     rows = []
-    for comparison in told.shown.comparisons:
+    for comparison in told.findings.comparisons:
         if comparison.own.profile:
             rows += [_profile_row(_, comparison.own, baseline) for baseline in comparison.baselines or (None,)]
     text = _(
@@ -123,7 +126,7 @@ def _profiles(_, told: KeptRun, language: str) -> list[Block]:
     table = Table(f"profile-{told.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
     drawn = [
         each
-        for number in range(1, len(told.shown.comparisons) + 1)
+        for number in range(1, len(told.findings.comparisons) + 1)
         for each in _kept_figure(_, told, f"profile-{number}", language)
     ]
     return [Text(text), table, *drawn]

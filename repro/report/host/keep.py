@@ -17,7 +17,7 @@ from repro.analysis.parquet import write_parquet
 from repro.analysis.results import results_csv, summarise
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
-from repro.report.run.kinds import shown
+from repro.report.run.kinds import kind_of
 from repro.report.run.page import render
 from repro.runs.files import KEPT, PACKED, opened
 from repro.runs.manifest import ATTEMPT, DERIVED, MANIFEST, files, record, verify
@@ -177,8 +177,7 @@ def _says(run: Run) -> tuple:
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
     results = summarise(plan, attempts)
     verdicts = judge(run, plan, attempts, results).as_json()
-    found = shown(run, plan, attempts)
-    return results_csv(results), verdicts, found and found.summary()
+    return results_csv(results), verdicts, kind_of(plan).analyse(run, plan, attempts).summary()
 
 
 def _refuse_paths(folder: Path, pairs: dict[str, str]) -> None:

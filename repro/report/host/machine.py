@@ -77,7 +77,7 @@ def runs(_, host: Host, language: str) -> list[Section]:
 
 
 def _came_to(_, told: KeptRun) -> str:
-    if told.plan.scale != "published" or not told.judgement.verdicts:
+    if not told.measures_speed or not told.judgement.verdicts:
         return "–"
     return _("; ").join(
         _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)

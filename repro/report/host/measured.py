@@ -14,7 +14,7 @@ from repro.report.document import Cell, Column, Figure, Section, Table, Text, fi
 from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, Row
 from repro.report.run.baselines import interval
 from repro.report.run.expectation import published_case
-from repro.report.run.verdicts import KINDS
+from repro.report.run.verdicts import COMPARED
 from repro.utils.i18n import N_
 
 STANDINGS = {MET: (N_("met"), "good"), MISSED: (N_("missed"), "bad"), OPEN: (N_("not decided"), "muted")}
@@ -258,7 +258,7 @@ def transfers(_, host: Host, language: str) -> list[Section]:
             mine = [each for _told, each in compared if each.kind == kind]
             rows.append(
                 (
-                    Cell(_(KINDS[kind])),
+                    Cell(_(COMPARED[kind])),
                     share(sum(each.agrees for each in mine), len(mine)),
                     percent(TOLERANCES[kind], 0),
                     percent(min(each.difference for each in mine), 1),

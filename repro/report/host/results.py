@@ -7,22 +7,20 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from repro.analysis.convergence import Convergence
-from repro.analysis.loss_curves import Curves
-from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.launch.gpu_sampler import FIELDS, FILE
 from repro.perfmodel.hardware import HardwareError, from_devices
-from repro.planning.plan import Plan
+from repro.planning.plan import PUBLISHED, Plan
 from repro.report.host.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.report.host.notes import Reading, read, toml
 from repro.report.run.environment import program_starts
 from repro.report.run.expectation import case_of
-from repro.report.run.kinds import shown
+from repro.report.run.kinds import kind_of
 from repro.runs.files import opened, present
 from repro.runs.manifest import alterations
 from repro.runs.record import RecordError, Run, read_json
@@ -67,11 +65,16 @@ class KeptRun:
     results: list[Result]
     judgement: Judgement
     starts: dict[str, dict]
-    shown: Curves | Convergence | Profiles | None
+    findings: Any
 
     @property
     def gpus(self) -> list[dict]:
         return self.description["environment"]["gpus"]
+
+    @property
+    def measures_speed(self) -> bool:
+        """Whether its throughputs are results: a kind of run that judges speed, with the published shapes."""
+        return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Host:
     @property
     def measured(self) -> list[KeptRun]:
         """The runs that measured speed on GPUs."""
-        return [told for told in self.runs if told.plan.scale == "published"]
+        return [told for told in self.runs if told.measures_speed]
 
     def ratios(self) -> list[Row]:
         """OneFlow over each peer in the same run, by model, precision and number of GPUs."""
@@ -190,7 +193,7 @@ def _told(label: str, run: Run) -> KeptRun:
         results,
         judge(run, plan, attempts, results),
         program_starts(run.folder, plan, attempts),
-        shown(run, plan, attempts),
+        kind_of(plan).analyse(run, plan, attempts),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from repro.published.cases import padded_vocab_size
 from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
 from repro.report.published.tables import Sheet
-from repro.report.run.page import rule_text
+from repro.report.run.bench import rule_text
 from repro.utils.i18n import N_
 
 ENVIRONMENT = {

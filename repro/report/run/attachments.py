@@ -3,11 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from repro.report.document import Attachment, Document, Section
+from repro.report.charts.figure import write_figures
+from repro.report.document import Attachment, Document, Figure, Section
+from repro.report.run.data import ReportData, Translate
+from repro.report.run.kinds import kind_of
+from repro.runs.files import KEPT
 from repro.utils.i18n import N_, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
-ILLUSTRATED = ("results", "curves", "learning", "profile")
+FORMATS = ("svg", "png")
 FILES = (
     ("run.json", N_("What was planned, and on what machine")),
     ("attempts.jsonl", N_("Every attempt, one line each")),
@@ -21,21 +25,29 @@ def drawing_pays(attempts: list[dict]) -> bool:
     return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
-def illustrated(document: Document, story, folder: Path, draw: bool) -> Document:
+def illustrated(document: Document, data: ReportData, folder: Path, draw: bool) -> Document:
     """The document with a section of figures after its results if they are to be drawn, and with the raw data."""
     _ = catalogue(document.language).gettext
-    sections = []
+    figures_after, sections = kind_of(data.plan).figures_after, []
     for section in document.sections:
         sections.append(section)
-        if section.id in ILLUSTRATED and draw:
-            sections += _figures(_, document.language, story, folder)
+        if section.id == figures_after and draw:
+            sections += _figures(_, document.language, data, folder)
     present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
     return replace(document, sections=(*sections, Section("data", _("Raw data"), files)))
 
 
-def _figures(_, language: str, story, folder: Path) -> list[Section]:
-    from repro.report.run.figures import run_figures
+def run_figures(data: ReportData, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
+    """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
 
-    blocks = run_figures(story, folder, language)
+    A run that was kept for good has no PNG, whose bytes depend on the fonts of the machine.
+    """
+    formats = formats[:1] if (folder / KEPT).exists() else formats
+    figure_specs = kind_of(data.plan).figures(data, folder)
+    return write_figures(figure_specs, folder / "figures", language, formats=formats)
+
+
+def _figures(_: Translate, language: str, data: ReportData, folder: Path) -> list[Section]:
+    blocks = run_figures(data, folder, language)
     return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

@@ -1,4 +1,4 @@
-"""Which figures a run's report has: repeats, scaling beside the published, layouts, memory, iteration times."""
+"""The figures of a bench's report: repeats, scaling beside the published, layouts, memory, iteration times."""
 
 import json
 from collections.abc import Iterable
@@ -6,38 +6,28 @@ from pathlib import Path
 
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
 from repro.analysis.results import Result
+from repro.planning.plan import SMOKE
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.canvas import STYLES
-from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart, write_figures
+from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
-from repro.report.document import Figure
-from repro.report.run.kinds import correctness_figures
-from repro.runs.files import KEPT, lines
+from repro.report.run.data import ReportData
+from repro.runs.files import lines
 
-FORMATS = ("svg", "png")
 FIELDS = 24
 
 
-def run_figures(story, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
-    """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
+def bench_figures(data: ReportData, folder: Path) -> list[FigureSpec]:
+    """The figures that a bench has data for, from its folder's metrics too.
 
     A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
-    scaling. Iteration times are read from rank 0's metrics of every successful attempt. A run that was kept for good
-    has no PNG, whose bytes depend on the fonts of the machine.
+    scaling. Iteration times are read from rank 0's metrics of every successful attempt.
     """
-    formats = formats[:1] if (folder / KEPT).exists() else formats
-    return write_figures(run_figure_specs(story, folder), folder / "figures", language, formats=formats)
-
-
-def run_figure_specs(story, folder: Path) -> list[FigureSpec]:
-    """The figures that this run has data for."""
-    if story.shown:
-        return correctness_figures(story.shown)
-    measured = [result for result in story.results if result.throughput is not None]
+    measured = [result for result in data.results if result.throughput is not None]
     repeated = [result for result in measured if len(result.throughputs) > 1]
     figure_specs = [_repeats_figure(repeated)] if repeated else []
-    if story.plan.scale != "smoke":
+    if data.plan.scale != SMOKE:
         figure_specs += [*baseline_figures(measured), *_scaling_figures(measured), *own_scaling_figures(measured)]
     own = [result for result in measured if not result.unit.baseline_of]
     for number, group in enumerate(_same_model(own), 1):
@@ -45,8 +35,8 @@ def run_figure_specs(story, folder: Path) -> list[FigureSpec]:
             figure_specs.append(_throughput_figure(group, number))
     with_memory = [result for result in measured if result.memory_mib]
     if with_memory:
-        figure_specs.append(_memory_figure(with_memory, story.plan.device))
-    times = iteration_times(story, folder)
+        figure_specs.append(_memory_figure(with_memory, data.plan.device))
+    times = iteration_times(data, folder)
     return figure_specs + [
         _times_figure(times[first : first + FIELDS], first) for first in range(0, len(times), FIELDS)
     ]
@@ -157,15 +147,15 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
     )
 
 
-def iteration_times(story, folder: Path) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
+def iteration_times(data: ReportData, folder: Path) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
     """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
     found: dict[str, dict] = {}
-    for attempt in story.attempts:
+    for attempt in data.attempts:
         if attempt["status"] == "ok":
             points = _points(folder / attempt["folder"] / "metrics-rank0.jsonl")
             if len(points) > 1:
                 found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
-    return [(_name(result), found[result.unit.name]) for result in story.results if result.unit.name in found]
+    return [(_name(result), found[result.unit.name]) for result in data.results if result.unit.name in found]
 
 
 def _points(metrics: Path) -> list[tuple[float, float]]:

@@ -1,60 +1,113 @@
-"""What a run of `make curves`, `make learn` or `make profile` shows, and the section and figures that tell of it."""
+"""The kinds of run: how each is analysed, and the sections and figures of its report. A new kind is one entry here."""
 
-from repro.analysis import convergence as learning
-from repro.analysis.convergence import Convergence, learned
-from repro.analysis.loss_curves import Curves, compare
-from repro.analysis.profiles import Profiles, profiles
-from repro.planning import loss_curves as curve_plan
-from repro.planning import profiling as profile_plan
-from repro.planning.plan import Plan
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.analysis import bench, convergence, loss_curves, profiles
+from repro.planning import loss_curves as curves_plan
+from repro.planning import profiling
+from repro.planning.plan import BENCH, Plan, PlanError
+from repro.report.charts.figure import FigureSpec
 from repro.report.document import Section
+from repro.report.run.bench import bench_sections, method_section
+from repro.report.run.data import Findings, ReportData, Translate
+from repro.report.run.figures import bench_figures
+from repro.report.run.learning import learning_figures, learning_section
+from repro.report.run.loss_curves import curve_figures, curve_section
+from repro.report.run.profile import profile_figures, profile_section
 from repro.runs.record import Run
 from repro.utils.i18n import N_
 
-SCALES = {
-    curve_plan.SCALE: N_("curves: loss curves of every layout and precision, compared with one device's"),
-    learning.SCALE: N_("learn: real data, learned to a stated loss on one device"),
-    profile_plan.SCALE: N_("profile: the published shapes on this machine's GPUs, a few iterations of each traced"),
-}
-Shown = Curves | Convergence | Profiles
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of run.
+
+    Parameters
+    ----------
+    name : `Plan.kind` of its plans.
+    title : what such a run is, for its report; a message for translation.
+    analyse : the findings of a run, from its plan and attempts.
+    sections : the report's sections between the outcome and the failed attempts.
+    figures : the report's figures; the path is the run's folder.
+    figures_after : id of the section that the figures follow.
+    closing : the report's last sections, after the environment.
+    judges_speed : whether its throughputs are results. Then the report task's status and summary are the verdicts';
+        otherwise they are the findings'.
+    side_by_side : whether attempts may run at the same time, on different GPUs.
+    """
+
+    name: str
+    title: str
+    analyse: Callable[[Run, Plan, list[dict]], Findings]
+    sections: Callable[[Translate, ReportData], list[Section]]
+    figures: Callable[[ReportData, Path], list[FigureSpec]]
+    figures_after: str
+    closing: Callable[[Translate, ReportData], list[Section]] = lambda _, data: []
+    judges_speed: bool = False
+    side_by_side: bool = False
 
 
-def shown(run: Run, plan: Plan, attempts: list[dict]) -> Shown | None:
-    """What a run shows about correctness or a GPU's time; None for a run that measures speed."""
-    if plan.scale == curve_plan.SCALE:
-        return compare(plan, attempts, run.folder)
-    if plan.scale == learning.SCALE:
-        return learned(plan, attempts, run.folder, run.description()["goals"])
-    if plan.scale == profile_plan.SCALE:
-        return profiles(plan, attempts, run.folder)
-    return None
+KINDS: dict[str, Kind] = {}
 
 
-def correctness_section(_, found: Shown, description: dict) -> Section:
-    """The section of the report; figures follow it."""
-    if isinstance(found, Curves):
-        from repro.report.run.loss_curves import curve_section
-
-        return curve_section(_, found, description)
-    if isinstance(found, Profiles):
-        from repro.report.run.profile import profile_section
-
-        return profile_section(_, found)
-    from repro.report.run.learning import learning_section
-
-    return learning_section(_, found, description)
+def register(kind: Kind) -> Kind:
+    """Add a kind of run; ValueError if there is another of its name."""
+    if kind.name in KINDS:
+        raise ValueError(f"there is a kind of run named {kind.name} already")
+    KINDS[kind.name] = kind
+    return kind
 
 
-def correctness_figures(found: Shown) -> list:
-    """The figures, in their order."""
-    if isinstance(found, Curves):
-        from repro.report.run.loss_curves import curve_figures
+def kind_of(plan: Plan) -> Kind:
+    """The kind of a planned run; PlanError if this release does not know it."""
+    if plan.kind not in KINDS:
+        raise PlanError(f"this run is of the kind {plan.kind}, which is not known here; known: {', '.join(KINDS)}")
+    return KINDS[plan.kind]
 
-        return curve_figures(found)
-    if isinstance(found, Profiles):
-        from repro.report.run.profile import profile_figures
 
-        return profile_figures(found)
-    from repro.report.run.learning import learning_figures
-
-    return learning_figures(found)
+register(
+    Kind(
+        BENCH,
+        N_("bench: cases measured by the rules of their reports"),
+        lambda run, plan, attempts: bench.examine(plan, attempts),
+        bench_sections,
+        bench_figures,
+        figures_after="results",
+        closing=lambda _, data: [method_section(_, data)],
+        judges_speed=True,
+    )
+)
+register(
+    Kind(
+        curves_plan.KIND,
+        N_("curves: loss curves of every layout and precision, compared with one device's"),
+        lambda run, plan, attempts: loss_curves.compare(plan, attempts, run.folder),
+        lambda _, data: [curve_section(_, data.findings, data.description)],
+        lambda data, folder: curve_figures(data.findings),
+        figures_after="curves",
+        side_by_side=True,
+    )
+)
+register(
+    Kind(
+        convergence.KIND,
+        N_("convergence: real data, trained to a stated loss on one device"),
+        lambda run, plan, attempts: convergence.learned(plan, attempts, run.folder, run.description()["goals"]),
+        lambda _, data: [learning_section(_, data.findings, data.description)],
+        lambda data, folder: learning_figures(data.findings),
+        figures_after="learning",
+        side_by_side=True,
+    )
+)
+register(
+    Kind(
+        profiling.KIND,
+        N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
+        lambda run, plan, attempts: profiles.profiles(plan, attempts, run.folder),
+        lambda _, data: [profile_section(_, data.findings)],
+        lambda data, folder: profile_figures(data.findings),
+        figures_after="profile",
+    )
+)

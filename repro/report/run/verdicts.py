@@ -1,9 +1,12 @@
-"""Tells a run's verdicts in a report: outcomes, why cases are not comparable, and what can be compared all the same."""
+"""A run's verdicts in its report: outcomes, why cases are not comparable, and what can be compared on any hardware."""
 
 from repro.analysis.cross_hardware import Comparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
+from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.run.data import Translate
 from repro.utils.i18n import N_
+from repro.utils.stats import TooFew
 
 OUTCOMES = {
     "reproduced": (N_("reproduced"), "good"),
@@ -12,7 +15,7 @@ OUTCOMES = {
     "inconclusive": (N_("inconclusive"), "bad"),
     "none": (N_("no verdict"), "muted"),
 }
-KINDS = {
+COMPARED = {
     "scaling": N_("scaling efficiency"),
     "memory": N_("memory (MiB)"),
     "layout": N_("throughput against another layout"),
@@ -27,8 +30,8 @@ BASES = {
 }
 
 
-def verdict_sections(_, judgement: Judgement) -> list[Section]:
-    """The verdicts of a run, and what was compared beside them; a smoke run has only the first, which says why."""
+def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
+    """The verdicts of a run, and what can be compared on any hardware; a smoke run has neither, and the reason why."""
     blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
     sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
     if judgement.comparisons or judgement.orders:
@@ -36,25 +39,25 @@ def verdict_sections(_, judgement: Judgement) -> list[Section]:
     return sections
 
 
-def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
+def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
     """Why no case of the run can have a verdict, if none can."""
-    if judgement.scale == "smoke":
-        said = _(
+    if judgement.scale == SMOKE:
+        text = _(
             "No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
             "interrupted: {interrupted}."
         )
     elif not judgement.verdicts:
-        said = _(
+        text = _(
             "No case ran as it was published, so that there is no speed to compare: only cases derived from "
             "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
             "{interrupted}."
         )
     else:
         return []
-    return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+    return [Text(text.format(failed=judgement.failed, interrupted=judgement.interrupted))]
 
 
-def _summary(_, judgement: Judgement) -> list[Block]:
+def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     rule = _(
         "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
         "configuration, stack and transport must be the published ones, and what is not known counts against it. "
@@ -76,7 +79,7 @@ def _summary(_, judgement: Judgement) -> list[Block]:
     return [Text(tally), Text(rule)]
 
 
-def _verdicts(_, judgement: Judgement) -> list[Block]:
+def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
     columns = (
         Column(_("Case")),
         Column(_("Verdict")),
@@ -96,7 +99,7 @@ def _verdicts(_, judgement: Judgement) -> list[Block]:
     return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
 
 
-def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
+def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     name, tone = OUTCOMES[verdict.outcome]
     repeats = Cell(
         f"{len(verdict.throughputs)}/{verdict.planned}",
@@ -107,7 +110,7 @@ def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
     return (
         Cell(verdict.case),
         Cell(_(name), tone=tone),
-        figure(verdict.ratio and verdict.ratio.value, 4),
+        figure(verdict.ratio.value if verdict.ratio else None, 4),
         _interval(_, verdict),
         _tolerance(verdict.tolerance),
         repeats,
@@ -115,37 +118,37 @@ def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
     )
 
 
-def _interval(_, verdict: Verdict) -> Cell:
+def _interval(_: Translate, verdict: Verdict) -> Cell:
     if verdict.ratio is None:
         return figure(None, 4)
     interval = verdict.ratio.interval
-    if not interval:
-        said = _("too few repeats: {samples}, at least {needed} are needed").format(
+    if isinstance(interval, TooFew):
+        message = _("too few repeats: {samples}, at least {needed} are needed").format(
             samples=min(interval.samples), needed=interval.needed
         )
-        return Cell(said, float("-inf"))
+        return Cell(message, float("-inf"))
     return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
 
 
 def _tolerance(tolerance: Tolerance | None) -> Cell:
-    return percent(tolerance and tolerance.value)
+    return percent(tolerance.value if tolerance else None)
 
 
-def _why(_, judgement: Judgement) -> list[Block]:
-    """Cases that share all their reasons are told together."""
+def _why(_: Translate, judgement: Judgement) -> list[Block]:
+    """The reasons against a verdict, each with the cases that it holds for."""
     return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
 
 
-def _noted(_, judgement: Judgement) -> list[Block]:
+def _noted(_: Translate, judgement: Judgement) -> list[Block]:
     noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
     bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
     if not bases:
         return noted
-    told = _("; ").join(_(BASES[basis]) for basis in bases)
-    return [Text(_("Basis of the tolerance: {basis}.").format(basis=told)), *noted]
+    text = _("; ").join(_(BASES[basis]) for basis in bases)
+    return [Text(_("Basis of the tolerance: {basis}.").format(basis=text)), *noted]
 
 
-def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
+def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[Block]:
     groups: dict[str, list[Verdict]] = {}
     for verdict in judgement.verdicts:
         for reason in getattr(verdict, what):
@@ -156,18 +159,18 @@ def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
     return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
 
 
-def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
-    """The cases by name, or by report where all of a report's in this run are meant."""
-    said = []
+def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:
+    """The cases by name, or by report where these are all of a report's cases in this run."""
+    parts = []
     for report in dict.fromkeys(verdict.report for verdict in verdicts):
         names = [verdict.case for verdict in verdicts if verdict.report == report]
         every = sum(verdict.report == report for verdict in judgement.verdicts)
         whole = report and len(names) == every > 1
-        said.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
-    return ", ".join(said)
+        parts.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
+    return ", ".join(parts)
 
 
-def _relative(_, judgement: Judgement) -> Section:
+def _relative(_: Translate, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
     text = Text(
         _(
@@ -182,7 +185,7 @@ def _relative(_, judgement: Judgement) -> Section:
     )
 
 
-def _comparisons(_, judgement: Judgement) -> list[Block]:
+def _comparisons(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.comparisons:
         return []
     columns = (
@@ -196,11 +199,11 @@ def _comparisons(_, judgement: Judgement) -> list[Block]:
     return [Table("comparisons", columns, rows)]
 
 
-def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
+def _comparison(_: Translate, each: Comparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (
-        *words(each.case, each.against or "–", _(KINDS[each.kind])),
+        *words(each.case, each.against or "–", _(COMPARED[each.kind])),
         figure(each.published, decimals),
         figure(each.measured, decimals),
         percent(difference, 1),
@@ -209,23 +212,23 @@ def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _orders(_, judgement: Judgement) -> list[Block]:
+def _orders(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.orders:
         return []
-    said = []
+    items = []
     for order in judgement.orders:
         head = _("Order by throughput in {report} on {gpus} GPUs").format(report=order.report, gpus=order.gpus)
         published = _("published: {cases}").format(cases=" > ".join(order.published))
         measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
         swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
         agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
-        said.append(
+        items.append(
             _("{head}: {parts}.").format(
                 head=head, parts=_("; ").join((published, measured, agrees if order.agrees else swapped))
             )
         )
-    return [Items(tuple(said))]
+    return [Items(tuple(items))]
 
 
-def _agrees(_, agrees: bool) -> Cell:
+def _agrees(_: Translate, agrees: bool) -> Cell:
     return Cell(_("yes"), tone="good") if agrees else Cell(_("NO"), tone="bad")

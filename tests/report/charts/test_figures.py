@@ -20,8 +20,7 @@ from repro.report.charts.lines import GridChart, LineChart, Series, number, spre
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.document import Document, Section
 from repro.report.published.figures import published_figure_specs, published_figures
-from repro.report.run.attachments import DRAWING_PAYS_AFTER_S, drawing_pays, illustrated
-from repro.report.run.figures import run_figures
+from repro.report.run.attachments import DRAWING_PAYS_AFTER_S, drawing_pays, illustrated, run_figures
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 
@@ -216,8 +215,8 @@ def story(tmp_path, results, scale="smoke", latencies=(10.0, 11.0)):
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (folder / "metrics-rank0.jsonl").write_text(lines + '{"event": "it', encoding="utf-8")
         attempts.append({"status": "ok", "unit": each.unit.name, "repeat": 1, "folder": each.unit.name})
-    plan = SimpleNamespace(scale=scale, device="cpu")
-    return SimpleNamespace(results=results, attempts=attempts, plan=plan, shown=None)
+    plan = SimpleNamespace(scale=scale, kind="bench", device="cpu")
+    return SimpleNamespace(results=results, attempts=attempts, plan=plan)
 
 
 def test_a_runs_figures_are_those_it_has_data_for(tmp_path):

@@ -16,7 +16,7 @@ from repro.analysis.profiles import Comparison as Beside
 from repro.analysis.profiles import Profiled, Profiles
 from repro.analysis.ratio import Ratio
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
-from repro.planning.plan import Unit
+from repro.planning.plan import Plan, Unit
 from repro.published.cases import load_catalogue
 from repro.report.host import page as reproduced_page
 from repro.report.host import readme as reproduced_readme
@@ -303,9 +303,11 @@ def test_clocks_are_of_samples_under_load_also_compressed(altered):
     assert clocks([told]) == before
 
 
-def told_of(found, tmp_path) -> Host:
+def told_of(kind, found, tmp_path) -> Host:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
-    told = KeptRun("R1", Run(tmp_path / "run"), description, None, [], [], None, {}, found)
+    told = KeptRun(
+        "R1", Run(tmp_path / "run"), description, Plan("reduced", "cuda", 1, (), kind=kind), [], [], None, {}, found
+    )
     return Host("h200", tmp_path, (told,), (), (), Reading({}))
 
 
@@ -330,7 +332,7 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
             comparison("d", ERROR, 1e-1),
         )
     )
-    (section,) = shown(catalogue("en").gettext, told_of(curves, tmp_path), "en")
+    (section,) = shown(catalogue("en").gettext, told_of("curves", curves, tmp_path), "en")
     said = "1 of 2 loss curves agree with their references; 1 of 1 errors made on purpose were seen"
     assert said in section.blocks[0].text
     assert cells(section) == [["gpt", "fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]]
@@ -339,7 +341,7 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
 def test_learning_is_told_in_bits(tmp_path):
     meaning = Failure("1/{divisor} of the entropy of the labels", {"divisor": 2})
     lesson = ConvergenceResult(unit("learn"), Goal(1.3863, meaning), (tuple([0.6931] * 20),), 0.9)
-    (section,) = shown(catalogue("en").gettext, told_of(Convergence((lesson,)), tmp_path), "en")
+    (section,) = shown(catalogue("en").gettext, told_of("convergence", Convergence((lesson,)), tmp_path), "en")
     assert cells(section)[0][-5:] == ["20", "2.000", "1.000", "90.0%", "yes"]
 
 
@@ -349,7 +351,7 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
         return Profiled(unit(name, baseline_of=baseline_of), profile)
 
     found = Profiles((Beside(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),)),))
-    (section,) = shown(catalogue("en").gettext, told_of(found, tmp_path), "en")
+    (section,) = shown(catalogue("en").gettext, told_of("profile", found, tmp_path), "en")
     assert cells(section) == [["a", "pytorch", "10.00", "90.0%", "7.00", "85.7%", "Matrix products (+3.00 ms)"]]
 
 

@@ -1,0 +1,38 @@
+"""Whether a bench is whole: every configuration succeeded in every repeat, and equal layouts print equal losses."""
+
+from dataclasses import dataclass
+
+from repro.analysis.results import Parity, Result, parities, summarise
+from repro.planning.plan import Plan
+
+
+@dataclass(frozen=True)
+class BenchFindings:
+    """The results and parities of a bench, in the plan's order."""
+
+    results: tuple[Result, ...]
+    parities: tuple[Parity, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """A line for what failed, and one for layouts whose losses differ from their reference's."""
+        failed = [result.unit.name for result in self.results if not result.complete]
+        apart = [each.unit.name for each in self.parities if not each.holds and each.unit.name not in failed]
+        lines = [f"{len(failed)} configurations failed ({', '.join(failed)})"] if failed else []
+        if apart:
+            lines.append(f"{len(apart)} layouts do not print the losses of their reference ({', '.join(apart)})")
+        return lines
+
+    def summary(self) -> str:
+        """How many configurations succeeded in every repeat, and how many print their reference's losses."""
+        succeeded = sum(result.complete for result in self.results)
+        lines = [f"{succeeded} of {len(self.results)} configurations succeeded in every repeat"]
+        if self.parities:
+            held = sum(each.holds for each in self.parities)
+            lines.append(f"{held} of {len(self.parities)} print the losses of their reference")
+        return "; ".join(lines)
+
+
+def examine(plan: Plan, attempts: list[dict]) -> BenchFindings:
+    """What the attempts of a bench amount to."""
+    return BenchFindings(tuple(summarise(plan, attempts)), tuple(parities(plan, attempts)))

@@ -1,0 +1,206 @@
+"""The sections of a bench's report: verdicts, figures compared with the published ones, results, parity, and the rule."""
+
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
+from repro.published.cases import Rule, load_catalogue
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
+from repro.report.run.baselines import within_sections
+from repro.report.run.data import ReportData, Translate
+from repro.report.run.expectation import expectation_sections
+from repro.report.run.verdicts import verdict_sections
+
+
+def bench_sections(_: Translate, data: ReportData) -> list[Section]:
+    """What was measured, and how it compares with what was published and modelled."""
+    scale, results = data.plan.scale, data.results
+    return [
+        *verdict_sections(_, data.judgement),
+        *([_no_claim(_)] if scale == SMOKE else _beside_published(_, data)),
+        *within_sections(_, scale, results),
+        *expectation_sections(_, scale, results, data.description["environment"]["gpus"]),
+        _results(_, data),
+        *([_parity(_, data)] if data.parities else []),
+    ]
+
+
+def _no_claim(_: Translate) -> Section:
+    return Section(
+        "no-claim",
+        _("Why this run makes no claim on speed"),
+        (
+            Text(
+                _(
+                    "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
+                    "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
+                    "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
+                    "about the published ones. They stand below only so that a reader can see that figures were measured and how "
+                    "far they scatter; they are never compared with published figures, and no verdict is drawn from them."
+                )
+            ),
+        ),
+    )
+
+
+def _beside_published(_: Translate, data: ReportData) -> list[Section]:
+    if not any(result.unit.stands_for for result in data.results):
+        return []
+    published = {case.name: case.published for case in load_catalogue().cases}
+    rows = []
+    for result in (each for each in data.results if each.unit.stands_for):
+        printed = published[result.unit.name]
+        rows.append(
+            (
+                Cell(result.unit.name),
+                figure(result.throughput, 2),
+                figure(printed.throughput, 2),
+                figure(result.speedup, 2),
+                figure(printed.speedup, 2),
+                figure(result.memory_mib, 0),
+                figure(printed.memory_mib, 0),
+            )
+        )
+    columns = _columns(
+        _("Case"),
+        numeric=(
+            _("Measured (samples/s)"),
+            _("Published (samples/s)"),
+            _("Measured speed-up"),
+            _("Published speed-up"),
+            _("Measured memory (MiB)"),
+            _("Published memory (MiB)"),
+        ),
+    )
+    note = Text(
+        _("On other hardware than the published V100s, what may be compared is the scaling, not the samples/s.")
+    )
+    return [Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))]
+
+
+def _results(_: Translate, data: ReportData) -> Section:
+    memory = _("the resident memory of rank 0's process")
+    if data.plan.device != "cpu":
+        memory = _("the GPU's memory in use")
+    text = Text(
+        _(
+            "Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
+            "median over the repeats. CV is the standard deviation of the repeats over their mean. Memory is "
+            "{kind}."
+        ).format(kind=memory)
+    )
+    columns = _columns(
+        _("Configuration"),
+        numeric=(
+            _("Ranks"),
+            _("Global batch"),
+            _("Repeats"),
+            _("Throughput (samples/s)"),
+            "CV",
+            _("Latency (ms)"),
+            _("Memory (MiB)"),
+            _("Speed-up"),
+            _("First row after (s)"),
+        ),
+    )
+    rows = tuple(
+        (
+            Cell(r.unit.name),
+            figure(r.unit.world_size, 0),
+            figure(r.unit.global_batch, 0),
+            Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)),
+            figure(r.throughput, 2),
+            percent(r.cv),
+            figure(r.latency_ms, 2),
+            figure(r.memory_mib, 0),
+            figure(r.speedup, 2),
+            figure(r.first_row_s, 1),
+        )
+        for r in data.results
+    )
+    blocks: list[Block] = [text, Table("results", columns, rows)]
+    if data.plan.scale == SMOKE:
+        stands = tuple(
+            words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
+            for r in data.results
+            if not r.unit.baseline_of
+        )
+        blocks += [
+            Text(_("Every published case runs as the configuration that it shrinks to:")),
+            Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands),
+        ]
+    return Section("results", _("Results"), tuple(blocks))
+
+
+def _parity(_: Translate, data: ReportData) -> Section:
+    text = Text(
+        _(
+            "Initial weights and data depend only on the seed, so every layout must print the losses of one process. "
+            "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
+            "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
+            "shards apart."
+        ).format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}")
+    )
+    baselines = Text(
+        _(
+            "A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
+            "by {tolerance}: its kernels round differently."
+        ).format(tolerance=f"{BASELINE_PARITY_TOLERANCE:.0e}")
+    )
+    columns = (
+        *_columns(
+            _("Configuration"),
+            _("Reference"),
+            numeric=(
+                _("Loss at iteration {n}").format(n=PARITY_ITERATIONS),
+                _("Reference's loss"),
+                _("Largest relative difference"),
+            ),
+        ),
+        Column(_("Holds")),
+    )
+    rows = tuple(
+        (
+            *words(p.unit.name, p.reference),
+            figure(p.last_loss, 6),
+            figure(p.last_reference_loss, 6),
+            scientific(p.difference),
+            Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
+        )
+        for p in data.parities
+    )
+    texts = (text, baselines) if any(p.unit.baseline_of for p in data.parities) else (text,)
+    return Section("parity", _("Same losses in every layout"), (*texts, Table("parity", columns, rows)))
+
+
+def method_section(_: Translate, data: ReportData) -> Section:
+    """Which rule each report's cases were measured by, and where the rule is from."""
+    reports = {case.name: case.report for case in load_catalogue().cases}
+    rules: dict[str, Rule] = {}
+    for unit in data.plan.units:
+        for name in (*unit.stands_for, *unit.derived_from):
+            rules.setdefault(reports.get(name, name), Rule(**unit.rule))
+    rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
+    text = Text(
+        _(
+            "Every attempt keeps its configuration, command, logs and metrics in its own folder under `units/`; "
+            "`results.csv` holds the table of results, `attempts.jsonl` one line for each attempt."
+        )
+    )
+    table = Table("method", _columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
+    return Section("method", _("How it was measured"), (table, text))
+
+
+def rule_text(_: Translate, rule: Rule) -> str:
+    """A measuring rule in words."""
+    text = {
+        "mean_rows": _("mean of the printed throughput of all rows after the first {skip_first}"),
+        "stamps": _(
+            "samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"
+        ),
+        "last_rows": _("mean of the last {rows} printed rows, for throughput and latency"),
+    }[rule.kind].format(**rule.parameters)
+    if rule.repeats > 1:
+        text += _("; median of {n} runs").format(n=rule.repeats)
+    return text
+
+
+def _columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)

@@ -1,0 +1,36 @@
+"""What a run's report is made from: everything that is read of the run, once for both languages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from repro.analysis.results import Parity, Result
+from repro.analysis.verdict import Judgement
+from repro.planning.plan import Plan
+
+Translate = Callable[[str], str]
+
+
+class Findings(Protocol):
+    """What the analysis of a kind of run found; beyond these two, each kind's sections know their own."""
+
+    @property
+    def problems(self) -> list[str]:
+        """A line for each thing that is not as it must be; the task that ran it fails if there is any."""
+
+    def summary(self) -> str:
+        """One or a few lines for the terminal."""
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """What a report shows of a run. `findings` are those of the run's kind."""
+
+    description: dict
+    plan: Plan
+    attempts: list[dict]
+    results: list[Result]
+    parities: list[Parity]
+    judgement: Judgement
+    starts: dict[str, dict]
+    findings: Any
