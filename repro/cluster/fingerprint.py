@@ -12,6 +12,7 @@ from pathlib import Path
 from repro.cluster.cluster import Cluster
 from repro.cluster.node_fields import PACKAGES, NodeFields
 from repro.cluster.ssh import Remote, RemoteError, on_all
+from repro.utils.errors import FAILED, ReproError
 
 SCHEMA = 1
 SCRIPT = Path(__file__).with_name("node_probe.py")
@@ -21,8 +22,10 @@ CLOCK = "time.offset"
 ABSENT = "absent"
 
 
-class FingerprintError(Exception):
+class FingerprintError(ReproError):
     """Nodes that could not be looked at, each with the reason."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
 INVENTORIES = ROOT / "ansible" / "inventories"
 REQUIRED = object()
 
 
-class ClusterError(Exception):
+class ClusterError(ReproError):
     """An inventory that cannot be used; the message names the file, the variable and what to do."""
 
 

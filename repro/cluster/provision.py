@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
+from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
 ANSIBLE = ROOT / "ansible"
@@ -31,7 +32,7 @@ ROLES = (
 )
 
 
-class ProvisionError(Exception):
+class ProvisionError(ReproError):
     """What was asked for cannot be started; the message says why and what to do."""
 
 

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from repro.cluster.cluster import Cluster, Node
+from repro.utils.errors import FAILED, ReproError
 
 T = TypeVar("T")
 CONNECT_S, KEEPALIVE_S, DEAD_PEER_MS = 10, 3, 8000
 LINES_OF_ERROR = 6
 
 
-class RemoteError(Exception):
+class RemoteError(ReproError):
     """What went wrong on a node, or on the way to it; `node` is that node's name."""
+
+    status = FAILED
 
     def __init__(self, node: str, message: str):
         super().__init__(f"{node}: {message}")

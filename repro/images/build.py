@@ -12,6 +12,7 @@ from pathlib import Path
 from repro.images.oci_layout import Image, differences, normalise, pack, read_layout
 from repro.images.pins import PinError, Pins, check
 from repro.images.wheels import artefact_wheel, trainer_wheels
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import CACHE, ROOT
 
 STACKS = ("cu102", "cu102-modern")
@@ -23,8 +24,10 @@ NEEDED_MIB = 2500
 """A layout of both images has 2290 MiB. What the engine takes besides is on a disk that may not be this machine's."""
 
 
-class ImageError(Exception):
+class ImageError(ReproError):
     """An image cannot be built, loaded or run; the message says why and what to do."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from repro.images.pins import Pins
 from repro.images.sbom import FOLDER as SBOM
 from repro.images.wheels import artefact_wheel, trainer_wheels
 from repro.report.document import Code, Column, Document, Section, Table, Text, markdown, words
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import ROOT
 
@@ -23,8 +24,10 @@ ARCHIVE = "images.tar"
 PART = ".part-"
 
 
-class BundleError(Exception):
+class BundleError(ReproError):
     """A bundle cannot be written, or is not whole; the message says what is wrong with which file."""
+
+    status = FAILED
 
 
 class Parts:

@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import ROOT
 
 PINS = "docker/pins.toml"
@@ -23,8 +24,10 @@ ARGUMENTS = {
 }
 
 
-class PinError(Exception):
+class PinError(ReproError):
     """A pin is wrong, or an artefact is not the pinned one; the message names the pin."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT
 
 COMPAT = ROOT / "docker" / "compat"
@@ -20,7 +21,7 @@ OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
 
 
-class StackError(Exception):
+class StackError(ReproError):
     """The libraries that this machine's GPUs need cannot be had; the message says which and what to do."""
 
 

@@ -15,6 +15,7 @@ from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster, HardwareError, Node, from_devices
 from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
 from repro.preflight.gpu import links, query
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import TRAINER_PYTHON, TRAINERS
 
 CPU_RANKS = 2
@@ -146,8 +147,10 @@ WINDOW_S = {"cuda": 0.1, "cpu": 0.02}
 REPEATS = {"cuda": 5, "cpu": 3}
 
 
-class MeasurementError(Exception):
+class MeasurementError(ReproError):
     """The measuring program did not come to its end; the message holds the reason and the end of its log."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro.utils.errors import ReproError
+
 OK, WARNING, FAILED, UNAVAILABLE = "ok", "warning", "failed", "not available"
 COMMAND_S = 60.0
 NOT_FOUND = 127
 
 
-class PreflightError(Exception):
+class PreflightError(ReproError):
     """The checks cannot be made as asked; the message says why."""
 
 
@@ -31,7 +33,7 @@ class Finding:
     mended: bool = False
 
 
-class CheckAborted(Exception):
+class CheckAborted(ReproError):
     """Ends a check early with its finding."""
 
     def __init__(self, finding: Finding):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import Remote, Result
 from repro.runs.failures import Failure
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
 
 COMMAND_S = 60
@@ -28,8 +29,10 @@ OTHERWISE = N_("job {job} ended as {state} with status {status}")
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 
 
-class SlurmError(Exception):
+class SlurmError(ReproError):
     """Slurm refuses a command or does not answer; the message has its words."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)
