@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
@@ -112,7 +113,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", ""),
         gid_index=read.number("cluster_gid_index", 0, 255, default=None),
         network_gbits=read.number("cluster_network_gbits", 0.1, 3200, whole=False),
-        stack=read.one_of("cluster_stack", _stacks()),
+        stack=read.one_of("cluster_stack", IMAGE_STACKS),
         image=_image(read),
         data=read.text("cluster_data", f"({PATH})?", ""),
         shared_results=read.text("cluster_shared_results", f"({PATH})?", ""),
@@ -127,12 +128,6 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         slurm=_slurm(read),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(told, "login"), gpus)), None),
     )
-
-
-def _stacks() -> tuple[str, ...]:
-    from repro.images.build import STACKS
-
-    return STACKS
 
 
 def _image(read: Variables) -> Image:

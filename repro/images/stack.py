@@ -13,7 +13,9 @@ from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT
 
 COMPAT = ROOT / "docker" / "compat"
-STACKS = ("cu102", "cu102-modern", "cpu")
+IMAGE_STACKS = ("cu102", "cu102-modern")
+STACKS = (*IMAGE_STACKS, "cpu")
+IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5
 DRIVER_OF_AMPERE = 450
 CACHE_BYTES = 4_000_000_000
@@ -35,6 +37,11 @@ class Stack:
 
     def as_json(self) -> dict:
         return {"name": self.name, "environment": self.environment, "notes": list(self.notes)}
+
+
+def tag_of(stack: str) -> str:
+    """The name of a stack's image in an engine."""
+    return f"{IMAGE_NAME}:{stack}"
 
 
 def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str] = os.environ) -> Stack:
