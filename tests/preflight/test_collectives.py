@@ -10,7 +10,7 @@ import pytest
 from repro.launch.local import Outcome
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
-from repro.preflight.collectives import MeasurementError, link_gbs, local_attempt_of, measure
+from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, local_attempts, measure
 from repro.runs.failures import Failure
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
@@ -20,7 +20,7 @@ from tests.support.paths import TRAINER_PYTHON as PYTHON
 def attempt_of():
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
-    return local_attempt_of({}, str(PYTHON))
+    return local_attempts(PROGRAM, LIMITS, {}, str(PYTHON))
 
 
 def test_two_ranks_of_the_cpu_are_measured(tmp_path, attempt_of, monkeypatch):
@@ -112,14 +112,14 @@ def test_what_links_can_do():
     assert link_gbs(replace(v100s, nodes=1)) == pytest.approx(6 * 22.0)
 
 
-@pytest.mark.parametrize(("wanted", "status"), [(2.0, 0), (3.0, 1)])
-def test_a_wrong_sum_has_no_speed(tmp_path, wanted, status):
+@pytest.mark.parametrize(("expected", "status"), [(2.0, 0), (3.0, 1)])
+def test_a_wrong_sum_has_no_speed(tmp_path, expected, status):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import oneflow\n"
         "from repro.trainers.checks.collectives import check\n"
         "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')"
     )
-    command = [PYTHON, "-c", code, ROOT, str(wanted)]
+    command = [PYTHON, "-c", code, ROOT, str(expected)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     said = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"

@@ -15,8 +15,9 @@ from repro.launch.host_environment import capture
 from repro.launch.local import Outcome
 from repro.planning.plan import Plan, make_plan
 from repro.preflight import kernels as kernel_check
+from repro.preflight.collectives import local_attempts
 from repro.preflight.framework import FAILED, OK
-from repro.preflight.kernels import KernelError, Kernels, Result, compare, judge, kernels_here, local_attempt_of
+from repro.preflight.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, judge, kernels_here
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
@@ -49,7 +50,7 @@ def python():
 
 
 def test_all_operators_of_the_cpu_are_right(tmp_path, python):
-    kernels = compare(local_attempt_of({}, python), "cpu", tmp_path / "k")
+    kernels = compare(local_attempts(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k")
     assert kernels.wrong == ()
     assert kernels.largest["fp32"] < 1e-5
     assert {model for result in kernels.results for model in result.models} == {"bert", "gpt", "resnet50"}
@@ -68,7 +69,9 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     script.write_text(PLANTED)
 
     def attempt_of(config, folder):
-        return replace(local_attempt_of({}, python)(config, folder), trainer=(python, str(script), str(ROOT)))
+        return replace(
+            local_attempts(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
+        )
 
     kernels = compare(attempt_of, "cpu", tmp_path / "k")
     wrong = {result.operator for result in kernels.wrong}
