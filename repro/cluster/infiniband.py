@@ -1,4 +1,4 @@
-"""Reads what `ibstat`, `iblinkinfo` and /sys/class/infiniband say of InfiniBand and RoCE ports."""
+"""Parses `ibstat`, `iblinkinfo` and /sys/class/infiniband: InfiniBand and RoCE ports and links."""
 
 from __future__ import annotations
 

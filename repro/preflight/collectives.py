@@ -242,7 +242,8 @@ def _row(event: dict, *names: str) -> dict:
 
 
 def _reason(outcome: Outcome) -> str:
-    return "\n".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-5:]))
+    failure = outcome.failure.text() if outcome.failure else ""
+    return "\n".join((failure, *outcome.log_tail.splitlines()[-5:]))
 
 
 def local_attempts(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> AttemptOf:

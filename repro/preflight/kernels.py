@@ -95,9 +95,11 @@ class Kernels:
     @property
     def largest(self) -> dict[str, float]:
         """The largest error that is within its tolerance, by precision."""
-        right = [result for result in self.results if result.holds]
-        precisions = dict.fromkeys(result.precision for result in right)
-        return {name: max(result.error for result in right if result.precision == name) for name in precisions}
+        largest: dict[str, float] = {}
+        for result in self.results:
+            if result.error is not None and result.holds:
+                largest[result.precision] = max(result.error, largest.get(result.precision, 0.0))
+        return largest
 
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
         """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
@@ -208,7 +210,8 @@ def _result(event: dict) -> Result:
 
 
 def _reason(outcome: Outcome) -> str:
-    return "; ".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-1:]))
+    failure = outcome.failure.text() if outcome.failure else ""
+    return "; ".join((failure, *outcome.log_tail.splitlines()[-1:]))
 
 
 def kernels_here(

@@ -75,7 +75,7 @@ def test_wrong_hosts(hosts):
 
 
 def test_nothing_is_overwritten(tmp_path):
-    with pytest.raises(ClusterError, match="is there already"):
+    with pytest.raises(ClusterError, match="exists already"):
         target_folder(str(tmp_path))
     assert target_folder("my-cluster.2") == INVENTORIES / "my-cluster.2"
     with pytest.raises(ClusterError, match="it is letters"):

@@ -241,14 +241,14 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
 
 
 def test_a_node_that_cannot_be_looked_at_is_named(server):
-    with pytest.raises(FingerprintError, match=r"not every node could be looked at:\nnode0: `/nothing/python3 - lo"):
+    with pytest.raises(FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 - lo"):
         gather(server.cluster(python="/nothing/python3"))
 
 
 def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
     (tmp_path / "python").write_text("#!/bin/sh\necho welcome\n")
     (tmp_path / "python").chmod(0o755)
-    with pytest.raises(FingerprintError, match=r"node0: node_probe\.py printed there what cannot be read here: JSON"):
+    with pytest.raises(FingerprintError, match=r"node0: the output of node_probe\.py cannot be read: JSON"):
         gather(server.cluster(python=str(tmp_path / "python")))
 
 
