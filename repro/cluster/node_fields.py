@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TypeVar
 
-from repro.cluster.infiniband import parse_iblinkinfo, parse_ibstat, ports_from_files
+from repro.cluster.infiniband import pairs, parse_iblinkinfo, parse_ibstat, ports_from_files
 from repro.cluster.nvidia_smi import GPU_FIELDS, parse_report, parse_topology
 from repro.utils.errors import FormatError
 
@@ -108,7 +108,7 @@ class NodeFields:
                 self._found["sysctl." + path.removeprefix("/proc/sys/").replace("/", ".")] = " ".join(value.split())
 
     def _cpu(self) -> None:
-        lscpu = _pairs(self._output("lscpu"))
+        lscpu = pairs(self._output("lscpu"))
         self._found |= {f"cpu.{name}": lscpu.get(label) for name, label in LSCPU.items()}
         for label, cpus in lscpu.items():
             if found := re.fullmatch(r"NUMA node(\d+) CPU\(s\)", label):
@@ -123,7 +123,7 @@ class NodeFields:
         }
 
     def _memory(self) -> None:
-        meminfo = _pairs(self._files.get("/proc/meminfo", ""))
+        meminfo = pairs(self._files.get("/proc/meminfo", ""))
         kib = {name: int(value.split()[0]) for name, value in meminfo.items() if re.match(r"\d+", value)}
         self._found |= {
             "memory.total": _size(kib.get("MemTotal", 0) * 1024),
@@ -191,7 +191,7 @@ class NodeFields:
         self._found["hca.ofed"] = self._output("ofed_info").strip()
 
     def _interface(self, interface: str) -> None:
-        base, ethtool = f"{NET}/{interface}", _pairs(self._output("ethtool -i"))
+        base, ethtool = f"{NET}/{interface}", pairs(self._output("ethtool -i"))
         about = {name: self._files.get(f"{base}/{name}", "") for name in ("speed", "mtu", "operstate", "mode")}
         model = [self._files.get(f"{base}/device/{name}", "") for name in ("vendor", "device")]
         self._found |= {
@@ -205,7 +205,7 @@ class NodeFields:
         }
 
     def _clock(self) -> None:
-        tracking = _pairs(self._output("chronyc tracking"))
+        tracking = pairs(self._output("chronyc tracking"))
         self._found |= {
             "time.zone": self._facts["links"]["zone"].partition("zoneinfo/")[2],
             "time.chrony": tracking.get("Leap status"),
@@ -270,14 +270,6 @@ class NodeFields:
 def images_of(facts: dict) -> dict[str, str]:
     """The images of a node's engine: {name with tag: ID}."""
     return dict(re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"]))
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return {
-        name.strip(): value.strip()
-        for name, colon, value in (line.partition(":") for line in text.splitlines())
-        if colon
-    }
 
 
 def _size(count: int) -> str:

@@ -25,7 +25,6 @@ from repro.cluster.fingerprint import (
 )
 from repro.cluster.node_fields import NodeFields
 from tests.support.paths import HARDWARE
-from tests.support.ssh_server import SshServer
 
 RECORDED = HARDWARE
 IMAGE = "oneflow-reproduction:cu102"
@@ -214,14 +213,6 @@ def test_clocks_differ_beyond_what_the_measurement_may_be_wrong_by():
 def test_table_cuts_long_values():
     found = differences(nodes(node("a", {"x": "1" * 90}), node("b", {"x": "1" * 90}), node("c", {"x": "2"})), ["x"])
     assert differences_table(found, 10)[1] == [["x (accepted)", "111111111… [2]", "c: 2"]]
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    server = SshServer(tmp_path)
-    yield server
-    server.stop()
 
 
 def test_gathered_over_ssh_and_written(server, tmp_path):

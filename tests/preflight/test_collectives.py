@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from repro.launch.local import Outcome
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
 from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, local_attempts, measure
 from repro.runs.failures import Failure
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
+from tests.support.recorded import RecordedAttempt
 
 
 @pytest.fixture
@@ -52,18 +52,6 @@ def test_a_wrong_configuration_names_its_key(tmp_path, attempt_of, monkeypatch):
         measure(attempt_of, 1, "cpu", tmp_path / "measured")
 
 
-class KeptRun:
-    """An attempt that hands out recorded events."""
-
-    def __init__(self, events, failure=None):
-        self.events, self.failure = events, failure
-
-    def run(self, on_event):
-        for event in self.events:
-            on_event(event)
-        return Outcome(self.failure, 1.0, "a\nlog: NCCL WARN unhandled system error" if self.failure else "")
-
-
 START = {"event": "start", "rank": 0, "versions": {"nccl": 21210, "oneflow": "0.8.0"}, "libraries": ["/x/libnccl.so.2"]}
 ROW = {
     "event": "all_reduce",
@@ -80,7 +68,7 @@ ROW = {
 
 def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
     events = [{"event": "gpu", "index": 0}, START, {**START, "rank": 1}, ROW, {**ROW, "rank": 1, "bus_gbs": 9.9}]
-    table = measure(lambda config, folder: KeptRun(events), 8, "cuda", tmp_path / "m")
+    table = measure(lambda config, folder: RecordedAttempt(events), 8, "cuda", tmp_path / "m")
     assert len(table.rows) == 1
     assert table.bus_gbs == 0.1792
     assert table.latency_us == pytest.approx(10)
@@ -88,7 +76,8 @@ def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
 
 
 def test_a_failure_is_told_with_the_end_of_the_log(tmp_path):
-    failed = KeptRun([START], Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1}))
+    failure = Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1})
+    failed = RecordedAttempt([START], failure, "a\nlog: NCCL WARN unhandled system error")
     with pytest.raises(MeasurementError, match="rank 1 exited with status 1\na\nlog: NCCL WARN"):
         measure(lambda config, folder: failed, 2, "cuda", tmp_path / "m")
 
@@ -98,7 +87,7 @@ def test_what_the_program_is_told(tmp_path):
 
     def attempt_of(config, folder):
         told.update(config)
-        return KeptRun([START, ROW])
+        return RecordedAttempt([START, ROW])
 
     measure(attempt_of, 4, "cuda", tmp_path / "m")
     assert math.prod(told["layout"].values()) == 4

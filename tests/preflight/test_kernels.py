@@ -12,7 +12,6 @@ import pytest
 
 from repro.images.stack import Stack
 from repro.launch.host_environment import capture
-from repro.launch.local import Outcome
 from repro.planning.plan import Plan, make_plan
 from repro.preflight import kernels as kernel_check
 from repro.preflight.collectives import local_attempts
@@ -24,6 +23,7 @@ from repro.runs.failures import Failure
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
+from tests.support.recorded import RecordedAttempt
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04"}
 # Runs the program with the bias of a GELU doubled, and a layer norm that ends the process.
@@ -86,18 +86,6 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     assert [path.name for path in sorted((tmp_path / "k").iterdir())] == ["part-1", "part-2", "part-3"]
 
 
-class KeptRun:
-    """An attempt that hands out recorded events."""
-
-    def __init__(self, events, failure=None):
-        self.events, self.failure = events, failure
-
-    def run(self, on_event):
-        for event in self.events:
-            on_event(event)
-        return Outcome(self.failure, 1.0, "a\nlog: no GPU" if self.failure else "")
-
-
 START = {"event": "start", "versions": {"cudnn": 91900}, "libraries": ["/x/libcudnn.so.9"]}
 STATUS = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1})
 
@@ -116,12 +104,12 @@ def told(operator, error, model="resnet50"):
 
 def test_a_program_that_does_not_come_to_its_operators_is_told(tmp_path):
     with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
-        compare(lambda config, folder: KeptRun([START], STATUS), "cuda", tmp_path / "k")
+        compare(lambda config, folder: RecordedAttempt([START], STATUS, "a\nlog: no GPU"), "cuda", tmp_path / "k")
 
 
 def test_versions_are_readable_and_no_number_is_wrong(tmp_path):
     events = [START, told("a", 2e-7), told("b", None)]
-    kernels = compare(lambda config, folder: KeptRun(events), "cuda", tmp_path / "k")
+    kernels = compare(lambda config, folder: RecordedAttempt(events), "cuda", tmp_path / "k")
     assert kernels.versions["cudnn"] == "9.19.0"
     assert [result.text() for result in kernels.wrong] == ["b, forward: relative error not a number, tolerance 1e-04"]
     assert "not a number" in kernels.of("resnet50")[0].text()

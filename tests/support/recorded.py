@@ -1,8 +1,12 @@
-"""A machine that answers with recorded texts, for the tests of the preflight's checks."""
+"""Machines and attempts that answer with recorded texts and events, for the tests of the preflight's checks."""
+
+from collections.abc import Callable
 
 from repro.cluster.local_shell import NOT_FOUND
 from repro.cluster.ssh import Result
+from repro.launch.local import Outcome
 from repro.preflight.framework import Expected, Machine
+from repro.runs.failures import Failure
 
 
 class Recorded:
@@ -28,6 +32,18 @@ class Recorded:
 
     def close(self):
         pass
+
+
+class RecordedAttempt:
+    """An attempt that hands out recorded events, then ends with `failure` and that log."""
+
+    def __init__(self, events: list[dict], failure: Failure | None = None, log: str = "") -> None:
+        self.events, self.failure, self.log = events, failure, log
+
+    def run(self, on_event: Callable[[dict], None]) -> Outcome:
+        for event in self.events:
+            on_event(event)
+        return Outcome(self.failure, 1.0, self.log if self.failure else "")
 
 
 def machine(answers: dict, name="node1", other_nodes=(), **expected) -> Machine:
