@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import DeviceRequest, Ulimit
@@ -58,7 +58,7 @@ class Engine:
         try:
             client = docker.from_env(timeout=CONNECT_S)
             client.ping()
-        except Exception as error:  # besides its own, the SDK lets through those of requests, paramiko and sockets
+        except Exception as error:  # the SDK passes on errors of requests, paramiko and sockets
             raise EngineError(_unreachable(error)) from error
         client.api.timeout = ANSWER_S
         return cls(client)
@@ -214,7 +214,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _content(response, what: str) -> Iterator[bytes]:
+def _content(response: Any, what: str) -> Iterator[bytes]:
     with response:
         try:
             yield from response.iter_content(CHUNK)
@@ -231,7 +231,7 @@ class _Chunks(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         self._rest = self._rest or next(self._chunks, b"")
         count = min(len(buffer), len(self._rest))
         buffer[:count], self._rest = self._rest[:count], self._rest[count:]

@@ -1,9 +1,11 @@
-"""Turns what `docker save` writes into an OCI image layout whose bytes depend on the image's content alone.
+"""Turns the output of `docker save` into an OCI image layout whose bytes depend only on the image's content.
 
 Engines put the time of the build into layers and configuration, so two builds of the same inputs differ. Here every
 time after the pinned one is set to it, owners' names and other accidents are dropped, and all digests are computed
 again. The folder is an OCI image layout and, with its manifest.json, what any version of `docker load` reads.
 """
+
+from __future__ import annotations
 
 import hashlib
 import io
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -101,7 +103,7 @@ def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
     return digest
 
 
-def _tar(file) -> tarfile.TarFile:
+def _tar(file: Any) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)
 
 
@@ -118,7 +120,7 @@ def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 class _Digesting:
     """A file to write to that computes the SHA-256 of what passes."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO) -> None:
         self._file, self._sha256 = file, hashlib.sha256()
 
     def write(self, data: bytes) -> int:
@@ -220,7 +222,7 @@ def packed(folder: Path) -> Iterator[bytes]:
 
 
 def sha256_of(content: IO[bytes]) -> str:
-    """The SHA-256 of a stream, from where it stands to its end, in hexadecimal."""
+    """The SHA-256 of a stream, from its position to its end, in hexadecimal."""
     digest = hashlib.sha256()
     while piece := content.read(CHUNK):
         digest.update(piece)

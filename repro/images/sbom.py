@@ -41,7 +41,7 @@ class Scan:
 def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAYOUT) -> tuple[Path, Path]:
     """Write the bill of materials (CycloneDX, by Syft) and the licence list (CSV) of a built stack.
 
-    Both depend on the image alone: the time is the pinned one, the serial number follows from the image's digest.
+    Both depend on nothing but the image: the time is the pinned one, the serial number follows from the image's digest.
     """
     image = next((image for image in read_layout(layout) if image.tag == tag_of(stack)), None)
     if image is None:
@@ -126,14 +126,14 @@ def licence_rows(document: dict) -> list[list[str]]:
 def scan(pins: Pins, root: Path = ROOT) -> Scan:
     """Ask the advisory database, through pip-audit, for every package of an image."""
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
         command = [
             sys.executable,
             "-m",
             "pip_audit",
             "--requirement",
-            str(wanted),
+            str(requirements),
             "--no-deps",
             "--disable-pip",
             "--format",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
@@ -24,8 +25,16 @@ from repro.utils.paths import TRAINER_PYTHON, TRAINERS
 CPU_RANKS = 2
 SHARE_GOOD, SHARE_LEAST = 0.8, 0.5
 FILE = "allreduce.json"
-AttemptOf = Callable[[dict, Path], Attempt]
-"""Makes what starts a measuring program, from its configuration and the folder for its files."""
+
+
+class Program(Protocol):
+    """A measuring program that is ready to start."""
+
+    def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
+
+
+AttemptOf = Callable[[dict, Path], Program]
+"""Makes a measuring program from its configuration and the folder for its files."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Collectives:
     def check_inside(self, machine: Machine) -> Finding:
         ranks, device, hardware = self._inside(machine)
         if ranks < 2:
-            return unavailable("one rank has nothing to exchange")
+            return unavailable("a single rank has nothing to exchange")
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
             return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
@@ -53,7 +62,7 @@ class Collectives:
 
     def check_between(self, machines: Sequence[Machine]) -> Finding:
         if self.cluster is None or len(machines) < 2:
-            return unavailable("a single machine has no peers")
+            return unavailable("a single machine has no other nodes")
         per_node, device, hardware = self._inside(machines[0])
         if hardware:
             node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
@@ -101,7 +110,7 @@ def judge(table: Table, limit: float | None) -> Finding:
     share = table.bus_gbs / limit
     found = f"{found}; {share:.0%} of the {limit:.1f} GB/s that the links can do"
     impact = "Gradients take longer to exchange than they should; scaling suffers."
-    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the way it took"
+    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the transport it used"
     if share < SHARE_LEAST:
         return failed(found, impact, fix)
     return warning(found, impact, fix) if share < SHARE_GOOD else ok(found)

@@ -144,7 +144,7 @@ def _counter(path: str) -> str:
 
 def check_names(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no peers")
+        return unavailable("a single machine has no other nodes")
     unknown, loops = [], []
     for node in machine.other_nodes:
         done = machine.run(["getent", "ahostsv4", node])
@@ -163,7 +163,7 @@ def check_names(machine: Machine) -> Finding:
 
 def check_ssh(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no peers")
+        return unavailable("a single machine has no other nodes")
     options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
     closed = {}
     for node in machine.other_nodes:
@@ -194,7 +194,7 @@ def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
 
 def check_bandwidth(machines: Sequence[Machine]) -> Finding:
     if len(machines) < 2:
-        return unavailable("a single machine has no peers")
+        return unavailable("a single machine has no other nodes")
     expected = machines[0].expected
     measure, tool, limit = _with_iperf3, "iperf3", min(expected.network_gbits, IPERF3_GBITS)
     if expected.hca:
