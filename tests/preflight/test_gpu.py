@@ -161,7 +161,7 @@ def test_any_gpus_will_do_on_this_machine():
         ("gpu-clocks", "0, 1005, 1312, 877, 877\n", "0, 1312, 1312, 877, 877\n", "sudo nvidia-smi -rac"),
     ],
 )
-def test_what_is_safe_is_mended(check, before, after, command):
+def test_what_is_safe_is_fixed(check, before, after, command):
     subject = machine({QUERY: [before, after], "nvidia-smi -": "done"})
     (entry,) = next(run_checks([NAMED[check]], [subject], fix=True))
     assert entry.finding.fixed
@@ -169,14 +169,14 @@ def test_what_is_safe_is_mended(check, before, after, command):
     assert command in subject.runner.commands
 
 
-def test_what_cannot_be_mended_says_why():
+def test_what_cannot_be_fixed_says_why():
     subject = machine({QUERY: "0, Disabled\n", "nvidia-smi -pm": (1, "sudo: a password is required")})
     (entry,) = next(run_checks([NAMED["gpu-persistence"]], [subject], fix=True))
     assert entry.finding.result == WARNING
     assert "a password is required" in entry.finding.fix
 
 
-def test_nothing_is_mended_unasked():
+def test_nothing_is_fixed_unasked():
     subject = machine({QUERY: "0, Disabled\n", "nvidia-smi -pm": "done"})
     list(run_checks([NAMED["gpu-persistence"]], [subject]))
     assert not any("-pm" in command for command in subject.runner.commands)
