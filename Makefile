@@ -105,7 +105,7 @@ image-reproduce: .venv/ready  ## build again without cache, compare             
 sbom: .venv/ready  ## bill of materials, licences, scan                    [STACK=]
 	@$(RUN_TASK) sbom
 
-bundle: .venv/ready  ## all that a node without network needs                [BUNDLE= PART_MIB=]
+bundle: .venv/ready  ## all that a node without network needs                [BUNDLE=]
 	@$(RUN_TASK) bundle
 
 bundle-check: .venv/ready  ## whether a bundle is whole                            [BUNDLE=]

@@ -47,8 +47,8 @@ def answer(*words):
 
 def state_of_system():
     """Installed packages with their versions, users, groups, and who is in which group."""
-    _, told = answer("dpkg-query", "--show", "--showformat", PACKAGE)
-    packages = dict(line.split()[1:] for line in told.splitlines() if line[1] == "i")
+    _, listed = answer("dpkg-query", "--show", "--showformat", PACKAGE)
+    packages = dict(line.split()[1:] for line in listed.splitlines() if line[1] == "i")
     groups = grp.getgrall()
     return {
         "packages": packages,

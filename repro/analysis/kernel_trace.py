@@ -13,14 +13,17 @@ from repro.planning.profiling import INTERVAL
 from repro.runs.failures import Failure
 from repro.runs.files import lines
 from repro.runs.record import write_json, write_text
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
 
 KERNELS, SUMMARY = "kernels.csv", "profile.json"
 LEAST_GAP_NS, GAPS = 20_000, 10
 
 
-class TraceError(Exception):
+class TraceError(ReproError):
     """A trace cannot be read; `failure` says why."""
+
+    status = FAILED
 
     def __init__(self, message: str, **values):
         self.failure = Failure(message, values)

@@ -1,12 +1,13 @@
 """The tasks around images: what they read from the settings, and what they print."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 from invoke import Exit, task
 
-from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, check_settings, setting, whole_number
+from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, check_settings, setting
 
 SETTINGS |= {
     "STACK",
@@ -17,7 +18,6 @@ SETTINGS |= {
     "CA",
     "CUBLAS",
     "CUDNN",
-    "PART_MIB",
     "BUNDLE",
     "DOCKER",
     "DOCKER_HOST",
@@ -33,7 +33,7 @@ class image_errors:
         return self
 
     def __exit__(self, kind, error, traceback):
-        from repro.images.build import ImageError
+        from repro.images.engine import ImageError
         from repro.images.offline_bundle import BundleError
         from repro.images.pins import PinError
         from repro.images.stack import StackError
@@ -47,11 +47,11 @@ class image_errors:
 
 
 def _stacks() -> list[str]:
-    from repro.images.build import STACKS
+    from repro.images.stack import IMAGE_STACKS
 
-    if setting("STACK") not in (None, *STACKS):
-        raise Exit(f"STACK={setting('STACK')}: it is {' or '.join(STACKS)}, or left out for both", BAD_INPUT)
-    return [setting("STACK")] if setting("STACK") else list(STACKS)
+    if setting("STACK") not in (None, *IMAGE_STACKS):
+        raise Exit(f"STACK={setting('STACK')}: it is {' or '.join(IMAGE_STACKS)}, or left out for both", BAD_INPUT)
+    return [setting("STACK")] if setting("STACK") else list(IMAGE_STACKS)
 
 
 def _sources():
@@ -117,17 +117,16 @@ def image(c):
 @task
 def image_check(c):
     """Start the images and hold what their libraries say to the pins [STACK= CUBLAS= CUDNN=]."""
-    from repro.images.build import check_engine, find_docker
+    from repro.images.engine import Engine
     from repro.images.pins import load_pins
     from repro.images.verify import check_image, findings_table
     from repro.launch.host_environment import gpu_count
 
     check_settings()
     with image_errors():
-        pinned, docker = load_pins(), find_docker()
-        check_engine(docker)
+        pinned, engine = load_pins(), Engine.connect()
         newer = _newer(pinned, _stacks())
-        reports = [check_image(stack, pinned, docker, newer, gpu_count() > 0) for stack in _stacks()]
+        reports = [check_image(stack, pinned, engine, newer, gpu_count() > 0) for stack in _stacks()]
     for report in reports:
         _print_table(*findings_table(report))
         print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
@@ -168,14 +167,13 @@ def sbom(c):
 
 @task
 def bundle(c):
-    """One folder from which a node without a network is set up [BUNDLE=folder PART_MIB=]."""
+    """One folder from which a node without a network is set up [BUNDLE=folder]."""
     from repro.images.offline_bundle import write_bundle
     from repro.images.pins import load_pins
 
     check_settings()
-    part = whole_number("PART_MIB")
     with image_errors():
-        print(write_bundle(Path(setting("BUNDLE", "bundle")), load_pins(), part))
+        print(write_bundle(Path(setting("BUNDLE", "bundle")), load_pins()))
 
 
 @task
@@ -195,15 +193,15 @@ def bundle_check(c):
 @task
 def warm(c):
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores [STACK=]."""
-    from repro.images.build import find_docker, run_command, tag_of
+    from repro.images.engine import Engine
     from repro.images.pins import load_pins
-    from repro.images.stack import stack_of
+    from repro.images.stack import stack_of, tag_of
     from repro.images.verify import mounts_of
     from repro.launch.host_environment import gpus
     from repro.utils.paths import ROOT, TRAINER_PYTHON
 
     check_settings()
-    command = [str(TRAINER_PYTHON), str(ROOT / "docker/inside/warm.py")]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with image_errors():
         needed = stack_of(gpus()).environment
         cache = Path(needed.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
@@ -211,12 +209,16 @@ def warm(c):
             (stack,) = _stacks()
             cache.mkdir(parents=True, exist_ok=True)
             mounts = (f"{cache}:{CACHE}", *mounts_of(stack, _newer(load_pins(), [stack])))
-            docker = find_docker()
-            command = run_command(tag_of(stack), ["python", "/opt/repro/warm.py"], docker, mounts, gpus=True)
-        else:
-            os.environ |= needed
-    os.environ["CUDA_CACHE_PATH"] = str(cache)
-    os.execvp(command[0], command)
+            program = ["python", "/opt/repro/warm.py"]
+            if status := Engine.connect().follow(tag_of(stack), program, _print, mounts, gpus=True):
+                raise Exit("the GPU code was not compiled; the lines above say why", status)
+            return
+    os.environ |= {**needed, "CUDA_CACHE_PATH": str(cache)}
+    os.execv(TRAINER_PYTHON, [str(TRAINER_PYTHON), str(ROOT / "docker/inside/warm.py")])
+
+
+def _print(text: str) -> None:
+    print(text, end="", flush=True)
 
 
 @task

@@ -15,14 +15,14 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not availab
 
 @task
 def preflight(c):
-    """What would spoil a run, what it means, and how to mend it [CLUSTER= FIX=1 ONLY=name,name]."""
+    """What would spoil a run, its impact, and how to fix it [CLUSTER= FIX=1 ONLY=name,name]."""
     from repro.cluster.cluster import ClusterError
     from repro.images.stack import StackError
     from repro.preflight.framework import PreflightError, choose, run_checks
 
     check_settings()
     if setting("FIX", "0") not in ("0", "1"):
-        raise Exit(f"FIX={setting('FIX')}: it is 1 to mend what can be mended safely, or 0", BAD_INPUT)
+        raise Exit(f"FIX={setting('FIX')}: it is 1 to fix what can be fixed safely, or 0", BAD_INPUT)
     folder = _folder()
     try:
         cluster, environment = _subject()
@@ -33,7 +33,7 @@ def preflight(c):
     machines, entries = _machines(cluster, folder)
     show(entries, len(entries))
     try:
-        for found in run_checks(checks, machines, mend=setting("FIX") == "1"):
+        for found in run_checks(checks, machines, fix=setting("FIX") == "1"):
             show(found, len(machines))
             entries += found
     finally:
@@ -44,7 +44,7 @@ def preflight(c):
     print(", ".join(f"{count} {result}" for result, count in counts.items() if count) or "nothing was checked")
     print(kept)
     if counts["failed"]:
-        raise Exit("what failed would spoil a run; the lines above say how to mend it", FAILED)
+        raise Exit("what failed would spoil a run; the lines above say how to fix it", FAILED)
 
 
 def _folder() -> Path:
@@ -85,7 +85,7 @@ def _machines(cluster, folder: Path):
     if cluster is None:
         return [this_machine(whole_number("PORT", 0), folder.parent)], []
     machines, errors = of_cluster(cluster)
-    fix = "mend that first; the other nodes are checked without it"
+    fix = "fix that first; the other nodes are checked without it"
     return machines, [
         Entry("reach", "the node answers", name, failed(str(error), "No rank can start there.", fix), 0.0)
         for name, error in errors.items()
@@ -103,14 +103,14 @@ def show(entries: list, machines: int) -> None:
         groups.setdefault((entry.check, entry.finding), []).append(entry.machine)
     for (check, finding), names in groups.items():
         where = "" if len(names) == machines or names == ["all"] else f"{', '.join(names)}: "
-        mended = " (mended)" if finding.mended else ""
+        fixed = " (fixed)" if finding.fixed else ""
         console.print(
             Text.assemble(
-                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.found}{mended}"
+                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.found}{fixed}"
             )
         )
     for label, texts in (
-        ("means", [entry.finding.means for entry in entries]),
+        ("impact", [entry.finding.impact for entry in entries]),
         ("fix", [entry.finding.fix for entry in entries]),
     ):
         for text in dict.fromkeys(filter(None, texts)):

@@ -1,4 +1,4 @@
-"""What a cluster's inventory says of it, read through `ansible-inventory` and checked word by word."""
+"""A cluster as its inventory describes it, read through `ansible-inventory` and checked value by value."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
@@ -30,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Image:
-    """The trainer image: its name, its ID (`sha256:…`), and whence it comes; "" twice is "already on the nodes"."""
+    """The trainer image: its name, its ID (`sha256:…`), and where it comes from; "" twice is "already on the nodes"."""
 
     name: str
     digest: str = ""
@@ -40,7 +41,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Slurm:
-    """What jobs ask Slurm for besides nodes; `time_minutes` None is the limit of a run, `options` are sbatch's own."""
+    """Further job options of Slurm; `time_minutes` None is the limit of a run, `options` are sbatch's own."""
 
     partition: str = ""
     account: str = ""
@@ -50,7 +51,10 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Cluster:
-    """An inventory: its nodes, rank 0 first, and the variables that hold for all of them, in their order there."""
+    """An inventory: its nodes, rank 0 first, and the variables that all of them share.
+
+    A field with a default is a variable that an inventory may leave out.
+    """
 
     name: str
     folder: Path
@@ -58,21 +62,21 @@ class Cluster:
     gpu: str
     gpus_per_node: int
     interface: str
-    hca: str
-    gid_index: int | None
     network_gbits: float
     stack: str
     image: Image
-    data: str
-    shared_results: str
-    work: str
-    port: int
-    containers: bool
-    launcher: str
-    accepted: frozenset[str]
     known_hosts: Path
-    private_key: Path | None
-    python: str
+    hca: str = ""
+    gid_index: int | None = None
+    data: str = ""
+    shared_results: str = ""
+    work: str = "/var/lib/oneflow-reproduction"
+    port: int = 29500
+    containers: bool = True
+    launcher: str = "ssh"
+    accepted: frozenset[str] = frozenset()
+    private_key: Path | None = None
+    python: str = "/usr/bin/python3"
     slurm: Slurm = Slurm()
     login: Node | None = None
 
@@ -83,7 +87,7 @@ class Cluster:
 
     @property
     def setting(self) -> str:
-        """What CLUSTER must be to mean it: its name, or its folder where that is not among the project's."""
+        """The value of CLUSTER that selects it: its name, or its folder where that is not among the project's."""
         return self.name if self.folder.parent == INVENTORIES else str(self.folder)
 
     @property
@@ -95,8 +99,8 @@ class Cluster:
 def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster that an inventory describes; ClusterError names the file, the variable and what to do."""
     folder = inventory_folder(name_or_path)
-    told = ask_ansible(folder / "hosts.yml")
-    hosts = _hosts(told, "nodes")
+    inventory = ask_ansible(folder / "hosts.yml")
+    hosts = _hosts(inventory, "nodes")
     if not hosts:
         raise ClusterError(f"{folder / 'hosts.yml'}: no host in the group `nodes`; put the cluster's machines there")
     read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
@@ -109,30 +113,24 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         gpu=read.text("cluster_gpu", r".*"),
         gpus_per_node=gpus,
         interface=read.text("cluster_interface", r"[\w.@-]{1,15}"),
-        hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", ""),
-        gid_index=read.number("cluster_gid_index", 0, 255, default=None),
+        hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", Cluster.hca),
+        gid_index=read.number("cluster_gid_index", 0, 255, default=Cluster.gid_index),
         network_gbits=read.number("cluster_network_gbits", 0.1, 3200, whole=False),
-        stack=read.one_of("cluster_stack", _stacks()),
+        stack=read.one_of("cluster_stack", IMAGE_STACKS),
         image=_image(read),
-        data=read.text("cluster_data", f"({PATH})?", ""),
-        shared_results=read.text("cluster_shared_results", f"({PATH})?", ""),
-        work=read.text("cluster_work", PATH, "/var/lib/oneflow-reproduction"),
-        port=read.number("cluster_port", 1, 65535, default=29500),
-        containers=read.flag("cluster_containers", True),
-        launcher=read.one_of("cluster_launcher", LAUNCHERS, "ssh"),
+        data=read.text("cluster_data", f"({PATH})?", Cluster.data),
+        shared_results=read.text("cluster_shared_results", f"({PATH})?", Cluster.shared_results),
+        work=read.text("cluster_work", PATH, Cluster.work),
+        port=read.number("cluster_port", 1, 65535, default=Cluster.port),
+        containers=read.flag("cluster_containers", Cluster.containers),
+        launcher=read.one_of("cluster_launcher", LAUNCHERS, Cluster.launcher),
         accepted=read.names("cluster_accepted_differences"),
         known_hosts=_known_hosts(folder),
         private_key=Path(key).expanduser() if key else None,
-        python=read.text("ansible_python_interpreter", r"/\S+", "/usr/bin/python3"),
+        python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
-        login=next(iter(_nodes(folder / "hosts.yml", _hosts(told, "login"), gpus)), None),
+        login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
     )
-
-
-def _stacks() -> tuple[str, ...]:
-    from repro.images.build import STACKS
-
-    return STACKS
 
 
 def _image(read: Variables) -> Image:
@@ -168,8 +166,9 @@ def _slurm(read: Variables) -> Slurm:
     return Slurm(value.get("partition") or "", value.get("account") or "", minutes, tuple(map(str, options)))
 
 
-def _hosts(told: dict, group: str) -> dict[str, dict]:
-    return {name: told["_meta"]["hostvars"].get(name, {}) for name in told.get(group, {}).get("hosts", [])}
+def _hosts(inventory: dict, group: str) -> dict[str, dict]:
+    variables = inventory["_meta"]["hostvars"]
+    return {name: variables.get(name, {}) for name in inventory.get(group, {}).get("hosts", [])}
 
 
 def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
@@ -204,18 +203,20 @@ def _known_hosts(folder: Path) -> Path:
     except (OSError, UnicodeDecodeError) as error:
         raise ClusterError(f"{own}: cannot be read ({error}); write it with ssh-keyscan, and check it") from error
     for number, line in enumerate(lines, 1):
-        words = line.split()
-        if words and not words[0].startswith("#") and not _is_host_key(words):
-            raise ClusterError(f"{own}, line {number}: not `HOST KEY-TYPE KEY` as ssh-keyscan prints it; write it anew")
+        fields = line.split()
+        if fields and not fields[0].startswith("#") and not _is_host_key(fields):
+            raise ClusterError(
+                f"{own}, line {number}: not `HOST KEY-TYPE KEY` as ssh-keyscan prints it; write the line again"
+            )
     return own
 
 
-def _is_host_key(words: list[str]) -> bool:
-    words = words[1:] if words[0].startswith("@") else words
-    return len(words) >= 3 and bool(re.fullmatch(r"(ssh|ecdsa|sk)-[\w@.-]+", words[1])) and words[2].startswith("AAAA")
+def _is_host_key(fields: list[str]) -> bool:
+    _, kind, key, *_ = [*(fields[1:] if fields[0].startswith("@") else fields), "", "", ""]
+    return bool(re.fullmatch(r"(ssh|ecdsa|sk)-[\w@.-]+", kind)) and key.startswith("AAAA")
 
 
 def _names() -> set[str]:
-    """The inventory's `cluster_…` variables, less that prefix."""
+    """The inventory's `cluster_…` variables, without that prefix."""
     own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login"}
     return set(Cluster.__annotations__) - own | {"accepted_differences"}

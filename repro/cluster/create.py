@@ -1,4 +1,4 @@
-"""Writes a new inventory from a few answers, most of which the first node itself suggests."""
+"""Writes a new inventory, and detects on the first node what most of its variables should be."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from repro.cluster.cluster import Image as TrainerImage
 from repro.cluster.fingerprint import SCRIPT
 from repro.cluster.host_keys import HostKey
 from repro.cluster.infiniband import Port, ports_from_files
-from repro.cluster.inventory import INVENTORIES, ClusterError
+from repro.cluster.inventory import ClusterError, folder_of
 from repro.cluster.node_fields import images_of
 from repro.cluster.nvidia_smi import parse_report
 from repro.cluster.ssh import Remote, RemoteError
+from repro.images.stack import IMAGE_NAME, tag_of
 from repro.utils.errors import FormatError
 
 # GPUs that the wheel holds code for; newer ones need the stack with a newer cuBLAS and compile its PTX.
 OF_THE_TIME = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|RTX 20\d\d|Quadro RTX|GTX)\b")
-IMAGE = "oneflow-reproduction"
 NETWORK_FILES = "/sys/class/net/"
 MEANINGS = {
     "gpu": 'as nvidia-smi prints it; "" for nodes without GPUs, which do smoke runs only',
-    "gpus_per_node": "ranks a node",
+    "gpus_per_node": "ranks per node",
     "interface": "the network interface of NCCL's and OneFlow's bootstrap and sockets",
     "hca": 'InfiniBand or RoCE adapters, joined by commas; "" for none',
     "gid_index": "RoCE only",
-    "network_gbits": "what one port should do",
-    "image": 'digest is the image\'s ID; it comes from a registry, from an archive here, or with "" twice it is there',
+    "network_gbits": "rate of one port",
+    "image": 'digest is the image\'s ID; it comes from a registry or an archive here; "" twice: already on the nodes',
     "data": 'the data set\'s folder on each node; "" for synthetic data',
-    "work": "what provisioning owns on a node",
-    "port": "where ranks meet",
+    "work": "folder that provisioning owns on a node",
+    "port": "rendezvous port of the ranks",
     "accepted_differences": "fields of `make fingerprint` in which nodes may differ, such as gpu.vbios",
 }
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the first node suggests: "" and 0 where it shows nothing of the kind."""
+    """What was detected on the first node: "" and 0 where there is nothing of the kind."""
 
     gpu: str = ""
     gpus: int = 0
@@ -56,22 +56,22 @@ class Found:
 
 
 def target_folder(name: str) -> Path:
-    """Where the inventory goes: a name under ansible/inventories, or a path; ClusterError if something is there."""
+    """Where the inventory goes: a name under ansible/inventories, or a path; ClusterError if it exists."""
     if not re.fullmatch(r"[\w./~-]*[A-Za-z0-9]", name) or name.startswith("-"):
         raise ClusterError(f"NAME={name}: it is letters, digits, dots and dashes, or the path of a folder to make")
-    folder = Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
+    folder = folder_of(name)
     if folder.exists():
-        raise ClusterError(f"NAME={name}: {folder} is there already; choose another name, or move that folder away")
+        raise ClusterError(f"NAME={name}: {folder} exists already; choose another name, or move that folder away")
     return folder
 
 
 def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
     """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first."""
     nodes = []
-    for number, word in enumerate(hosts.replace(",", " ").split(), 1):
-        found = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", word)
+    for number, host in enumerate(hosts.replace(",", " ").split(), 1):
+        found = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", host)
         if not found:
-            raise ClusterError(f"HOSTS: {word!r} is no address, address:port or name=address:port ([…] around IPv6)")
+            raise ClusterError(f"HOSTS: {host!r} is no address, address:port or name=address:port ([…] around IPv6)")
         address = found[2].strip("[]")
         nodes.append(
             Node(
@@ -89,47 +89,21 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
 
 
 def detect(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], scratch: Path) -> Found:
-    """What the first node shows of GPUs and network, by one exchange over SSH; ClusterError if it cannot be reached."""
+    """GPUs, network and images of the first node, by one exchange over SSH; ClusterError if it cannot be probed."""
     known_hosts = scratch / "known_hosts"
     known_hosts.write_text("".join(f"{each.line}\n" for each in keys))
-    cluster = _draft(scratch, nodes, known_hosts, key)
-    words = [cluster.python, "-", "*", "*", "libc6"]
+    cluster = Cluster(scratch.name, scratch, nodes, "", 1, "", 0.0, "", TrainerImage(""), known_hosts, private_key=key)
+    argv = [cluster.python, "-", "*", "*", "libc6"]
     try:
         with Remote(cluster, nodes[0]) as remote:
-            facts = json.loads(remote.run(words, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=90).stdout)
+            facts = json.loads(remote.run(argv, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=90).stdout)
     except (RemoteError, ValueError) as error:
-        raise ClusterError(f"the first node cannot be looked at: {error}") from error
+        raise ClusterError(f"the first node cannot be probed: {error}") from error
     return found_in(facts, nodes[0].address)
 
 
-def _draft(folder: Path, nodes: tuple[Node, ...], known_hosts: Path, key: Path | None) -> Cluster:
-    return Cluster(
-        folder.name,
-        folder,
-        nodes,
-        "",
-        1,
-        "",
-        "",
-        None,
-        1,
-        "",
-        TrainerImage(""),
-        "",
-        "",
-        "",
-        1,
-        True,
-        "ssh",
-        frozenset(),
-        known_hosts,
-        key,
-        "/usr/bin/python3",
-    )
-
-
 def found_in(facts: dict, address: str) -> Found:
-    """What the output of node_facts.py, asked for every interface and adapter, suggests for a node at this address."""
+    """Values for a node at this address, from the output of node_probe.py for every interface and adapter."""
     files = facts["files"]
     try:
         gpus = parse_report(facts["commands"]["nvidia-smi -q"]["output"]).gpus
@@ -140,7 +114,7 @@ def found_in(facts: dict, address: str) -> Found:
     interface = _interface(files, address, active)
     speed = files.get(f"{NETWORK_FILES}{interface}/speed", "")
     rate = max((port.rate_gbits for port in active), default=int(speed) / 1000 if speed.isdigit() else 0)
-    prefix = f"{IMAGE}:"
+    prefix = f"{IMAGE_NAME}:"
     images = {name.removeprefix(prefix): digest for name, digest in images_of(facts).items() if name.startswith(prefix)}
     modern = gpu and not OF_THE_TIME.search(gpu)
     return Found(
@@ -163,7 +137,7 @@ def _interface(files: dict[str, str], address: str, active: list[Port]) -> str:
     own, best = _ipv4(address), (-1, "")
     for line in files.get("/proc/net/route", "").splitlines()[1:]:
         name, destination, _, _, _, _, _, mask = line.split()[:8]
-        network, bits = (int.from_bytes(bytes.fromhex(word)[::-1], "big") for word in (destination, mask))
+        network, bits = (int.from_bytes(bytes.fromhex(each)[::-1], "big") for each in (destination, mask))
         if own & bits == network and not name.startswith(("docker", "br-", "veth")):
             best = max(best, (bits, name))
     return best[1]
@@ -187,7 +161,7 @@ def _is_address(text: str) -> bool:
 def image_of(stack: str, source: str, digest: str) -> TrainerImage:
     """The image of a stack from an archive (a path), a registry (anything else), or already on the nodes ("")."""
     archive = source if source.startswith(("/", "~")) or source.endswith(".tar") else ""
-    return TrainerImage(f"{IMAGE}:{stack}", digest, "" if archive else source, archive)
+    return TrainerImage(tag_of(stack), digest, "" if archive else source, archive)
 
 
 def write_inventory(

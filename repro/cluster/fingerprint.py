@@ -1,4 +1,4 @@
-"""What every node of a cluster is, gathered from all at once, and where nodes differ."""
+"""Hardware and software of every node of a cluster, gathered in parallel, and where nodes differ."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from repro.cluster.cluster import Cluster
 from repro.cluster.node_fields import PACKAGES, NodeFields
 from repro.cluster.ssh import Remote, RemoteError, on_all
+from repro.utils.errors import FAILED, ReproError
 
 SCHEMA = 1
 SCRIPT = Path(__file__).with_name("node_probe.py")
@@ -21,8 +22,10 @@ CLOCK = "time.offset"
 ABSENT = "absent"
 
 
-class FingerprintError(Exception):
-    """Nodes that could not be looked at, each with the reason."""
+class FingerprintError(ReproError):
+    """Nodes that could not be probed, each with the reason."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,11 @@ class Fingerprint:
 
     Attributes
     ----------
-    fields : what equal nodes share, by dotted names such as "gpu.driver"; as text.
-    readings : what changes all the time, never compared but for the clock: `time.offset_s` is the node's clock less
-        this machine's, `time.uncertainty_s` the most it can be wrong by.
+    fields : values that equal nodes share, by dotted names such as "gpu.driver"; as text.
+    readings : values that change all the time, never compared except for the clock: `time.offset_s` is the node's
+        clock minus this machine's, `time.uncertainty_s` the largest error of that.
     topology : `nvidia-smi topo -m` as {"devices", "links", "affinity"}, None without GPUs.
-    notes : what a tool printed that could not be read, and which tools failed.
+    notes : tools whose output could not be read, or that failed.
     """
 
     node: str
@@ -58,45 +61,45 @@ class Difference:
 
 
 def gather(cluster: Cluster) -> dict[str, Fingerprint]:
-    """Look at all nodes at once, each in one exchange over SSH; FingerprintError names those that failed and why."""
+    """Probe all nodes in parallel, each in one exchange over SSH; FingerprintError names those that failed and why."""
     script = SCRIPT.read_text(encoding="utf-8")
-    words = [cluster.python, "-", cluster.interface, cluster.hca, *PACKAGES]
+    argv = [cluster.python, "-", cluster.interface, cluster.hca, *PACKAGES]
 
-    def look(remote: Remote) -> Fingerprint:
+    def probe(remote: Remote) -> Fingerprint:
         sent = time.time()
-        told = remote.run(words, stdin=script, timeout=GATHER_S)
+        output = remote.run(argv, stdin=script, timeout=GATHER_S).stdout
         received = time.time()
-        fields = NodeFields(json.loads(told.stdout), cluster.interface, cluster.image.name)
+        fields = NodeFields(json.loads(output), cluster.interface, cluster.image.name)
         return fingerprint_of(remote.node.name, fields, sent, received)
 
-    found = on_all(cluster, look)
-    failed = [_why(node, result) for node, result in found.items() if isinstance(result, Exception)]
+    results = on_all(cluster, probe)
+    failed = [_why(node, result) for node, result in results.items() if isinstance(result, Exception)]
     if failed:
-        raise FingerprintError("\n".join(("not every node could be looked at:", *failed)))
-    return found
+        raise FingerprintError("\n".join(("not every node could be probed:", *failed)))
+    return {node: result for node, result in results.items() if isinstance(result, Fingerprint)}
 
 
 def _why(node: str, error: Exception) -> str:
     if isinstance(error, RemoteError):
         return str(error)
-    return f"{node}: {SCRIPT.name} printed there what cannot be read here: {type(error).__name__}: {error}"
+    return f"{node}: the output of {SCRIPT.name} cannot be read: {type(error).__name__}: {error}"
 
 
-def fingerprint_of(node: str, told: NodeFields, sent: float, received: float) -> Fingerprint:
-    """A node's fingerprint from its fields; what they are made of was sent for and received at these times of ours."""
-    began, ended = told.times
+def fingerprint_of(node: str, fields: NodeFields, sent: float, received: float) -> Fingerprint:
+    """A node's fingerprint from its fields; the probe was sent and its output received at these times of ours."""
+    began, ended = fields.times
     clock = {
         "time.offset_s": round((began - sent + ended - received) / 2, 4),
         "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4),
     }
-    return Fingerprint(node, told.fields, told.readings | clock, told.topology, tuple(told.notes))
+    return Fingerprint(node, fields.fields, fields.readings | clock, fields.topology, tuple(fields.notes))
 
 
 def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[Difference]:
     """The fields in which nodes differ, those not accepted first.
 
-    `accepted` holds names of fields; a name such as "gpu.topology" stands for all fields that begin with it and a dot.
-    Clocks differ if one is further from their median than CLOCKS_APART_S and what the measurement may be wrong by.
+    `accepted` holds names of fields; a name such as "gpu.topology" covers all fields that begin with it and a dot.
+    Clocks differ if one is further from their median than CLOCKS_APART_S plus the measurement's uncertainty.
     """
     accepted = tuple(accepted)
     found = []

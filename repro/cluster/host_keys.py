@@ -1,4 +1,4 @@
-"""The host keys that machines show, by ssh-keyscan, and their fingerprints, by which a person knows them."""
+"""The host keys of machines, by ssh-keyscan, and their fingerprints, by which a person verifies them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def scan(hosts: Iterable[tuple[str, str, int]]) -> list[HostKey]:
 
 def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
     name, address, port = host
-    words = ["ssh-keyscan", "-T", str(TIMEOUT_S), "-p", str(port), "-t", TYPES, "--", address]
-    done = subprocess.run(words, capture_output=True, text=True)
+    argv = ["ssh-keyscan", "-T", str(TIMEOUT_S), "-p", str(port), "-t", TYPES, "--", address]
+    done = subprocess.run(argv, capture_output=True, text=True)
     return [HostKey(name, line) for line in sorted(done.stdout.splitlines()) if line and not line.startswith("#")]
 
 

@@ -1,4 +1,4 @@
-"""Reads what `ibstat`, `iblinkinfo` and /sys/class/infiniband say of InfiniBand and RoCE ports."""
+"""Parses `ibstat`, `iblinkinfo` and /sys/class/infiniband: InfiniBand and RoCE ports and links."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def parse_ibstat(text: str) -> list[Port]:
     ports = []
     for device, block in re.findall(r"(?ms)^CA '([^']+)'$(.*?)(?=^CA '|\Z)", text):
         about, *each = re.split(r"(?m)^\s+Port (?=\d+:$)", block)
-        adapter = _pairs(about)
+        adapter = pairs(about)
         for part in each:
             number, _, rest = part.partition(":")
-            port = _pairs(rest)
+            port = pairs(rest)
             layer = port.get("Link layer", "")
             ports.append(
                 Port(
@@ -118,7 +118,8 @@ def parse_iblinkinfo(text: str) -> list[Link]:
     return links
 
 
-def _pairs(text: str) -> dict[str, str]:
+def pairs(text: str) -> dict[str, str]:
+    """Lines of the form `Name: value` as a dictionary; other lines are names without a value."""
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 

@@ -1,4 +1,4 @@
-"""Reads an inventory with Ansible's own reader, and takes variables out of it that must agree and be right."""
+"""Reads an inventory with Ansible's own reader, and checks variables that all hosts must share."""
 
 import difflib
 import json
@@ -9,24 +9,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
 INVENTORIES = ROOT / "ansible" / "inventories"
 REQUIRED = object()
 
 
-class ClusterError(Exception):
+class ClusterError(ReproError):
     """An inventory that cannot be used; the message names the file, the variable and what to do."""
 
 
 def is_inventory(name_or_path: str) -> bool:
     """Whether this is the name of an inventory of this checkout, or with a "/" in it an inventory's folder."""
-    return (_folder(name_or_path) / "hosts.yml").is_file()
+    return (folder_of(name_or_path) / "hosts.yml").is_file()
 
 
 def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
-    folder = _folder(str(name_or_path))
+    folder = folder_of(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
         raise ClusterError(
             f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
@@ -40,34 +41,35 @@ def inventory_names() -> list[str]:
     return sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
 
 
-def _folder(name: str) -> Path:
+def folder_of(name: str) -> Path:
+    """The folder that a name under ansible/inventories, or a path, stands for; it may not exist."""
     return Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
 
 
 def ask_ansible(hosts: Path) -> dict:
-    """What `ansible-inventory --list` prints of a hosts file: groups, and `_meta.hostvars` with all variables."""
+    """The output of `ansible-inventory --list` for a hosts file: groups, and `_meta.hostvars` with all variables."""
     tool = Path(sys.executable).parent / "ansible-inventory"
     if not tool.exists():
         raise ClusterError(f"{tool} is missing: `make setup` installs it")
-    surroundings = {
+    environment = {
         **os.environ,
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
         "ANSIBLE_INVENTORY_ENABLED": "yaml",
         "ANSIBLE_NOCOLOR": "1",
     }
-    done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=surroundings)
+    done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=environment)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ClusterError(f"{hosts}: Ansible cannot read this inventory:\n" + "\n".join(said[:8]))
+        errors = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ClusterError(f"{hosts}: Ansible cannot read this inventory:\n" + "\n".join(errors[:8]))
     return json.loads(done.stdout)
 
 
 class Variables:
-    """The variables of all hosts, which must agree; what is wrong is said with the file and the variable's name."""
+    """The variables of all hosts, which must agree; errors name the file and the variable."""
 
-    def __init__(self, file: Path, hosts: dict[str, dict], known: set[str]):
-        """`known` are the variables that may be named `cluster_…`; another one is an error: it would be passed over."""
+    def __init__(self, file: Path, hosts: dict[str, dict], known: set[str]) -> None:
+        """`known` are the variables named `cluster_…`; another one is an error, as it would have no effect."""
         self._file, self._hosts = file, hosts
         for name in {name for variables in hosts.values() for name in variables if name.startswith("cluster_")} - known:
             near = difflib.get_close_matches(name, known, 1)
@@ -116,7 +118,7 @@ class Variables:
                 apart = f"{_shown(value)} for {first} and {_shown(other)} for {host}"
                 raise ClusterError(f"{self._file}: {name} is {apart}; write it once, in this file: nodes are equal")
         if value is REQUIRED:
-            raise ClusterError(f"{self._file}: {name} is missing; the inventories beside this one show what it is")
+            raise ClusterError(f"{self._file}: {name} is missing; the other inventories have examples")
         if "{{" in str(value):
             raise self.wrong(name, value, "write the value itself: templates are not filled in here")
         return value

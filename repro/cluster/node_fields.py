@@ -1,4 +1,4 @@
-"""Turns what node_facts.py found on a node into named fields, and says in notes what could not be read."""
+"""Turns the output of node_probe.py into named fields; notes say what could not be read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import TypeVar
 
-from repro.cluster.infiniband import parse_iblinkinfo, parse_ibstat, ports_from_files
+from repro.cluster.infiniband import pairs, parse_iblinkinfo, parse_ibstat, ports_from_files
 from repro.cluster.nvidia_smi import GPU_FIELDS, parse_report, parse_topology
 from repro.utils.errors import FormatError
 
+T = TypeVar("T")
 NET = "/sys/class/net"
 PACKAGES = (
     "*nvidia*",
@@ -65,10 +67,10 @@ OF_ONE_MACHINE = re.compile(r"(root|resume|BOOT_IMAGE|initrd|ip|crashkernel|rd\.
 class NodeFields:
     """One node's fields, {name: text}, which nodes of a cluster must share; readings that change; and notes."""
 
-    def __init__(self, facts: dict, interface: str, image: str):
+    def __init__(self, facts: dict, interface: str, image: str) -> None:
         self._facts, self._commands, self._files = facts, facts["commands"], facts["files"]
         self._image, self.times = image, facts["times"]
-        self.fields: dict[str, str] = {}
+        self._found: dict[str, object] = {}
         self.readings: dict[str, float] = {}
         self.notes: list[str] = []
         self.topology: dict | None = None
@@ -87,43 +89,43 @@ class NodeFields:
         ):
             part()
         self._interface(interface)
-        self.fields = {name: str(value) for name, value in sorted(self.fields.items()) if value not in (None, "")}
+        self.fields = {name: str(value) for name, value in sorted(self._found.items()) if value not in (None, "")}
 
     def _system(self) -> None:
         release = dict(re.findall(r'(?m)^(\w+)="?(.*?)"?$', self._files.get("/etc/os-release", "")))
-        words = self._files.get("/proc/cmdline", "").split()
+        arguments = self._files.get("/proc/cmdline", "").split()
         pages = re.search(r"\[(\w+)\]", self._files.get("/sys/kernel/mm/transparent_hugepage/enabled", ""))
-        self.fields |= {
+        self._found |= {
             "system.kernel": self._facts["uname"][2],
             "system.machine": self._facts["uname"][4],
             "system.distribution": release.get("PRETTY_NAME"),
             "system.python": self._facts["python"],
-            "system.boot": " ".join(word for word in words if not OF_ONE_MACHINE.match(word)),
+            "system.boot": " ".join(each for each in arguments if not OF_ONE_MACHINE.match(each)),
             "system.huge_pages": pages and pages[1],
         }
         for path, value in self._files.items():
             if path.startswith("/proc/sys/"):
-                self.fields["sysctl." + path.removeprefix("/proc/sys/").replace("/", ".")] = " ".join(value.split())
+                self._found["sysctl." + path.removeprefix("/proc/sys/").replace("/", ".")] = " ".join(value.split())
 
     def _cpu(self) -> None:
-        told = _pairs(self._output("lscpu"))
-        self.fields |= {f"cpu.{name}": told.get(label) for name, label in LSCPU.items()}
-        for label, cpus in told.items():
+        lscpu = pairs(self._output("lscpu"))
+        self._found |= {f"cpu.{name}": lscpu.get(label) for name, label in LSCPU.items()}
+        for label, cpus in lscpu.items():
             if found := re.fullmatch(r"NUMA node(\d+) CPU\(s\)", label):
-                self.fields[f"cpu.numa.{found[1]}"] = cpus
+                self._found[f"cpu.numa.{found[1]}"] = cpus
         microcode = re.search(r"(?m)^microcode\s*: (.+)$", self._files.get("/proc/cpuinfo", ""))
         governors = {value for path, value in self._files.items() if path.endswith("/scaling_governor")}
-        turbo = self._files.get("/sys/devices/system/cpu/intel_pstate/no_turbo")
-        self.fields |= {
+        turbo = self._files.get("/sys/devices/system/cpu/intel_pstate/no_turbo", "")
+        self._found |= {
             "cpu.microcode": microcode and microcode[1],
             "cpu.governor": ", ".join(sorted(governors)),
             "cpu.turbo": {"0": "on", "1": "off"}.get(turbo, self._files.get("/sys/devices/system/cpu/cpufreq/boost")),
         }
 
     def _memory(self) -> None:
-        told = _pairs(self._files.get("/proc/meminfo", ""))
-        kib = {name: int(value.split()[0]) for name, value in told.items() if re.match(r"\d+", value)}
-        self.fields |= {
+        meminfo = pairs(self._files.get("/proc/meminfo", ""))
+        kib = {name: int(value.split()[0]) for name, value in meminfo.items() if re.match(r"\d+", value)}
+        self._found |= {
             "memory.total": _size(kib.get("MemTotal", 0) * 1024),
             "memory.swap": _size(kib.get("SwapTotal", 0) * 1024),
             "memory.shared": _size(self._facts["shared_memory_bytes"]),
@@ -137,16 +139,16 @@ class NodeFields:
 
     def _limits(self) -> None:
         for name, (soft, hard) in self._facts["limits"].items():
-            self.fields[f"limits.{name}"] = " / ".join("unlimited" if n == -1 else str(n) for n in (soft, hard))
+            self._found[f"limits.{name}"] = " / ".join("unlimited" if n == -1 else str(n) for n in (soft, hard))
 
     def _gpus(self) -> None:
         report = self._parsed("nvidia-smi -q", parse_report)
         if report is None:
             return
-        self.fields |= {"gpu.count": len(report.gpus), "gpu.driver": report.driver, "gpu.cuda": report.cuda}
+        self._found |= {"gpu.count": len(report.gpus), "gpu.driver": report.driver, "gpu.cuda": report.cuda}
         for name in GPU_FIELDS:
             values = [gpu.field(name) for gpu in report.gpus]
-            self.fields[f"gpu.{name}"] = values[0] if len(set(values)) == 1 else ", ".join(values)
+            self._found[f"gpu.{name}"] = values[0] if len(set(values)) == 1 else ", ".join(values)
 
     def _topology(self) -> None:
         topology = self._parsed("nvidia-smi topo -m", parse_topology)
@@ -154,15 +156,15 @@ class NodeFields:
             return
         self.topology = asdict(topology)
         for device, row in zip(topology.devices, topology.links, strict=True):
-            self.fields[f"gpu.topology.{device}"] = " ".join(row)
-        self.fields |= {f"gpu.affinity.{device}": cpus for device, cpus in topology.affinity.items()}
+            self._found[f"gpu.topology.{device}"] = " ".join(row)
+        self._found |= {f"gpu.affinity.{device}": cpus for device, cpus in topology.affinity.items()}
 
     def _ports(self) -> None:
         adapters = {path.split("/")[4] for path in self._files if path.startswith("/sys/class/infiniband/")}
         ports = ports_from_files(self._files) or self._parsed("ibstat", parse_ibstat) or []
         for port in ports:
             name = f"hca.{port.device}" if port.number == 1 else f"hca.{port.device}:{port.number}"
-            self.fields |= {
+            self._found |= {
                 f"{name}.model": port.model,
                 f"{name}.firmware": port.firmware,
                 f"{name}.layer": port.layer,
@@ -171,7 +173,7 @@ class NodeFields:
             }
         for adapter in adapters:
             base = f"/sys/class/infiniband/{adapter}"
-            self.fields |= {
+            self._found |= {
                 f"hca.{adapter}.board": self._files.get(f"{base}/board_id"),
                 f"hca.{adapter}.numa": self._files.get(f"{base}/device/numa_node"),
                 f"hca.{adapter}.pcie_speed": self._files.get(f"{base}/device/current_link_speed"),
@@ -179,20 +181,20 @@ class NodeFields:
             }
         for adapter, block in re.findall(r"(?ms)^hca_id:\s*(\S+)$(.*?)(?=^hca_id:|\Z)", self._output("ibv_devinfo")):
             mtu = re.search(r"active_mtu:\s*(\d+)", block)
-            self.fields[f"hca.{adapter}.mtu"] = mtu and mtu[1]
+            self._found[f"hca.{adapter}.mtu"] = mtu and mtu[1]
         for name, answer in self._commands.items():
             if name.startswith("iblinkinfo ") and answer["status"] == 0:
                 for link in self._parsed(name, parse_iblinkinfo) or []:
-                    self.fields[f"hca.{name.split()[1]}.link"] = (
+                    self._found[f"hca.{name.split()[1]}.link"] = (
                         f"{link.width}X at {link.lane_gbits:g} Gb/s, {link.remark or 'the best both ends can do'}"
                     )
-        self.fields["hca.ofed"] = self._output("ofed_info").strip()
+        self._found["hca.ofed"] = self._output("ofed_info").strip()
 
     def _interface(self, interface: str) -> None:
-        base, ethtool = f"{NET}/{interface}", _pairs(self._output("ethtool -i"))
+        base, ethtool = f"{NET}/{interface}", pairs(self._output("ethtool -i"))
         about = {name: self._files.get(f"{base}/{name}", "") for name in ("speed", "mtu", "operstate", "mode")}
         model = [self._files.get(f"{base}/device/{name}", "") for name in ("vendor", "device")]
-        self.fields |= {
+        self._found |= {
             "interface.state": about["operstate"] or "no such interface",
             "interface.rate": f"{about['speed']} Mb/s" if about["speed"] not in ("", "-1") else None,
             "interface.mtu": about["mtu"],
@@ -203,52 +205,51 @@ class NodeFields:
         }
 
     def _clock(self) -> None:
-        told = _pairs(self._output("chronyc tracking"))
-        self.fields |= {
+        tracking = pairs(self._output("chronyc tracking"))
+        self._found |= {
             "time.zone": self._facts["links"]["zone"].partition("zoneinfo/")[2],
-            "time.chrony": told.get("Leap status"),
+            "time.chrony": tracking.get("Leap status"),
         }
-        if found := re.match(r"([\d.]+) seconds (fast|slow)", told.get("System time", "")):
+        if found := re.match(r"([\d.]+) seconds (fast|slow)", tracking.get("System time", "")):
             self.readings["time.chrony_offset_s"] = float(found[1]) * (1 if found[2] == "fast" else -1)
 
     def _docker(self) -> None:
         answer = self._commands["docker info"]
         try:
-            told = json.loads(answer["output"]) if answer["output"] else {}
+            info = json.loads(answer["output"]) if answer["output"] else {}
         except ValueError:
-            told = {}
-        if not told.get("ServerVersion"):
+            info = {}
+        if not info.get("ServerVersion"):
             if answer["status"] is not None:
                 self._note("docker info", answer)
             return
-        self.fields |= {
-            "docker.version": told["ServerVersion"],
-            "docker.storage": told.get("Driver"),
-            "docker.cgroup": f"{told.get('CgroupDriver')} v{told.get('CgroupVersion', 1)}",
-            "docker.runtime": told.get("DefaultRuntime"),
-            "docker.runtimes": ", ".join(sorted(told.get("Runtimes") or {})),
-            "docker.containerd": (told.get("ContainerdCommit") or {}).get("ID"),
-            "docker.runc": (told.get("RuncCommit") or {}).get("ID"),
+        self._found |= {
+            "docker.version": info["ServerVersion"],
+            "docker.storage": info.get("Driver"),
+            "docker.cgroup": f"{info.get('CgroupDriver')} v{info.get('CgroupVersion', 1)}",
+            "docker.runtime": info.get("DefaultRuntime"),
+            "docker.runtimes": ", ".join(sorted(info.get("Runtimes") or {})),
+            "docker.containerd": (info.get("ContainerdCommit") or {}).get("ID"),
+            "docker.runc": (info.get("RuncCommit") or {}).get("ID"),
             "image.id": images_of(self._facts).get(self._image, "not there"),
         }
         version = re.search(r"version ([\d.]+\S*)", self._output("nvidia-ctk"))
-        self.fields["docker.nvidia_toolkit"] = version and version[1]
+        self._found["docker.nvidia_toolkit"] = version and version[1]
 
     def _packages(self) -> None:
-        told = self._commands["dpkg"]["output"]
-        installed = re.findall(r"(?m)^installed (\S+) (\S+)$", told)
-        self.fields |= {f"package.{name}": version for name, version in installed}
+        installed = re.findall(r"(?m)^installed (\S+) (\S+)$", self._commands["dpkg"]["output"])
+        self._found |= {f"package.{name}": version for name, version in installed}
 
     def _modules(self) -> None:
         for name in set(MODULES) & set(self._facts["modules"]):
-            self.fields[f"module.{name}"] = self._files.get(f"/sys/module/{name}/version", "loaded")
+            self._found[f"module.{name}"] = self._files.get(f"/sys/module/{name}/version", "loaded")
 
     def _output(self, name: str) -> str:
         answer = self._commands.get(name, {"status": None})
         return answer["output"] if answer["status"] == 0 else ""
 
-    def _parsed(self, name: str, parse: Callable):
-        """What a parser makes of a command's output; None without the tool, or with a note if it cannot be read."""
+    def _parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """The parsed output of a command; None without the tool, or with a note if it cannot be read."""
         answer = self._commands[name]
         if answer["status"] is None:
             return None
@@ -262,8 +263,8 @@ class NodeFields:
             return None
 
     def _note(self, name: str, answer: dict) -> None:
-        said = (answer["errors"].strip() or answer["output"].strip() or "nothing").splitlines()[0]
-        self.notes.append(f"{name}: status {answer['status']}: {said[:160]}")
+        message = (answer["errors"].strip() or answer["output"].strip() or "nothing").splitlines()[0]
+        self.notes.append(f"{name}: status {answer['status']}: {message[:160]}")
 
 
 def images_of(facts: dict) -> dict[str, str]:
@@ -271,16 +272,8 @@ def images_of(facts: dict) -> dict[str, str]:
     return dict(re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"]))
 
 
-def _pairs(text: str) -> dict[str, str]:
-    return {
-        name.strip(): value.strip()
-        for name, colon, value in (line.partition(":") for line in text.splitlines())
-        if colon
-    }
-
-
 def _size(count: int) -> str:
-    """Bytes in few digits, so that the few KiB between machines of one kind do not show."""
+    """Bytes in few digits, so that the few KiB by which equal machines differ do not show."""
     if count >= 2**33:
         return f"{count / 2**30:.0f} GiB"
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""Runs on a node, with nothing but Python 3.6: prints as JSON what tools and files there say, unread.
+"""Runs on a node, with nothing but Python 3.6: prints the output of tools and the content of files as JSON.
 
 `python3 - INTERFACE HCAS PACKAGE…` with this file as its input; HCAS are joined by commas, PACKAGE are patterns.
 """
@@ -88,12 +88,12 @@ SYSCTLS = [
 ]
 
 
-def main(interface, hcas, packages):
-    """Everything, with the times before and after: they tell the clock's offset."""
+def main(interface: str, hcas: list, packages: list) -> dict:
+    """Everything, with the times before and after, from which the clock's offset follows."""
     began = time.time()
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
     os.environ["LC_ALL"] = "C"
-    told = {
+    facts = {
         "commands": run_all(commands(interface, hcas, packages)),
         "files": read_all(paths(interface, hcas)),
         "links": {
@@ -109,12 +109,12 @@ def main(interface, hcas, packages):
         "uname": list(os.uname()),
         "python": sys.version.split()[0],
     }
-    told["times"] = [began, time.time()]
-    return told
+    facts["times"] = [began, time.time()]
+    return facts
 
 
-def commands(interface, hcas, packages):
-    """Each command's name and its words; a tool that is not there is no error."""
+def commands(interface: str, hcas: list, packages: list) -> dict:
+    """{name: argv} of each command; a missing tool is no error."""
     own_link = {"iblinkinfo " + hca: ["iblinkinfo", "--line", "-C", hca.split(":")[0], "-D", "0"] for hca in hcas}
     return {
         **own_link,
@@ -133,10 +133,10 @@ def commands(interface, hcas, packages):
     }
 
 
-def run_all(wanted):
-    """Run them at once: {name: {"status", "output", "errors"}}, status None where the tool is missing."""
-    results = {}
-    threads = [threading.Thread(target=run, args=(name, words, results)) for name, words in wanted.items()]
+def run_all(commands: dict) -> dict:
+    """Run commands in parallel: {name: {"status", "output", "errors"}}, status None where the tool is missing."""
+    results: dict = {}
+    threads = [threading.Thread(target=run, args=(name, argv, results)) for name, argv in commands.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -144,11 +144,11 @@ def run_all(wanted):
     return results
 
 
-def run(name, words, results):
+def run(name: str, argv: list, results: dict) -> None:
     """Run one command, with nothing as its input, for a minute at most."""
     try:
         with open(os.devnull) as nothing:
-            process = subprocess.Popen(words, stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = subprocess.Popen(argv, stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         results[name] = {"status": None, "output": "", "errors": str(error)}
         return
@@ -160,15 +160,15 @@ def run(name, words, results):
     results[name] = {"status": process.returncode, "output": text(output), "errors": late + text(errors)}
 
 
-def paths(interface, hcas):
+def paths(interface: str, hcas: list) -> list:
     """All files to read; patterns are filled in."""
-    wanted = FILES + [os.path.join(NET, interface, name) for name in INTERFACE_FILES]
-    wanted += [os.path.join(INFINIBAND, hca.split(":")[0], name) for hca in hcas for name in HCA_FILES]
-    wanted += ["/proc/sys/" + name for name in SYSCTLS]
-    return sorted({path for pattern in wanted for path in glob.glob(pattern)})
+    patterns = FILES + [os.path.join(NET, interface, name) for name in INTERFACE_FILES]
+    patterns += [os.path.join(INFINIBAND, hca.split(":")[0], name) for hca in hcas for name in HCA_FILES]
+    patterns += ["/proc/sys/" + name for name in SYSCTLS]
+    return sorted({path for pattern in patterns for path in glob.glob(pattern)})
 
 
-def read_all(names):
+def read_all(names: list) -> dict:
     """{path: its first kilobytes}, less the files that cannot be read."""
     contents = {}
     for name in names:
@@ -180,12 +180,12 @@ def read_all(names):
     return contents
 
 
-def link(path):
-    """Where a link ends, less the folders."""
+def link(path: str) -> str:
+    """The name of a link's target, without folders."""
     return os.path.basename(os.path.realpath(path)) if os.path.exists(path) else ""
 
 
-def size(path):
+def size(path: str) -> int:
     """Bytes of a file system, 0 if it is not there."""
     try:
         found = os.statvfs(path)
@@ -194,7 +194,7 @@ def size(path):
     return found.f_blocks * found.f_frsize
 
 
-def text(content):
+def text(content: bytes) -> str:
     """Bytes as text, whatever they are."""
     return content.decode("utf-8", "replace")
 

@@ -1,4 +1,4 @@
-"""Reads what nvidia-smi prints: `-q`, `--query-gpu=… --format=csv`, and `topo -m`, of drivers from 384 to 580."""
+"""Parses nvidia-smi: `-q`, `--query-gpu=… --format=csv`, and `topo -m`, of drivers from 384 to 580."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from repro.utils.errors import FormatError
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 NOT_SHOWN = "not shown"
-# What the names of newer drivers stand for, each with those before it.
+# The names of each field, those of newer drivers first.
 GPU_FIELDS = {
     "model": ("Product Name",),
     "vbios": ("VBIOS Version",),
@@ -36,7 +36,7 @@ GPU_FIELDS = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of `nvidia-smi -q`: its values by their path, such as "ECC Mode/Current", as they are printed."""
+    """One GPU of `nvidia-smi -q`: its values as printed, by their path, such as "ECC Mode/Current"."""
 
     bus_id: str
     values: dict[str, str]
@@ -48,7 +48,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Report:
-    """What `nvidia-smi -q` says: driver, the CUDA version it allows ("" before driver 410), and the GPUs in order."""
+    """The content of `nvidia-smi -q`: driver, the CUDA version it allows ("" before driver 410), the GPUs in order."""
 
     driver: str
     cuda: str
@@ -79,11 +79,12 @@ def parse_report(text: str) -> Report:
 
 def _tree(text: str) -> dict[str, str]:
     """Indented `Name : value` lines as {path: value}; a name without a value opens a level."""
-    values, levels = {}, []
+    values: dict[str, str] = {}
+    levels: list[tuple[int, str]] = []
     for line in filter(str.strip, text.splitlines()):
         depth = len(line) - len(line.lstrip())
         levels = [(deep, name) for deep, name in levels if deep < depth]
-        name, colon, value = (part.strip() for part in re.match(r"(.*?)(\s:\s|\s:$|$)(.*)", line).groups())
+        name, colon, value = (part.strip() for part in re.findall(r"^(.*?)(\s:\s|\s:$|$)(.*)", line)[0])
         if colon:
             values["/".join([*(each for _, each in levels), name])] = value
         else:
@@ -96,8 +97,8 @@ def parse_query(text: str) -> list[dict[str, str]]:
     rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise FormatError("nvidia-smi --query-gpu", text)
-    fields = [re.fullmatch(r"([\w.]+)(?: \[(.+)\])?", name.strip()) for name in rows[0]]
-    if None in fields:
+    fields = [field for name in rows[0] if (field := re.fullmatch(r"([\w.]+)(?: \[(.+)\])?", name.strip()))]
+    if len(fields) < len(rows[0]):
         raise FormatError("nvidia-smi --query-gpu", text)
     return [
         {field[1]: value.strip().removesuffix(f" {field[2]}") for field, value in zip(fields, row, strict=True)}
@@ -111,8 +112,8 @@ def parse_topology(text: str) -> Topology:
     header = next((line.split() for line in lines if re.match(r"\s+GPU0\b", line)), None)
     if header is None:
         raise FormatError("nvidia-smi topo -m", text)
-    devices = list(itertools.takewhile(lambda word: word not in ("CPU", "NUMA", "GPU"), header))
-    rows = {words[0]: words[1:] for words in map(str.split, lines) if words[0] in devices}
+    devices = list(itertools.takewhile(lambda name: name not in ("CPU", "NUMA", "GPU"), header))
+    rows = {cells[0]: cells[1:] for cells in map(str.split, lines) if cells[0] in devices}
     if any(len(rows.get(device, [])) < len(devices) for device in devices):
         raise FormatError("nvidia-smi topo -m", text)
     named = dict(re.findall(r"(?m)^\s+(NIC\d+): (\S+)$", text))

@@ -1,4 +1,4 @@
-"""Asks what a new inventory needs, of settings first, then of a person, with what the first node shows as defaults."""
+"""The answers for a new inventory: from settings, else from a person, with defaults detected on the first node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from repro.cluster.ssh import on_all
 class Answers:
     """Answers from settings, else from a person where there is one to `ask`, else the default."""
 
-    def __init__(self, given: Callable[[str], str | None], ask: Callable[[str], str] | None):
+    def __init__(self, given: Callable[[str], str | None], ask: Callable[[str], str] | None) -> None:
         self._given, self._ask = given, ask
 
     @property
@@ -55,8 +55,8 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     folder = target_folder(answers.get("NAME", "name of the cluster"))
     hosts = answers.get("HOSTS", "its nodes, the one of rank 0 first: address, address:port or name=address")
     nodes = nodes_of(hosts, answers.get("LOGIN", "user to log in as", getpass.getuser()))
-    key = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
-    key = Path(key).expanduser().resolve() if key else None
+    path = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
+    key = Path(path).expanduser().resolve() if path else None
     keys = _checked_keys(answers, nodes, say)
     found = _suggestions(nodes, key, keys, say)
     cluster = write_inventory(folder, nodes, keys, _variables(answers, found), key)
@@ -71,7 +71,7 @@ def _checked_keys(answers: Answers, nodes: tuple[Node, ...], say: Callable[[str]
     for key in keys:
         say(f"{key.node:<16}{key.kind:<22}{key.fingerprint}")
     if answers.person:
-        say(f"Each machine tells its own fingerprints at its console: {AT_THE_MACHINE}")
+        say(f"Each machine prints its own fingerprints at its console: {AT_THE_MACHINE}")
     given = answers.get("FINGERPRINTS", 'are these the machines\' own keys? "yes", or the right fingerprints')
     if answers.person and given.lower() in ("yes", "y"):
         return keys
@@ -83,13 +83,15 @@ def _suggestions(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey],
         try:
             return detect(nodes, key, keys, Path(scratch))
         except ClusterError as error:
-            say(f"note: {error}; so nothing is suggested below")
+            say(f"note: {error}; so there are no suggestions below")
             return Found()
 
 
 def _variables(answers: Answers, found: Found) -> dict:
     gpu = answers.get("GPU", "GPU as nvidia-smi prints it, empty for none", found.gpu)
-    gpus = answers.number("GPUS", "ranks a node: its GPUs" if gpu else "ranks a node", found.gpus or (0 if gpu else 2))
+    gpus = answers.number(
+        "GPUS", "ranks per node: its GPUs" if gpu else "ranks per node", found.gpus or (0 if gpu else 2)
+    )
     interface = answers.get("INTERFACE", "network interface between the nodes", found.interface or None)
     hca = answers.get("HCA", "InfiniBand or RoCE adapters, empty for none", found.hca)
     gbits = answers.number("GBITS", "what one port does, in Gb/s", found.network_gbits)
@@ -102,15 +104,15 @@ def _variables(answers: Answers, found: Found) -> dict:
         "gpus_per_node": gpus,
         "interface": interface,
         "hca": hca,
-        "gid_index": None,
+        "gid_index": Cluster.gid_index,
         "network_gbits": gbits,
         "stack": stack,
         "image": asdict(image_of(stack, source, digest)),
         "data": data,
-        "shared_results": "",
-        "work": "/var/lib/oneflow-reproduction",
-        "port": 29500,
-        "containers": True,
-        "launcher": "ssh",
-        "accepted_differences": [],
+        "shared_results": Cluster.shared_results,
+        "work": Cluster.work,
+        "port": Cluster.port,
+        "containers": Cluster.containers,
+        "launcher": Cluster.launcher,
+        "accepted_differences": sorted(Cluster.accepted),
     }

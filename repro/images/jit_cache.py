@@ -1,4 +1,4 @@
-"""Whether the driver's cache of compiled GPU code was warm: on a GPU newer than the wheel, minutes of a first start."""
+"""The driver's cache of compiled GPU code: on a GPU newer than the wheel's code, a cold one costs minutes."""
 
 import json
 import os

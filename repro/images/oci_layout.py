@@ -1,9 +1,11 @@
-"""Turns what `docker save` writes into an OCI image layout whose bytes depend on the image's content alone.
+"""Turns the output of `docker save` into an OCI image layout whose bytes depend only on the image's content.
 
 Engines put the time of the build into layers and configuration, so two builds of the same inputs differ. Here every
 time after the pinned one is set to it, owners' names and other accidents are dropped, and all digests are computed
-anew. The folder is an OCI image layout and, with its manifest.json, what any version of `docker load` reads.
+again. The folder is an OCI image layout and, with its manifest.json, what any version of `docker load` reads.
 """
+
+from __future__ import annotations
 
 import hashlib
 import io
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, BinaryIO
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -36,7 +39,7 @@ class Image:
     size: int
 
 
-def normalise(archive, folder: Path, epoch: int, rename: Callable[[str], str] = str) -> list[Image]:
+def normalise(archive: IO[bytes], folder: Path, epoch: int, rename: Callable[[str], str] = str) -> list[Image]:
     """Write the images of a `docker save` stream into a new layout folder.
 
     Parameters
@@ -49,14 +52,15 @@ def normalise(archive, folder: Path, epoch: int, rename: Callable[[str], str] = 
     shutil.rmtree(folder, ignore_errors=True)
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    layers, documents, links = {}, {}, {}
+    layers: dict[str, str] = {}
+    documents: dict[str, bytes] = {}
+    links: dict[str, str] = {}
     with tarfile.open(fileobj=archive, mode="r|") as saved:
         for member in saved:
             name = os.path.normpath(member.name)
             if member.issym():
                 links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
-            elif member.isfile():
-                content = saved.extractfile(member)
+            elif content := saved.extractfile(member) if member.isfile() else None:
                 if name.endswith("layer.tar"):
                     layers[name] = write_layer(content, blobs, epoch)
                 else:
@@ -70,7 +74,9 @@ def normalise(archive, folder: Path, epoch: int, rename: Callable[[str], str] = 
     return images
 
 
-def _sort_out(name: str, content, layers: dict, documents: dict, blobs: Path, epoch: int) -> None:
+def _sort_out(
+    name: str, content: IO[bytes], layers: dict[str, str], documents: dict[str, bytes], blobs: Path, epoch: int
+) -> None:
     """Newer engines name all files by their digests: what is JSON is kept, what is not is a layer."""
     with tempfile.SpooledTemporaryFile(max_size=16 * CHUNK) as kept:
         shutil.copyfileobj(content, kept, CHUNK)
@@ -83,7 +89,7 @@ def _sort_out(name: str, content, layers: dict, documents: dict, blobs: Path, ep
             layers[name] = write_layer(kept, blobs, epoch)
 
 
-def write_layer(source, blobs: Path, epoch: int) -> str:
+def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
     """Write a layer (a tar, compressed or not) as a blob without accidents; returns its digest in hexadecimal."""
     partial = blobs / "layer.partial"
     with open(partial, "wb") as file:
@@ -97,7 +103,7 @@ def write_layer(source, blobs: Path, epoch: int) -> str:
     return digest
 
 
-def _tar(file) -> tarfile.TarFile:
+def _tar(file: Any) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)
 
 
@@ -114,7 +120,7 @@ def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 class _Digesting:
     """A file to write to that computes the SHA-256 of what passes."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO) -> None:
         self._file, self._sha256 = file, hashlib.sha256()
 
     def write(self, data: bytes) -> int:
@@ -144,7 +150,7 @@ def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: 
         {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size} for digest in layers
     ]
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config_entry, "layers": entries}
-    size = sum(entry["size"] for entry in entries)
+    size = sum((blobs / digest).stat().st_size for digest in layers)
     return Image(tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size)
 
 
@@ -198,18 +204,29 @@ def read_layout(folder: Path) -> list[Image]:
     return images
 
 
-def pack(folder: Path, target) -> None:
-    """Write a layout as a tar, always with the same bytes, to a binary stream."""
-    with tarfile.open(fileobj=target, mode="w|", format=tarfile.GNU_FORMAT, bufsize=CHUNK) as archive:
-        for path in sorted(folder.rglob("*")):
-            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            if path.is_dir():
-                member.type, member.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(member)
-            else:
-                member.size, member.mode = path.stat().st_size, 0o644
-                with open(path, "rb") as content:
-                    archive.addfile(member, content)
+def packed(folder: Path) -> Iterator[bytes]:
+    """A layout as a tar, in pieces; always the same bytes for the same layout."""
+    for path in sorted(folder.rglob("*")):
+        member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+        if path.is_dir():
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            yield member.tobuf(tarfile.GNU_FORMAT)
+            continue
+        member.size, member.mode = path.stat().st_size, 0o644
+        yield member.tobuf(tarfile.GNU_FORMAT)
+        with open(path, "rb") as content:
+            while piece := content.read(CHUNK):
+                yield piece
+        yield bytes(-member.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def sha256_of(content: IO[bytes]) -> str:
+    """The SHA-256 of a stream, from its position to its end, in hexadecimal."""
+    digest = hashlib.sha256()
+    while piece := content.read(CHUNK):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def differences(first: Path, second: Path) -> list[str]:
@@ -223,11 +240,10 @@ def differences(first: Path, second: Path) -> list[str]:
     return found
 
 
-def _members(layer: Path) -> Iterator[tuple[str, dict]]:
+def _members(layer: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with tarfile.open(layer) as archive:
         for member in archive:
-            content = archive.extractfile(member) if member.isreg() else io.BytesIO()
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            content = archive.extractfile(member) if member.isreg() else None
             yield (
                 member.name,
                 {
@@ -236,6 +252,6 @@ def _members(layer: Path) -> Iterator[tuple[str, dict]]:
                     "owner": (member.uid, member.gid),
                     "time": member.mtime,
                     "link": member.linkname,
-                    "content": digest,
+                    "content": sha256_of(content or io.BytesIO()),
                 },
             )

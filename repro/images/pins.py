@@ -1,12 +1,12 @@
-"""The pins: every artefact that comes from outside, and whether Dockerfile, locks and code agree with them."""
+"""The pins: every artefact that is downloaded, and whether Dockerfile, locks and code agree with them."""
 
-import hashlib
 import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro.utils.paths import ROOT
+from repro.utils.errors import FAILED, ReproError
+from repro.utils.paths import ROOT, sha256
 
 PINS = "docker/pins.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -23,8 +23,10 @@ ARGUMENTS = {
 }
 
 
-class PinError(Exception):
+class PinError(ReproError):
     """A pin is wrong, or an artefact is not the pinned one; the message names the pin."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,13 @@ class Pin:
 
     @property
     def proof(self) -> str:
-        """What an artefact is held to."""
+        """What an artefact is checked against."""
         return f"sha256:{self.sha256}" if self.sha256 else f"key {self.key_fingerprint}"
 
 
 @dataclass(frozen=True)
 class Library:
-    """What a library in a running image must say of itself; in every stack if `stack` is empty."""
+    """The version that a library in a running image must report; in every stack if `stack` is empty."""
 
     name: str
     version: str
@@ -88,7 +90,7 @@ class Pins:
         return tuple(pin for pin in self.packages if python in pin.python)
 
     def expected(self, stack: str) -> dict[str, str]:
-        """Name -> version of what the libraries of a stack must say."""
+        """Name -> version that the libraries of a stack must report."""
         return {library.name: library.version for library in self.libraries if library.stack in ("", stack)}
 
 
@@ -130,7 +132,7 @@ def _pin(entry: dict) -> Pin:
 
 
 def check(root: Path = ROOT) -> list[str]:
-    """Everything in which pins, locks, Dockerfile and code disagree, one sentence each; empty if they agree."""
+    """The disagreements between pins, locks, Dockerfile and code, one sentence each."""
     pins = load_pins(root)
     return [
         *_check_names(pins),
@@ -163,11 +165,11 @@ def _check_trainer_lock(pins: Pins, root: Path) -> list[str]:
                 problems.append(f"pin '{name}' is {pinned[name].version}, in docker/trainer.lock it is {version}")
             elif pinned[name].sha256 not in hashes:
                 problems.append(f"pin '{name}': docker/trainer.lock does not have the SHA-256 of {pinned[name].file}")
-    wanted = dict(re.findall(r"^([\w-]+)==(\S+)", (root / "docker/trainer.in").read_text(), re.MULTILINE))
+    expected = dict(re.findall(r"^([\w-]+)==(\S+)", (root / "docker/trainer.in").read_text(), re.MULTILINE))
     versions = {pin.name: pin.version for pin in pins.packages}
     problems += [
         f"pin '{name}' is {versions.get(name)}, docker/trainer.in asks for {version}"
-        for name, version in wanted.items()
+        for name, version in expected.items()
         if versions.get(name) != version
     ]
     return problems
@@ -183,10 +185,9 @@ def _check_tools_lock(pins: Pins, root: Path) -> list[str]:
 
 def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
     pin = pins.artefact("Debian packages")
-    content = (root / pin.file).read_bytes()
-    found = hashlib.sha256(content).hexdigest()
+    found = sha256(root / pin.file)
     problems = [] if found == pin.sha256 else [f"pin 'Debian packages': SHA-256 of {pin.file} is {found}"]
-    lines = content.decode().splitlines()
+    lines = (root / pin.file).read_text(encoding="utf-8").splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
         problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
     problems += [
@@ -205,13 +206,13 @@ def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
     given = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
     debian = pins.artefact("Debian packages").source.split()
     base = pins.artefact("base image")
-    wanted = {"BASE": f"{base.reference}@sha256:{base.sha256}", "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
+    expected = {"BASE": f"{base.reference}@sha256:{base.sha256}", "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
     for argument, (name, key) in ARGUMENTS.items():
         pin = pins.artefact(name)
-        wanted[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)
+        expected[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)
     problems = [
         f"docker/Dockerfile: {name} is {given.get(name)}, the pin is {value}"
-        for name, value in wanted.items()
+        for name, value in expected.items()
         if given.get(name) != value
     ]
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE)) | {"${BASE}", "nccl-${NCCL}"}
@@ -229,7 +230,8 @@ def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
 
 def _check_code(pins: Pins, root: Path) -> list[str]:
     bootstrap = (root / "repro/bootstrap.py").read_text()
-    allowed = set(re.findall(r'"(3\.\d+)"', re.search(r"TRAINER_PYTHONS = \((.*)\)", bootstrap)[1]))
+    declared = re.search(r"TRAINER_PYTHONS = \((.*)\)", bootstrap)
+    allowed = set(re.findall(r'"(3\.\d+)"', declared[1] if declared else ""))
     pinned = {python for pin in pins.packages for python in pin.python}
     problems = []
     if allowed != pinned:
@@ -238,7 +240,7 @@ def _check_code(pins: Pins, root: Path) -> list[str]:
     expected = {name: pins.expected("cu102").get(name) for name in ("OneFlow", "NumPy")}
     for name, version in expected.items():
         if versions.get(name.lower()) != version:
-            problems.append(f"library '{name}' must say {version}, the package is {versions.get(name.lower())}")
+            problems.append(f"library '{name}' must report {version}, the package is {versions.get(name.lower())}")
     return problems
 
 
@@ -262,4 +264,4 @@ def pins_table(pins: Pins) -> tuple[list[str], list[list[str]]]:
     for pin in (*pins.artefacts, *pins.packages):
         name = f"{pin.name} (Python {', '.join(pin.python)})" if pin in pins.packages else pin.name
         rows.append([name, pin.version, pin.proof, pin.source, pin.why])
-    return ["artefact", "version", "held to", "from", "why"], rows
+    return ["artefact", "version", "checked by", "from", "why"], rows

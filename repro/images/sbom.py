@@ -1,4 +1,4 @@
-"""What is in an image, for those who must account for it: bill of materials, licences, known vulnerabilities."""
+"""The content of an image for audits: bill of materials, licences, known vulnerabilities."""
 
 import csv
 import json
@@ -13,9 +13,11 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.build import LAYOUT, ImageError, tag_of
+from repro.images.build import LAYOUT
+from repro.images.engine import ImageError
 from repro.images.oci_layout import Image, read_layout
 from repro.images.pins import Pins
+from repro.images.stack import tag_of
 from repro.utils.paths import CACHE, ROOT
 
 ACCEPTED = "docker/vulnerabilities.toml"
@@ -24,7 +26,7 @@ FOLDER = CACHE / "sbom"
 
 @dataclass(frozen=True)
 class Scan:
-    """What the advisory database said. `unknown` are the packages that it was not able to answer for."""
+    """The answer of the advisory database. `unknown` are the packages that it could not answer for."""
 
     found: tuple[dict, ...]
     accepted: tuple[dict, ...]
@@ -39,7 +41,7 @@ class Scan:
 def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAYOUT) -> tuple[Path, Path]:
     """Write the bill of materials (CycloneDX, by Syft) and the licence list (CSV) of a built stack.
 
-    Both depend on the image alone: the time is the pinned one, the serial number follows from the image's digest.
+    Both depend on nothing but the image: the time is the pinned one, the serial number follows from the image's digest.
     """
     image = next((image for image in read_layout(layout) if image.tag == tag_of(stack)), None)
     if image is None:
@@ -56,7 +58,7 @@ def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAY
 
 
 def _syft(image: Image, layout: Path) -> dict:
-    """Let Syft look through one image of a layout, which it gets as a layout of its own that links to it."""
+    """Let Syft scan one image of a layout, through a layout of its own that links to the blobs."""
     with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
         one = Path(scratch)
         (one / "blobs").symlink_to(layout.resolve() / "blobs")
@@ -124,14 +126,14 @@ def licence_rows(document: dict) -> list[list[str]]:
 def scan(pins: Pins, root: Path = ROOT) -> Scan:
     """Ask the advisory database, through pip-audit, for every package of an image."""
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
         command = [
             sys.executable,
             "-m",
             "pip_audit",
             "--requirement",
-            str(wanted),
+            str(requirements),
             "--no-deps",
             "--disable-pip",
             "--format",
@@ -144,19 +146,21 @@ def scan(pins: Pins, root: Path = ROOT) -> Scan:
         done = subprocess.run(command, capture_output=True, text=True)
     names = tuple(pin.name for pin in pins.packages_for(pins.python))
     try:
-        told = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
         return Scan((), (), names)
-    return judge(told, tomllib.loads((root / ACCEPTED).read_text())["accepted"])
+    return judge(packages, tomllib.loads((root / ACCEPTED).read_text())["accepted"])
 
 
-def judge(told: list[dict], accepted: list[dict]) -> Scan:
-    """Sort what pip-audit told: found and not accepted, accepted, and packages that it knows nothing of.
+def judge(packages: list[dict], accepted: list[dict]) -> Scan:
+    """Sort the output of pip-audit: vulnerabilities found, those accepted, and packages unknown to the database.
 
-    It reports a package that its database does not answer for as one without vulnerabilities; here it is unknown.
+    pip-audit reports a package that its database does not answer for as one without vulnerabilities.
     """
-    found, known, unknown = [], [], []
-    for package in told:
+    found: list[dict] = []
+    known: list[dict] = []
+    unknown: list[str] = []
+    for package in packages:
         if "skip_reason" in package:
             unknown.append(package["name"])
         for entry in package.get("vulns", []):

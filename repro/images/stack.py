@@ -1,18 +1,21 @@
-"""Which libraries the trainers must be given on this machine's GPUs, and the environment variables that do it."""
+"""The libraries that trainers need on this machine's GPUs, and the environment variables that select them."""
 
 import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT
 
 COMPAT = ROOT / "docker" / "compat"
-STACKS = ("cu102", "cu102-modern", "cpu")
+IMAGE_STACKS = ("cu102", "cu102-modern")
+STACKS = (*IMAGE_STACKS, "cpu")
+IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5
 DRIVER_OF_AMPERE = 450
 CACHE_BYTES = 4_000_000_000
@@ -20,13 +23,13 @@ OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
 
 
-class StackError(Exception):
-    """The libraries that this machine's GPUs need cannot be had; the message says which and what to do."""
+class StackError(ReproError):
+    """Libraries that this machine's GPUs need are not available; the message says which and what to do."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """`environment` is what a trainer process gets besides the controller's own; `notes` say how it was chosen."""
+    """`environment` is added to the controller's own for trainer processes; `notes` say how it was chosen."""
 
     name: str
     environment: dict
@@ -34,6 +37,11 @@ class Stack:
 
     def as_json(self) -> dict:
         return {"name": self.name, "environment": self.environment, "notes": list(self.notes)}
+
+
+def tag_of(stack: str) -> str:
+    """The name of a stack's image in an engine."""
+    return f"{IMAGE_NAME}:{stack}"
 
 
 def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str] = os.environ) -> Stack:
@@ -57,16 +65,16 @@ def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str]
     if chosen == "cpu" or not gpus:
         return Stack(chosen, {})
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
-    wanted = _cache(gpus[0]) | (_modern(given, notes) if chosen == "cu102-modern" else _published(notes))
-    for variable in sorted(wanted.keys() & given.keys()):
-        if given[variable] and given[variable] != wanted[variable]:
+    variables = _cache(gpus[0]) | (_modern(given, notes) if chosen == "cu102-modern" else _published(notes))
+    for variable in sorted(variables.keys() & given.keys()):
+        if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
-            wanted[variable] = given[variable]
-    return Stack(chosen, wanted, tuple(notes))
+            variables[variable] = given[variable]
+    return Stack(chosen, variables, tuple(notes))
 
 
 def _by_generation(gpus: list[dict]) -> str:
-    """By the compute capability; a driver too old to tell it drives nothing newer than Turing."""
+    """By the compute capability; a driver too old to report it supports nothing newer than Turing."""
     if not gpus:
         return "cpu"
     try:
@@ -77,7 +85,7 @@ def _by_generation(gpus: list[dict]) -> str:
 
 
 def _cache(gpu: dict) -> dict:
-    """A cache of compiled code for this driver and GPU alone, large enough to hold all of OneFlow's."""
+    """A cache of compiled code only for this driver and GPU, large enough to hold all of OneFlow's."""
     label = re.sub(r"[^a-z0-9.]+", "-", f"{gpu['driver_version']}-{gpu['name']}".lower())
     return {"CUDA_CACHE_PATH": str(CACHE / f"cuda-{label}"), "CUDA_CACHE_MAXSIZE": str(CACHE_BYTES)}
 
@@ -96,7 +104,7 @@ def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
 
 
 def _published(notes: list[str]) -> dict:
-    """NCCL 2.7.8 in the place of the wheel's 2.12, if the pinned wheel with it was fetched."""
+    """NCCL 2.7.8 instead of the wheel's 2.12, if the pinned wheel with it was downloaded."""
     from repro.images.pins import load_pins
     from repro.images.wheels import FOLDERS, WHEELS, unpack
 
@@ -110,7 +118,7 @@ def _published(notes: list[str]) -> dict:
 
 
 def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
-    """A compiled source of docker/compat, such as "cublas_forward"; compiled once for each state of that folder."""
+    """A compiled source of docker/compat, such as "cublas_forward"; compiled once per state of that folder."""
     source = COMPAT / f"{name}.c"
     texts = b"\0".join(path.read_bytes() for path in sorted(COMPAT.glob("*.[ch]")))
     digest = hashlib.sha256(texts).hexdigest()[:12]
@@ -142,16 +150,16 @@ def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/u
 
 
 def find_cudnn(given: Mapping[str, str] = os.environ) -> Path:
-    """A cuDNN of version 8 or later: the user's, the pinned one, the loader's, or that of the peers' PyTorch."""
+    """A cuDNN of version 8 or later: the user's, the pinned one, the loader's, or that of the baselines' PyTorch."""
     if given.get("CUDNN"):
         return _users("CUDNN", "libcudnn.so", given["CUDNN"])
-    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
-    beside = _newest(peer.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
-    return _pinned("cuDNN") or _loaders("libcudnn.so") or beside or _fetched("cuDNN")
+    baseline = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    bundled = _newest(baseline.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
+    return _pinned("cuDNN") or _loaders("libcudnn.so") or bundled or _fetched("cuDNN")
 
 
 def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
-    """A CUPTI of version 11 or later: the user's, the newest CUDA toolkit's, that of the peers' PyTorch, the loader's.
+    """A CUPTI of version 11 or later: the user's, the newest CUDA toolkit's, that of the baselines' PyTorch, the loader's.
 
     StackError if there is none.
     """
@@ -161,9 +169,9 @@ def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/us
     places = ("targets/*/lib", "extras/CUPTI/lib64")
     by_version = f"{name}.1*"  # others of its names hold a year
     toolkit = _newest((path for place in places for path in toolkits.glob(f"cuda*/{place}/{by_version}")), name)
-    peer = Path(given.get("PEER_PYTHON") or "/").parent.parent
-    beside = _newest(peer.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
-    found = toolkit or beside or _loaders(name)
+    baseline = Path(given.get("PEER_PYTHON") or "/").parent.parent
+    bundled = _newest(baseline.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
+    found = toolkit or bundled or _loaders(name)
     if found is None:
         raise StackError(
             "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
@@ -181,7 +189,7 @@ def _users(setting: str, name: str, given: str) -> Path:
     return found.absolute()
 
 
-def _newest(paths, name: str = "libcublas.so") -> Path | None:
+def _newest(paths: Iterable[Path], name: str = "libcublas.so") -> Path | None:
     versions = {path: _version(path) for path in paths}
     new = (path for path in versions if versions[path][0] >= OLDEST[name])
     return max(new, key=lambda path: versions[path], default=None)
@@ -193,7 +201,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _pinned(name: str) -> Path | None:
-    """The pinned copy of a library, if it was fetched before."""
+    """The pinned copy of a library, if it was downloaded before."""
     from repro.images.pins import load_pins
     from repro.images.wheels import FOLDERS, WHEELS
 
@@ -216,7 +224,7 @@ def _fetched(name: str) -> Path:
 
 
 def _loaders(name: str) -> Path | None:
-    """The newest of those that the loader knows by name."""
+    """The newest version that the dynamic loader knows by name."""
     ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin")
-    told = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
-    return _newest((Path(line.rpartition(" => ")[2]) for line in told.splitlines() if f"{name}." in line), name)
+    known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
+    return _newest((Path(line.rpartition(" => ")[2]) for line in known.splitlines() if f"{name}." in line), name)

@@ -1,15 +1,16 @@
-"""Starts an image and holds what its libraries say of themselves to the pins."""
+"""Starts an image and compares the versions that its libraries report with the pins."""
 
 import json
-import subprocess
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.build import ImageError, run_command, tag_of
+from repro.images.engine import Engine, ImageError
 from repro.images.pins import Pins
+from repro.images.stack import tag_of
 
+PROBE_S = 300
 PROBE = ["python", "/opt/repro/probe.py", "--image"]
 PRELOADED = {
     "cu102": {"nccl": "libnccl.so.2"},
@@ -21,10 +22,10 @@ OWN_IN_THE_WHEEL = ("cublasLt", "cublasXerbla", "cublasCgemmEx")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `holds` is None where it can only be seen on a machine with a GPU."""
+    """One comparison. `holds` is None where it can only be made on a machine with a GPU."""
 
     what: str
-    wanted: str
+    expected: str
     found: str
     holds: bool | None
     source: str = ""
@@ -32,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What an image said. `start_s` is the time from `docker run` to its end, `import_s` that of `import oneflow`."""
+    """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of `import oneflow`."""
 
     stack: str
     findings: tuple[Finding, ...]
@@ -41,87 +42,84 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that could be looked at differs from the pins."""
+        """Whether nothing that could be compared differs from the pins."""
         return all(finding.holds is not False for finding in self.findings)
 
 
 def mounts_of(stack: str, newer: Mapping[str, Path]) -> tuple[str, ...]:
-    """What a stack's containers are given: for `cu102-modern` the folders with a newer cuBLAS and a newer cuDNN."""
+    """The mounts of a stack's containers: for `cu102-modern` the folders with a newer cuBLAS and a newer cuDNN."""
     return tuple(f"{newer[name]}:{MOUNTED[name]}:ro" for name in MOUNTED) if stack == "cu102-modern" else ()
 
 
-def check_image(stack: str, pins: Pins, docker: str, newer: Mapping[str, Path], gpus: bool = False) -> Report:
+def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path], gpus: bool = False) -> Report:
     """Start a stack's image and compare it with the pins.
 
     `newer` are the folders that `cu102-modern` mounts: the pinned ones, or others, whose versions are then reported
-    and not held to the pins.
+    and not compared with the pins.
     """
-    mounts = mounts_of(stack, newer)
+    image, mounts = tag_of(stack), mounts_of(stack, newer)
+    versions = expected(pins, stack, engine.labels(image).get("reproduction.nccl", ""))
     started = time.monotonic()
-    told = probe(run_command(tag_of(stack), PROBE, docker, mounts, gpus))
-    wanted = expected(pins, stack, label(docker, stack, "reproduction.nccl"))
+    probed = probe(engine, image, mounts, gpus)
     given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
-    findings = compare(told, stack, wanted, given)
-    return Report(stack, tuple(findings), time.monotonic() - started, told["import_s"])
+    findings = compare(probed, stack, versions, given)
+    return Report(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
 
 
-def probe(command: list[str]) -> dict:
-    """What the probe prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise ImageError(f"the image does not start:\n{done.stderr.strip()}")
-    return json.loads(done.stdout)
-
-
-def label(docker: str, stack: str, name: str) -> str:
-    """What the image of a stack says of itself."""
-    command = [docker, "image", "inspect", "--format", f'{{{{index .Config.Labels "{name}"}}}}', tag_of(stack)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise ImageError(f"the engine has no image {tag_of(stack)}; `make image` builds it")
-    return done.stdout.strip()
+def probe(
+    engine: Engine,
+    image: str,
+    mounts: Sequence[str] = (),
+    gpus: bool = False,
+    environment: dict[str, str] | None = None,
+) -> dict:
+    """The output of docker/inside/probe.py in a container of an image; ImageError if it does not start."""
+    output = engine.run(image, PROBE, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
+    if output.status:
+        raise ImageError(f"{image} does not start:\n{output.stderr.strip()}")
+    return json.loads(output.stdout)
 
 
 def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
-    """Library -> version that a stack must show; `nccl` is the version that the image was built with, by its label."""
-    wanted = pins.expected(stack)
+    """Library -> version that a stack must report; `nccl` is the one that the image was built with, by its label."""
+    versions = pins.expected(stack)
     if f"NCCL {nccl}" in {pin.name for pin in pins.artefacts}:
-        wanted["NCCL called"] = nccl
-    return wanted
+        versions["NCCL called"] = nccl
+    return versions
 
 
-def compare(told: dict, stack: str, wanted: dict[str, str], given: Collection[str] = ()) -> list[Finding]:
-    """Hold a probe's report to the versions that are wanted; of what the user has `given`, any version will do."""
+def compare(probed: dict, stack: str, versions: dict[str, str], given: Collection[str] = ()) -> list[Finding]:
+    """Compare a probe's output with the expected versions; for the names in `given`, any version will do."""
     findings = []
-    for name, version in wanted.items():
-        found = told["libraries"].get(name, {"version": None, "source": ""})
+    for name, version in versions.items():
+        found = probed["libraries"].get(name, {"version": None, "source": ""})
         if name in given:
             holds = found["version"] is not None
             findings.append(Finding(name, "the one given", str(found["version"]), holds, found["source"]))
             continue
         findings.append(Finding(name, version, str(found["version"]), found["version"] == version, found["source"]))
-    findings += [_reached(told, prefix, library) for prefix, library in PRELOADED[stack].items()]
-    findings += _container(told)
-    for name in told["unknown"]:
+    findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED[stack].items()]
+    findings += _container(probed)
+    for name in probed["unknown"]:
         findings.append(Finding(name, "", "cannot be read without a GPU", None))
     findings += [
         Finding(name, "any", entry["version"], True, entry["source"])
-        for name, entry in told["libraries"].items()
-        if name not in wanted
+        for name, entry in probed["libraries"].items()
+        if name not in versions
     ]
     return findings
 
 
-def _reached(told: dict, prefix: str, library: str) -> Finding:
+def _reached(probed: dict, prefix: str, library: str) -> Finding:
     """Every function of NCCL, cuBLAS or cuDNN that OneFlow calls must be in the preloaded library, not some of them."""
     elsewhere = [
         name
-        for file, names in told["called"].items()
+        for file, names in probed["called"].items()
         if Path(file).name.split("-")[0] != library
         for name in names
         if name.startswith(prefix) and not _internal(name) and not Path(file).name.startswith(library)
     ]
-    count = sum(name.startswith(prefix) for names in told["called"].values() for name in names) - len(elsewhere)
+    count = sum(name.startswith(prefix) for names in probed["called"].values() for name in names) - len(elsewhere)
     found = f"{count} reach it" + (f", {', '.join(elsewhere)} do not" if elsewhere else "")
     return Finding(f"{prefix} calls", f"all to {library}", found, not elsewhere)
 
@@ -131,15 +129,15 @@ def _internal(name: str) -> bool:
     return name.startswith(OWN_IN_THE_WHEEL) or name.endswith("_largek")
 
 
-def _container(told: dict) -> list[Finding]:
-    privileged = told["privileged_files"]
+def _container(probed: dict) -> list[Finding]:
+    privileged = probed["privileged_files"]
     return [
-        Finding("libibverbs", "loads", "loads" if told["libibverbs"] else "is missing", told["libibverbs"]),
+        Finding("libibverbs", "loads", "loads" if probed["libibverbs"] else "is missing", probed["libibverbs"]),
         Finding(
             "root file system",
             "read-only",
-            "writable" if told["root_writable"] else "read-only",
-            not told["root_writable"],
+            "writable" if probed["root_writable"] else "read-only",
+            not probed["root_writable"],
         ),
         Finding("setuid and setgid files", "none", ", ".join(privileged) or "none", not privileged),
     ]
@@ -148,5 +146,5 @@ def _container(told: dict) -> list[Finding]:
 def findings_table(report: Report) -> tuple[list[str], list[list[str]]]:
     """Columns and rows in which `make image-check` prints a report."""
     marks = {True: "ok", False: "DIFFERS", None: "unknown"}
-    rows = [[marks[f.holds], f.what, f.wanted, f.found, f.source] for f in report.findings]
+    rows = [[marks[f.holds], f.what, f.expected, f.found, f.source] for f in report.findings]
     return ["", report.stack, "pinned", "read", "from"], rows

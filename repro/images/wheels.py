@@ -1,6 +1,5 @@
-"""Fetches the pinned wheels once into .cache/wheels, each held to its SHA-256, for images and for the bundle."""
+"""Downloads the pinned wheels once into .cache/wheels, each checked by its SHA-256, for images and the bundle."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from repro.images.pins import Pin, PinError, Pins
 from repro.utils.filelock import exclusive
-from repro.utils.paths import CACHE
+from repro.utils.paths import CACHE, sha256
 
 WHEELS = CACHE / "wheels"
 PLATFORMS = (
@@ -41,12 +40,12 @@ def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
 
 
 def fetch(pins: Sequence[Pin], folder: Path) -> None:
-    """Bring a folder to hold exactly these wheels; what is there and right is not fetched again.
+    """Make a folder hold exactly these wheels; those that are there and right are not downloaded again.
 
     Raises
     ------
     PinError
-        A wheel is not the pinned one, or cannot be had.
+        A wheel is not the pinned one, or cannot be downloaded.
     """
     with exclusive(folder):
         _fetch(pins, folder)
@@ -73,17 +72,16 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
 
 def verify(pin: Pin, path: Path) -> None:
     """PinError unless a file is the pinned one."""
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256(path)
     if found != pin.sha256:
         raise PinError(
             f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
-            "to have it fetched again"
+            "to download it again"
         )
 
 
 def _requirement(pin: Pin) -> str:
-    """The line by which pip finds a wheel: its file's name begins with project and version."""
+    """The line of a requirements file by which pip finds a wheel; its file's name begins with project and version."""
     project, version = pin.file.split("-")[:2]
     return f"{project}=={version} --hash=sha256:{pin.sha256}\n"
 
@@ -93,8 +91,8 @@ def _download(missing: list[Pin], folder: Path) -> None:
     python = missing[0].python[0] if missing[0].python else "3.9"
     abi = "cp" + python.replace(".", "")
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text("".join(map(_requirement, missing)))
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text("".join(map(_requirement, missing)))
         command = [
             sys.executable,
             "-m",
@@ -118,7 +116,7 @@ def _download(missing: list[Pin], folder: Path) -> None:
             "--dest",
             str(folder),
             "--requirement",
-            str(wanted),
+            str(requirements),
         ]
         for platform in PLATFORMS:
             command += ["--platform", f"{platform}_x86_64"]
@@ -131,7 +129,7 @@ def _download(missing: list[Pin], folder: Path) -> None:
 
 
 def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
-    """The folder with an artefact's pinned files, such as cuBLAS, out of its wheel, which is fetched if need be."""
+    """The folder with an artefact's pinned files, such as cuBLAS, from its wheel, which is downloaded if necessary."""
     pin = pins.artefact(name)
     target = folder.parent / FOLDERS[name] / pin.version
     with exclusive(target):
@@ -152,8 +150,4 @@ def _unpack(pins: Pins, pin: Pin, folder: Path, target: Path) -> None:
 
 
 def _is_member(pin: Pin, member: str, folder: Path) -> bool:
-    path = folder / Path(member).name
-    if not path.exists():
-        return False
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == pin.members[member]
+    return sha256(folder / Path(member).name) == pin.members[member]

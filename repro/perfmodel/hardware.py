@@ -10,12 +10,13 @@ from pathlib import Path
 
 from repro.cluster.inventory import inventory_names, is_inventory
 from repro.published.figures import CLUSTERS, load_cluster
+from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
 
 FOLDER = DATA / "hardware"
 
 
-class HardwareError(Exception):
+class HardwareError(ReproError):
     """A cluster or a model's shape that cannot be described: an unknown name, GPU or network, or no such shape."""
 
 

@@ -15,6 +15,7 @@ from repro.planning.trainer_config import (
     smoke_name,
 )
 from repro.published.cases import Case
+from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 
 BENCH = "bench"
@@ -27,7 +28,7 @@ BASELINE_PARITY_TOLERANCE = (
 )
 
 
-class PlanError(Exception):
+class PlanError(ReproError):
     """Nothing can be run as asked; the message says why and what to do."""
 
 

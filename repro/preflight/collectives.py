@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from repro.analysis.process_info import readable, transports
+from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.local import Attempt, Limits, Outcome
 from repro.perfmodel.communication import path
-from repro.perfmodel.hardware import Cluster, HardwareError, Node, from_devices
+from repro.perfmodel.hardware import Cluster as Hardware
+from repro.perfmodel.hardware import HardwareError, from_devices
+from repro.perfmodel.hardware import Node as HardwareNode
 from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
 from repro.preflight.gpu import links, query
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import TRAINER_PYTHON, TRAINERS
 
 CPU_RANKS = 2
 SHARE_GOOD, SHARE_LEAST = 0.8, 0.5
 FILE = "allreduce.json"
+
+
+class Program(Protocol):
+    """A measuring program that is ready to start."""
+
+    def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
+
+
+AttemptOf = Callable[[dict, Path], Program]
+"""Makes a measuring program from its configuration and the folder for its files."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +43,7 @@ class Collectives:
 
     folder: Path
     environment: dict
-    cluster: object = None
+    cluster: Cluster | None = None
 
     def checks(self) -> tuple[Check, ...]:
         inside = Check("allreduce", "all-reduce inside a node", self.check_inside)
@@ -38,41 +53,39 @@ class Collectives:
     def check_inside(self, machine: Machine) -> Finding:
         ranks, device, hardware = self._inside(machine)
         if ranks < 2:
-            return unavailable("one rank has nothing to exchange")
+            return unavailable("a single rank has nothing to exchange")
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
-            return self._judge(local_attempt_of(self.environment), ranks, device, name, hardware)
+            return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
 
     def check_between(self, machines: Sequence[Machine]) -> Finding:
-        if len(machines) < 2:
-            return unavailable("a single machine has no peers")
+        if self.cluster is None or len(machines) < 2:
+            return unavailable("a single machine has no other nodes")
         per_node, device, hardware = self._inside(machines[0])
         if hardware:
             node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
             hardware = replace(hardware, node=node, nodes=len(machines))
         return self._over(self.cluster, per_node * len(machines), device, "all-nodes", hardware)
 
-    def _inside(self, machine: Machine) -> tuple[int, str, Cluster | None]:
+    def _inside(self, machine: Machine) -> tuple[int, str, Hardware | None]:
         """Ranks and device of a machine, and its hardware if that is known."""
         try:
             names = [row["name"] for row in query(machine, "index", "name")]
         except CheckAborted:
-            return machine.wanted.gpus or CPU_RANKS, "cpu", None
+            return machine.expected.gpus or CPU_RANKS, "cpu", None
         return len(names), "cuda", hardware_of(names, links(machine) if len(names) > 1 else None)
 
-    def _over(self, cluster, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
-        from repro.cluster.cluster import ClusterError
-
+    def _over(self, cluster: Cluster, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
         try:
             with attempts(cluster, PROGRAM, "allreduce", LIMITS) as attempt_of:
                 return self._judge(attempt_of, ranks, device, name, hardware)
         except ClusterError as error:
-            said = "; ".join(str(error).splitlines()[1:]) or str(error)
-            return failed(said, "It keeps `make bench` from starting as well.", "do what the message says")
+            message = "; ".join(str(error).splitlines()[1:]) or str(error)
+            return failed(message, "`make bench` cannot start either.", "do what the message says")
 
-    def _judge(self, attempt_of, ranks: int, device: str, name: str, hardware: Cluster | None) -> Finding:
+    def _judge(self, attempt_of: AttemptOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
         try:
             table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
         except (MeasurementError, OSError) as error:
@@ -96,14 +109,14 @@ def judge(table: Table, limit: float | None) -> Finding:
         return ok(f"{found}; no figure of the links to compare with")
     share = table.bus_gbs / limit
     found = f"{found}; {share:.0%} of the {limit:.1f} GB/s that the links can do"
-    means = "Gradients take longer to exchange than they should; scaling suffers."
-    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the way it took"
+    impact = "Gradients take longer to exchange than they should; scaling suffers."
+    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the transport it used"
     if share < SHARE_LEAST:
-        return failed(found, means, fix)
-    return warning(found, means, fix) if share < SHARE_GOOD else ok(found)
+        return failed(found, impact, fix)
+    return warning(found, impact, fix) if share < SHARE_GOOD else ok(found)
 
 
-def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -> Cluster | None:
+def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -> Hardware | None:
     """The description of one node with these GPUs and NVLinks; None if the GPU is not described.
 
     Where each GPU has all its links to every other one there is a switch between them.
@@ -116,11 +129,11 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
     nvlinks = nvlinks or tuple((0,) * count for _ in range(count))
     switched = all(nvlinks[i][j] == cluster.gpu.links for i in range(count) for j in range(count) if i != j)
     gpu = cluster.gpu
-    return replace(cluster, node=Node(gpu, count, None if switched else nvlinks, 1, cluster.node.port_gbs))
+    return replace(cluster, node=HardwareNode(gpu, count, None if switched else nvlinks, 1, cluster.node.port_gbs))
 
 
 @contextmanager
-def attempts(cluster, program: Path, name: str, limits: Limits):
+def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[AttemptOf]:
     """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
     from repro.launch.ssh.attempt import ClusterAttempt
     from repro.launch.ssh.code_upload import Code
@@ -146,8 +159,10 @@ WINDOW_S = {"cuda": 0.1, "cpu": 0.02}
 REPEATS = {"cuda": 5, "cpu": 3}
 
 
-class MeasurementError(Exception):
+class MeasurementError(ReproError):
     """The measuring program did not come to its end; the message holds the reason and the end of its log."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -191,11 +206,10 @@ class Table:
         return [head, *rows, *pairs]
 
 
-def measure(attempt_of: Callable[[dict, Path], Attempt], ranks: int, device: str, folder: Path) -> Table:
+def measure(attempt_of: AttemptOf, ranks: int, device: str, folder: Path) -> Table:
     """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.
 
-    `attempt_of` makes, from a configuration and a folder, what starts the measuring program: `local_attempt_of`, or
-    a cluster's.
+    `attempt_of` comes from `local_attempts` or `attempts`, for the program PROGRAM.
 
     Raises
     ------
@@ -237,17 +251,18 @@ def _row(event: dict, *names: str) -> dict:
 
 
 def _reason(outcome: Outcome) -> str:
-    return "\n".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-5:]))
+    failure = outcome.failure.text() if outcome.failure else ""
+    return "\n".join((failure, *outcome.log_tail.splitlines()[-5:]))
 
 
-def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
-    """Starts the program on this machine; `environment` is that of the stack."""
+def local_attempts(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> AttemptOf:
+    """The maker of attempts of a program on this machine; `environment` is that of the stack."""
     return lambda config, folder: Attempt(
-        config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
+        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
     )
 
 
-def link_gbs(cluster: Cluster) -> float:
+def link_gbs(cluster: Hardware) -> float:
     """What the links between all GPUs of a cluster can do: the bandwidth of a ring through them, GB/s.
 
     Inside a node that is NVLink as NCCL counts it (repro/data/hardware/gpus.toml), between nodes the ports' full rate.

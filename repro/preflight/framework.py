@@ -1,40 +1,45 @@
-"""Small checks of the machines before a run: what each found, what that means, and what mends it."""
+"""Small checks of the machines before a run: what each found, its impact on a run, and how to fix it."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from repro.cluster.cluster import Cluster, Node
+from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
+from repro.cluster.ssh import Remote, RemoteError, Result, Shell
+from repro.utils.errors import ReproError
+
 OK, WARNING, FAILED, UNAVAILABLE = "ok", "warning", "failed", "not available"
 COMMAND_S = 60.0
-NOT_FOUND = 127
 
 
-class PreflightError(Exception):
+class PreflightError(ReproError):
     """The checks cannot be made as asked; the message says why."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: one of the four results, the facts, what they mean for a run, and what to do about it."""
+    """The outcome of a check: one of the four results, the facts, their impact on a run, and how to fix them.
+
+    `fixed` says that FIX=1 has done so.
+    """
 
     result: str
     found: str
-    means: str = ""
+    impact: str = ""
     fix: str = ""
-    mended: bool = False
+    fixed: bool = False
 
 
-class CheckAborted(Exception):
+class CheckAborted(ReproError):
     """Ends a check early with its finding."""
 
-    def __init__(self, finding: Finding):
+    def __init__(self, finding: Finding) -> None:
         super().__init__(finding.found)
         self.finding = finding
 
@@ -43,21 +48,21 @@ def ok(found: str) -> Finding:
     return Finding(OK, found)
 
 
-def warning(found: str, means: str, fix: str) -> Finding:
-    return Finding(WARNING, found, means, fix)
+def warning(found: str, impact: str, fix: str) -> Finding:
+    return Finding(WARNING, found, impact, fix)
 
 
-def failed(found: str, means: str, fix: str) -> Finding:
-    return Finding(FAILED, found, means, fix)
+def failed(found: str, impact: str, fix: str) -> Finding:
+    return Finding(FAILED, found, impact, fix)
 
 
-def unavailable(why: str, fix: str = "") -> Finding:
-    return Finding(UNAVAILABLE, why, fix=fix)
+def unavailable(reason: str, fix: str = "") -> Finding:
+    return Finding(UNAVAILABLE, reason, fix=fix)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a machine should be. `gpu` is None where any will do and "" where there is none; `gpus` is 0 for any."""
+class Expected:
+    """What a machine should be. `gpu` is None for any and "" for none; `gpus` is 0 for any number."""
 
     gpu: str | None = None
     gpus: int = 0
@@ -73,34 +78,38 @@ class Wanted:
 
 @dataclass
 class Machine:
-    """A machine that is checked: `runner` runs words there as `Remote.run` does, `other_nodes` names the other machines."""
+    """A machine to check: `runner` runs commands on it, `other_nodes` names the other machines of its cluster."""
 
     name: str
-    runner: object
-    wanted: Wanted = field(default_factory=Wanted)
+    runner: Shell
+    expected: Expected = field(default_factory=Expected)
     other_nodes: tuple[str, ...] = ()
 
-    def run(self, words: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False):
-        """The result of a command, whatever its status; Stop if it is not installed."""
-        done = self.runner.run(words, timeout=timeout, check=False, sudo=sudo)
-        if done.status == NOT_FOUND or (sudo and f"{words[0]}: command not found" in done.stderr):
+    def run(self, argv: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False) -> Result:
+        """The result of a command, whatever its status; CheckAborted if it is not installed."""
+        done = self.runner.run(argv, timeout=timeout, check=False, sudo=sudo)
+        if done.status == NOT_FOUND or (sudo and f"{argv[0]}: command not found" in done.stderr):
             raise CheckAborted(
-                unavailable(f"{words[0]} is not installed", f"install it ({PACKAGES.get(words[0], words[0])})")
+                unavailable(f"{argv[0]} is not installed", f"install it ({PACKAGES.get(argv[0], argv[0])})")
             )
         return done
 
-    def text(self, words: Sequence[str], **options) -> str:
-        """What a command prints; Stop with the failure it told if it does not end with 0."""
-        done = self.run(words, **options)
+    def text(self, argv: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False) -> str:
+        """The output of a command; CheckAborted with the last line of its errors if it fails."""
+        done = self.run(argv, timeout=timeout, sudo=sudo)
         if done.status:
-            said = (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]
-            raise CheckAborted(unavailable(f"`{' '.join(words[:3])}`: {said}"))
+            raise CheckAborted(unavailable(f"`{shlex.join(argv[:3])}`: {last_line(done)}"))
         return done.stdout
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
-        """The one-line files of these that exist, by path."""
+        """The contents of those of these one-line files that exist, by path."""
         lines = self.run(["grep", "-sH", "", *paths]).stdout.splitlines()
         return {path: value for path, _, value in (line.partition(":") for line in lines)}
+
+
+def last_line(done: Result) -> str:
+    """Why a command failed: the last line that it printed, or its status."""
+    return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]
 
 
 PACKAGES = {
@@ -116,21 +125,24 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `look` gets one machine, or all of them where `together`; `mend` is what FIX=1 does, if that is safe.
+    """One check, named `what` in a few words.
 
-    `what` says in a few words what is looked at.
+    Attributes
+    ----------
+    check : gets one machine, or all of them where `together`, and gives a finding; CheckAborted ends it early.
+    fix : what FIX=1 does about a warning or failure, where that is safe.
     """
 
     name: str
     what: str
-    look: Callable[..., Finding]
-    mend: Callable[[Machine], None] | None = None
+    check: Callable[..., Finding]
+    fix: Callable[[Machine], None] | None = None
     together: bool = False
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding with its check and machine; `seconds` is what looking took."""
+    """A finding with its check and machine; `seconds` is the duration of the check."""
 
     check: str
     what: str
@@ -143,40 +155,40 @@ class Entry:
         return {**head, **asdict(self.finding), "seconds": round(self.seconds, 3)}
 
 
-def run_checks(checks: Sequence[Check], machines: Sequence[Machine], mend: bool = False) -> Iterator[list[Entry]]:
-    """The entries of one check after the other, each on all machines at once."""
+def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool = False) -> Iterator[list[Entry]]:
+    """The entries of one check after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
     with ThreadPoolExecutor(max(1, len(machines))) as pool:
         for check in checks:
             if check.together:
                 name = machines[0].name if len(machines) == 1 else "all"
-                yield [_look(check, machines, name)]
+                yield [_entry(check, machines, name)]
             else:
-                yield list(pool.map(lambda machine, check=check: _on_one(check, machine, mend), machines))
+                yield list(pool.map(lambda machine, check=check: _on_one(check, machine, fix), machines))
 
 
-def _on_one(check: Check, machine: Machine, mend: bool) -> Entry:
-    entry = _look(check, machine, machine.name)
-    if not mend or check.mend is None or entry.finding.result not in (WARNING, FAILED):
+def _on_one(check: Check, machine: Machine, fix: bool) -> Entry:
+    entry = _entry(check, machine, machine.name)
+    if not fix or check.fix is None or entry.finding.result not in (WARNING, FAILED):
         return entry
     try:
-        check.mend(machine)
-    except CheckAborted as stop:
-        tried = f"{entry.finding.fix} (FIX=1 tried: {stop.finding.found})"
+        check.fix(machine)
+    except CheckAborted as aborted:
+        tried = f"{entry.finding.fix} (FIX=1 tried: {aborted.finding.found})"
         return replace(entry, finding=replace(entry.finding, fix=tried))
-    after = _look(check, machine, machine.name)
-    return replace(after, finding=replace(after.finding, mended=after.finding.result == OK))
+    after = _entry(check, machine, machine.name)
+    return replace(after, finding=replace(after.finding, fixed=after.finding.result == OK))
 
 
-def _look(check: Check, subject, name: str) -> Entry:
-    from repro.cluster.ssh import RemoteError
-
+def _entry(check: Check, subject: Machine | Sequence[Machine], name: str) -> Entry:
     started = time.monotonic()
     try:
-        finding = check.look(subject)
-    except CheckAborted as stop:
-        finding = stop.finding
+        finding = check.check(subject)
+    except CheckAborted as aborted:
+        finding = aborted.finding
     except RemoteError as error:
-        finding = failed(str(error), "The machine does not do as it is told.", "log in by hand and see why")
+        finding = failed(
+            str(error), "Commands do not run on this machine as they should.", "log in by hand and see why"
+        )
     return Entry(check.name, check.what, name, finding, time.monotonic() - started)
 
 
@@ -190,45 +202,15 @@ def choose(checks: Sequence[Check], only: str | None) -> list[Check]:
     return [check for check in checks if not names or check.name in names]
 
 
-class Local:
-    """Runs words on this machine, with the interface of `repro.cluster.ssh.Remote.run`."""
-
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        stdin: str | None = None,
-        sudo: bool = False,
-    ):
-        from repro.cluster.ssh import RemoteError, Result
-
-        command = [*(("sudo", "-n", "--") if sudo and os.geteuid() else ()), *words]
-        if shutil.which(command[0]) is None:
-            return Result("", f"{command[0]}: command not found", NOT_FOUND)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, input=stdin or "")
-        except subprocess.TimeoutExpired as error:
-            raise RemoteError("this machine", f"`{' '.join(words[:3])}` took longer than {timeout:.0f} s") from error
-        if check and done.returncode:
-            raise RemoteError("this machine", f"`{' '.join(words[:3])}`: {done.stderr.strip()}")
-        return Result(done.stdout, done.stderr, done.returncode)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 def this_machine(port: int = 0, work: Path = Path()) -> Machine:
-    """The machine that the controller runs on, of which nothing special is wanted."""
-    return Machine("this machine", Local(), Wanted(port=port, work=str(work)))
+    """The machine that the controller runs on, with no particular expectation."""
+    return Machine(NAME, LocalShell(), Expected(port=port, work=str(work)))
 
 
-def of_cluster(cluster) -> tuple[list[Machine], dict[str, Exception]]:
-    """The nodes of a cluster that can be connected to, and why each of the others cannot; the caller closes them."""
-    from repro.cluster.ssh import Remote, RemoteError
+def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]:
+    """The nodes of a cluster that accept a connection, and the errors of the others; the caller closes them."""
 
-    def connect(node) -> Remote | RemoteError:
+    def connect(node: Node) -> Remote | RemoteError:
         try:
             return Remote(cluster, node)
         except RemoteError as error:
@@ -236,7 +218,7 @@ def of_cluster(cluster) -> tuple[list[Machine], dict[str, Exception]]:
 
     with ThreadPoolExecutor(len(cluster.nodes)) as pool:
         found = dict(zip(cluster.nodes, pool.map(connect, cluster.nodes), strict=True))
-    wanted = Wanted(
+    expected = Expected(
         cluster.gpu,
         cluster.gpus_per_node,
         cluster.interface,
@@ -250,7 +232,7 @@ def of_cluster(cluster) -> tuple[list[Machine], dict[str, Exception]]:
     )
     names = [node.name for node in cluster.nodes]
     machines = [
-        Machine(node.name, runner, wanted, tuple(name for name in names if name != node.name))
+        Machine(node.name, runner, expected, tuple(name for name in names if name != node.name))
         for node, runner in found.items()
         if isinstance(runner, Remote)
     ]

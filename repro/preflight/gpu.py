@@ -31,23 +31,25 @@ NO_VALUE = ("[N/A]", "N/A", "[Not Supported]", "[GPU requires reset]", "[Unknown
 
 
 def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
-    """A row of these fields for each GPU; Stop where there is none, or nvidia-smi does not tell."""
-    if machine.wanted.gpu == "":
+    """A row of these fields for each GPU; CheckAborted without a GPU, or if nvidia-smi fails."""
+    if machine.expected.gpu == "":
         raise CheckAborted(unavailable("a cluster without GPUs"))
     try:
         done = machine.run([QUERY[0], f"--query-gpu={','.join(fields)}", *QUERY[1:]])
-    except CheckAborted as stop:
-        raise stop if machine.wanted.gpu else CheckAborted(unavailable("no NVIDIA driver here, so no GPU")) from None
-    said = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    except CheckAborted as aborted:
+        raise (
+            aborted if machine.expected.gpu else CheckAborted(unavailable("no NVIDIA driver here, so no GPU"))
+        ) from None
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     if done.status:
         unknown = re.search(r'Field "(\S+)" is not a valid field', done.stdout + done.stderr)
         if unknown:
-            raise CheckAborted(unavailable(f"this driver does not tell {unknown[1]}"))
-        found = said[0] if said else f"nvidia-smi: status {done.status}"
+            raise CheckAborted(unavailable(f"this driver does not report {unknown[1]}"))
+        found = lines[0] if lines else f"nvidia-smi: status {done.status}"
         fix = "load or reinstall the driver; `make provision` does it"
         raise CheckAborted(failed(found, "No program can use the GPUs.", fix))
-    rows = [[cell.strip() for cell in line.split(",")] for line in said]
-    rows = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+    rows = [dict(zip(fields, row, strict=True)) for row in cells if len(row) == len(fields)]
     if not rows:
         raise CheckAborted(unavailable("nvidia-smi shows no GPU"))
     return rows
@@ -59,20 +61,20 @@ def each(rows: list[dict], field: str) -> str:
 
 
 def check_present(machine: Machine) -> Finding:
-    wanted = machine.wanted
-    means = "Ranks would have no GPU, or another one than the run claims."
+    expected = machine.expected
+    impact = "Ranks would have no GPU, or another one than the run claims."
     try:
         names = [row["name"] for row in query(machine, "index", "name")]
-    except CheckAborted as stop:
-        if wanted.gpu and stop.finding.result == UNAVAILABLE:
-            return failed(stop.finding.found, means, stop.finding.fix or "see `dmesg`, reseat or replace")
+    except CheckAborted as aborted:
+        if expected.gpu and aborted.finding.result == UNAVAILABLE:
+            return failed(aborted.finding.found, impact, aborted.finding.fix or "see `dmesg`, reseat or replace")
         raise
     found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    if wanted.gpu and names != [wanted.gpu] * wanted.gpus:
-        should = f"{wanted.gpus} x {wanted.gpu}"
+    if expected.gpu and names != [expected.gpu] * expected.gpus:
+        described = f"{expected.gpus} x {expected.gpu}"
         return failed(
-            f"{found}; the inventory says {should}",
-            means,
+            f"{found}; the inventory says {described}",
+            impact,
             "a GPU may have fallen off the bus (see `dmesg`); else correct the inventory",
         )
     if len(set(names)) > 1:
@@ -82,11 +84,11 @@ def check_present(machine: Machine) -> Finding:
 
 def check_busy(machine: Machine) -> Finding:
     rows = query(machine, "index", "memory.used", "utilization.gpu")
-    told = machine.text([QUERY[0], "--query-compute-apps=gpu_bus_id,pid,process_name,used_memory", *QUERY[1:]])
-    programs = [line.split(", ") for line in told.splitlines() if line.count(",") >= 3]
+    table = machine.text([QUERY[0], "--query-compute-apps=gpu_bus_id,pid,process_name,used_memory", *QUERY[1:]])
+    programs = [[cell.strip() for cell in line.split(",")] for line in table.splitlines() if line.count(",") >= 3]
     used = [row for row in rows if row["memory.used"].isdigit() and int(row["memory.used"]) > MEMORY_IN_USE_MIB]
     if programs or used:
-        names = ", ".join(f"{words[2]} (pid {words[1]}, {words[-1]} MiB)" for words in programs)
+        names = ", ".join(f"{','.join(name)} (pid {pid}, {memory} MiB)" for _, pid, *name, memory in programs)
         return failed(
             f"in use by {names}" if names else f"memory in use, MiB: {each(used, 'memory.used')}",
             "Another program shares the GPU: speed and memory are not the run's own.",
@@ -99,14 +101,14 @@ def check_throttled(machine: Machine) -> Finding:
     field = "clocks_throttle_reasons.active"
     try:
         rows = query(machine, "index", field, "temperature.gpu")
-    except CheckAborted as stop:
-        if stop.finding.found != f"this driver does not tell {field}":
+    except CheckAborted as aborted:
+        if aborted.finding.found != f"this driver does not report {field}":
             raise
         field = "clocks_event_reasons.active"  # its name since driver 535
         rows = query(machine, "index", field, "temperature.gpu")
     masks = {row["index"]: int(row[field], 16) for row in rows if row[field].startswith("0x")}
     if not masks:
-        return unavailable("these GPUs do not tell why they slow down")
+        return unavailable("these GPUs do not report why they slow down")
     slowed = {index: [name for bit, name in THROTTLED.items() if mask & bit] for index, mask in masks.items()}
     slowed = {index: names for index, names in slowed.items() if names}
     if slowed:
@@ -192,17 +194,19 @@ def check_ecc(machine: Machine) -> Finding:
 
 
 def _remapped(machine: Machine) -> str:
-    """What is wrong with replacing bad memory rows, which GPUs do since Ampere; older drivers know no such query."""
-    asked = ("remapped_rows.pending", "remapped_rows.failure")
-    done = machine.run([QUERY[0], f"--query-remapped-rows={','.join(('gpu_bus_id', *asked))}", *QUERY[1:]])
-    rows = [line.split(", ") for line in done.stdout.splitlines() if done.status == 0 and line.count(",") == len(asked)]
-    said = [
+    """Problems with the replacement of bad memory rows, which GPUs do since Ampere; older drivers know no such query."""
+    fields = ("remapped_rows.pending", "remapped_rows.failure")
+    done = machine.run([QUERY[0], f"--query-remapped-rows={','.join(('gpu_bus_id', *fields))}", *QUERY[1:]])
+    rows = [
+        line.split(", ") for line in done.stdout.splitlines() if done.status == 0 and line.count(",") == len(fields)
+    ]
+    problems = [
         f"{bus}: a bad row {what}"
         for bus, *values in rows
         for value, what in zip(values, ("waits to be remapped", "cannot be remapped"), strict=True)
         if value in ("Yes", "1")
     ]
-    return ", ".join(said)
+    return ", ".join(problems)
 
 
 def check_persistence(machine: Machine) -> Finding:
@@ -227,7 +231,7 @@ def check_peers(machine: Machine) -> Finding:
         return unavailable("one GPU has no peer")
     cells = matrix(machine.text([QUERY[0], "topo", "-p2p", "r"]))
     if len(cells) != count * (count - 1):
-        return unavailable("`nvidia-smi topo -p2p r` does not tell about all of them")
+        return unavailable("`nvidia-smi topo -p2p r` does not list all of them")
     closed = [f"GPU {one}-{other}: {cell}" for (one, other), cell in cells.items() if one < other and cell != "OK"]
     if closed:
         return failed(
@@ -239,7 +243,7 @@ def check_peers(machine: Machine) -> Finding:
 
 
 def matrix(text: str) -> dict[tuple[int, int], str]:
-    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices; Stop if it is no matrix."""
+    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices; CheckAborted if it is no matrix."""
     try:
         table = parse_topology(text)
     except FormatError as error:
@@ -260,29 +264,29 @@ def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
 
 
 def check_container(machine: Machine) -> Finding:
-    wanted = machine.wanted
-    if not wanted.containers:
+    expected = machine.expected
+    if not expected.containers:
         return unavailable("runs here need no container")
-    ask = ["--gpus", "all", wanted.image, "nvidia-smi", "-L"] if wanted.gpu else [wanted.image, "true"]
+    ask = ["--gpus", "all", expected.image, "nvidia-smi", "-L"] if expected.gpu else [expected.image, "true"]
     start = ["docker", "run", "--rm", "--network", "none", "--read-only", "--pull", "never"]
-    means, fix = "Trainers cannot start here.", "`make provision` sets up engine, NVIDIA container toolkit and image"
+    impact, fix = "Trainers cannot start here.", "`make provision` sets up engine, NVIDIA container toolkit and image"
     try:
         done = machine.run([*start, *ask], timeout=120)
-    except CheckAborted as stop:
-        return failed(stop.finding.found, means, fix)
+    except CheckAborted as aborted:
+        return failed(aborted.finding.found, impact, fix)
     if done.status:
-        said = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if "--help" not in line]
-        return failed(said[-1] if said else f"status {done.status}", means, fix)
-    if not wanted.gpu:
-        return ok(f"a container of {wanted.image[:19]} starts")
+        lines = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if "--help" not in line]
+        return failed(lines[-1] if lines else f"status {done.status}", impact, fix)
+    if not expected.gpu:
+        return ok(f"a container of {expected.image[:19]} starts")
     count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
-    if count != wanted.gpus:
+    if count != expected.gpus:
         return failed(
-            f"{count} GPUs in a container, {wanted.gpus} on the machine",
+            f"{count} GPUs in a container, {expected.gpus} on the machine",
             "Some ranks would have no GPU.",
             "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml",
         )
-    return ok(f"{count} GPUs in a container of {wanted.image[:19]}")
+    return ok(f"{count} GPUs in a container of {expected.image[:19]}")
 
 
 # NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): those that a program causes; the rest are the machine's.
@@ -309,7 +313,7 @@ XID_NAMES = {
 
 
 def check_xid(machine: Machine) -> Finding:
-    if machine.wanted.gpu == "":
+    if machine.expected.gpu == "":
         return unavailable("a cluster without GPUs")
     done = machine.run(["dmesg"])
     if done.status:
@@ -320,7 +324,7 @@ def check_xid(machine: Machine) -> Finding:
     if not found:
         return ok("no Xid since the machine started")
     serious = [entry for entry in found if entry[1] not in XIDS_OF_PROGRAMS]
-    counted = {}
+    counted: dict[tuple[str, int], int] = {}
     for entry in serious or found:
         counted[entry] = counted.get(entry, 0) + 1
     text = ", ".join(f"{bus}: Xid {number}{_named(number)} x {count}" for (bus, number), count in counted.items())

@@ -1,4 +1,4 @@
-"""Whether a GPU computes what the models need as the CPU does: run once for each driver, GPU and set of libraries."""
+"""Whether a GPU computes the models' operators as the CPU does: once per driver, GPU and set of libraries."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from itertools import count
 from pathlib import Path
 
 from repro.analysis.process_info import readable
+from repro.cluster.cluster import Cluster, ClusterError
 from repro.images.stack import Stack, StackError
-from repro.launch.local import Attempt, Limits, Outcome
+from repro.launch.local import Limits, Outcome
 from repro.planning.plan import Plan
-from repro.preflight.collectives import attempts
+from repro.preflight.collectives import AttemptOf, attempts, local_attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
 from repro.preflight.gpu import query
 from repro.utils.filelock import exclusive
 from repro.utils.i18n import N_
-from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
+from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
 SOURCES = ("checks/accuracy.py", "kernels.py", "checks/operators.py", "models/ops.py")
@@ -65,7 +66,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What was compared on a device, with the versions and libraries that the process told."""
+    """What was compared on a device, with the versions and libraries that the process reported."""
 
     device: str
     results: tuple[Result, ...]
@@ -94,9 +95,11 @@ class Kernels:
     @property
     def largest(self) -> dict[str, float]:
         """The largest error that is within its tolerance, by precision."""
-        right = [result for result in self.results if result.holds]
-        precisions = dict.fromkeys(result.precision for result in right)
-        return {name: max(result.error for result in right if result.precision == name) for name in precisions}
+        largest: dict[str, float] = {}
+        for result in self.results:
+            if result.error is not None and result.holds:
+                largest[result.precision] = max(result.error, largest.get(result.precision, 0.0))
+        return largest
 
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
         """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
@@ -114,7 +117,7 @@ class Kernels:
         raise KernelError("\n".join([*lines, FIX]))
 
     def without_wrong(self, plan: Plan) -> Plan:
-        """The plan less the units of models that would compute wrongly, which stand among what was left out."""
+        """The plan less the units of models that would compute wrongly, which it lists as skipped."""
         wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
         left_out = [
             {
@@ -129,7 +132,7 @@ class Kernels:
         return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
 
     def record(self) -> dict:
-        """What a run keeps of it."""
+        """The comparison as a run's record keeps it."""
         errors = {f"{result.operator}, {result.part}": result.error for result in self.results if not result.reason}
         return {
             "operators": self.operators,
@@ -158,7 +161,7 @@ class Kernels:
         return cls(**{**content, "results": results, "libraries": tuple(content["libraries"])})
 
 
-def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Path) -> Kernels:
+def compare(attempt_of: AttemptOf, device: str, folder: Path) -> Kernels:
     """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
 
     An operator that ends the process is noted, and the rest is compared in a new one.
@@ -170,7 +173,7 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
     """
     started = time.monotonic()
     results: list[Result] = []
-    told: dict = {}
+    start: dict = {}
     names: list[str] = []
     for number in count(1):
         config = {
@@ -183,7 +186,7 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
         part.mkdir(parents=True)
         events: list[dict] = []
         outcome = attempt_of(config, part).run(events.append)
-        told = told or next((event for event in events if event["event"] == "start"), {})
+        start = start or next((event for event in events if event["event"] == "start"), {})
         results += [_result(event) for event in events if event["event"] == "error"]
         if outcome.failure is None:
             break
@@ -197,7 +200,7 @@ def compare(attempt_of: Callable[[dict, Path], Attempt], device: str, folder: Pa
         if not names:
             break
     return Kernels(
-        device, tuple(results), readable(told["versions"]), tuple(told["libraries"]), time.monotonic() - started
+        device, tuple(results), readable(start["versions"]), tuple(start["libraries"]), time.monotonic() - started
     )
 
 
@@ -207,20 +210,14 @@ def _result(event: dict) -> Result:
 
 
 def _reason(outcome: Outcome) -> str:
-    return "; ".join((outcome.failure.text(), *outcome.log_tail.splitlines()[-1:]))
-
-
-def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
-    """Starts the program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: Attempt(
-        config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
-    )
+    failure = outcome.failure.text() if outcome.failure else ""
+    return "; ".join((failure, *outcome.log_tail.splitlines()[-1:]))
 
 
 def kernels_here(
     gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels", say: Callable[[str], None] = print
 ) -> Kernels:
-    """The comparison for this machine's GPUs and libraries, made anew only if none is kept in `cache`.
+    """The comparison for this machine's GPUs and libraries, made only if none is kept in `cache`.
 
     Of several processes that want it at the same time one makes it, and the others wait. KernelError where nothing can
     be compared.
@@ -235,7 +232,7 @@ def kernels_here(
         if found := _kept(kept):
             return found
         folder = cache / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
-        found = compare(local_attempt_of(stack.environment), "cuda", folder)
+        found = compare(local_attempts(PROGRAM, LIMITS, stack.environment), "cuda", folder)
         content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
         kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return found
@@ -260,7 +257,7 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
         "files": {
             str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
         },
-        "programs": {name: hashlib.sha256((PROGRAM.parent / name).read_bytes()).hexdigest() for name in SOURCES},
+        "programs": {name: sha256(PROGRAM.parent / name) for name in SOURCES},
     }
 
 
@@ -273,27 +270,25 @@ class Computations:
 
     folder: Path
     environment: dict
-    cluster: object = None
+    cluster: Cluster | None = None
 
     def checks(self) -> tuple[Check]:
-        return (Check("kernels", "kernels compute what they should", self.look),)
+        return (Check("kernels", "kernels compute what they should", self.check),)
 
-    def look(self, machine: Machine) -> Finding:
-        from repro.cluster.cluster import ClusterError
-
+    def check(self, machine: Machine) -> Finding:
         query(machine, "index", "name")
         name = re.sub(r"\W+", "-", machine.name)
         folder = self.folder / f"kernels-{name}"
         if self.cluster is None:
-            return self._judge(local_attempt_of(self.environment), folder)
+            return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), folder)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         try:
             with attempts(replace(self.cluster, nodes=(node,)), PROGRAM, "kernels", LIMITS) as attempt_of:
                 return self._judge(attempt_of, folder)
         except ClusterError as error:
-            return failed(str(error), "It keeps `make bench` from starting as well.", "do what the message says")
+            return failed(str(error), "`make bench` cannot start either.", "do what the message says")
 
-    def _judge(self, attempt_of: Callable, folder: Path) -> Finding:
+    def _judge(self, attempt_of: AttemptOf, folder: Path) -> Finding:
         try:
             kernels = compare(attempt_of, "cuda", folder)
         except (KernelError, OSError) as error:

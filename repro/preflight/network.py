@@ -8,7 +8,19 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from repro.preflight.framework import OK, Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
+from repro.cluster.ssh import Result
+from repro.preflight.framework import (
+    OK,
+    Check,
+    CheckAborted,
+    Finding,
+    Machine,
+    failed,
+    last_line,
+    ok,
+    unavailable,
+    warning,
+)
 
 NET, IB = "/sys/class/net", "/sys/class/infiniband"
 IB_ERRORS = (
@@ -29,49 +41,49 @@ CABLE = "reseat or replace the cable; compare with the switch port's counters"
 
 
 def ports(machine: Machine) -> list[tuple[str, str]]:
-    """InfiniBand devices and port numbers that are to be used: those of the inventory, or all that are here."""
-    if machine.wanted.hca:
+    """The InfiniBand devices and port numbers to use: those of the inventory, or all of this machine."""
+    if machine.expected.hca:
         return [
             (device, port or "1")
-            for device, _, port in (entry.partition(":") for entry in machine.wanted.hca.split(","))
+            for device, _, port in (entry.partition(":") for entry in machine.expected.hca.split(","))
         ]
-    if machine.wanted.interface:
+    if machine.expected.interface:
         return []
     return [(device, "1") for device in machine.run(["ls", IB]).stdout.split()]
 
 
 def check_link(machine: Machine) -> Finding:
-    told = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
-    worst = next((finding for finding in told if finding.result != OK), None)
-    return worst or ok("; ".join(finding.found for finding in told))
+    findings = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
+    worst = next((finding for finding in findings if finding.result != OK), None)
+    return worst or ok("; ".join(finding.found for finding in findings))
 
 
 def _ib_link(machine: Machine, device: str, port: str) -> Finding:
     folder = f"{IB}/{device}/ports/{port}"
-    told = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
-    if len(told) < 3:
+    values = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
+    if len(values) < 3:
         return failed(
             f"there is no {device} port {port}",
             "NCCL and OneFlow cannot use InfiniBand.",
             "load mlx5_ib (`make provision`), or correct cluster_hca",
         )
     state, physical, rate = (
-        told[f"{folder}/{name}"].partition(": ")[2] or told[f"{folder}/{name}"]
+        values[f"{folder}/{name}"].partition(": ")[2] or values[f"{folder}/{name}"]
         for name in ("state", "phys_state", "rate")
     )
     name = f"{device} port {port}"
     if state != "ACTIVE":
         fix = "start a subnet manager (opensm) or ask for one" if physical == "LinkUp" else "plug in the cable"
         return failed(f"{name} is {state} ({physical})", "This node cannot be reached over InfiniBand.", fix)
-    return _rate(name, float(rate.split()[0]), rate, machine.wanted.network_gbits)
+    return _rate(name, float(rate.split()[0]), rate, machine.expected.network_gbits)
 
 
 def _net_link(machine: Machine) -> Finding:
-    name = machine.wanted.interface
+    name = machine.expected.interface
     if not name:
         return unavailable("a single machine needs no network")
-    told = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
-    state = told.get(f"{NET}/{name}/operstate")
+    values = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
+    state = values.get(f"{NET}/{name}/operstate")
     if state is None:
         return failed(
             f"there is no interface {name}",
@@ -80,17 +92,17 @@ def _net_link(machine: Machine) -> Finding:
         )
     if state not in ("up", "unknown"):
         return failed(f"{name} is {state}", "This node cannot be reached.", f"plug in the cable; ip link set {name} up")
-    speed = told.get(f"{NET}/{name}/speed", "-1")
-    mtu = told.get(f"{NET}/{name}/mtu", "?")
+    speed = values.get(f"{NET}/{name}/speed", "-1")
+    mtu = values.get(f"{NET}/{name}/mtu", "?")
     if not speed.isdigit():
-        return ok(f"{name} is up, MTU {mtu}; it does not tell its rate")
-    return _rate(name, int(speed) / 1000, f"{int(speed) / 1000:g} Gb/s, MTU {mtu}", machine.wanted.network_gbits)
+        return ok(f"{name} is up, MTU {mtu}; it does not report its rate")
+    return _rate(name, int(speed) / 1000, f"{int(speed) / 1000:g} Gb/s, MTU {mtu}", machine.expected.network_gbits)
 
 
-def _rate(name: str, gbits: float, text: str, wanted: float) -> Finding:
-    if gbits < 0.99 * wanted:
+def _rate(name: str, gbits: float, text: str, expected: float) -> Finding:
+    if gbits < 0.99 * expected:
         return failed(
-            f"{name} runs at {text}; {wanted:g} Gb/s are expected",
+            f"{name} runs at {text}; {expected:g} Gb/s are expected",
             "Every exchange between nodes takes that much longer.",
             CABLE,
         )
@@ -99,8 +111,8 @@ def _rate(name: str, gbits: float, text: str, wanted: float) -> Finding:
 
 def check_errors(machine: Machine) -> Finding:
     paths = [f"{IB}/{device}/ports/{port}/counters/{name}" for device, port in ports(machine) for name in IB_ERRORS]
-    if not paths and machine.wanted.interface:
-        paths = [f"{NET}/{machine.wanted.interface}/statistics/{name}" for name in NET_ERRORS]
+    if not paths and machine.expected.interface:
+        paths = [f"{NET}/{machine.expected.interface}/statistics/{name}" for name in NET_ERRORS]
     before = machine.read(paths) if paths else {}
     if not before:
         return unavailable("no link with counters")
@@ -132,7 +144,7 @@ def _counter(path: str) -> str:
 
 def check_names(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no peers")
+        return unavailable("a single machine has no other nodes")
     unknown, loops = [], []
     for node in machine.other_nodes:
         done = machine.run(["getent", "ahostsv4", node])
@@ -141,17 +153,17 @@ def check_names(machine: Machine) -> Finding:
             unknown.append(node)
         elif address.startswith("127."):
             loops.append(node)
-    means, fix = "Nodes that call each other by name do not meet.", "`make provision` writes /etc/hosts on each node"
+    impact, fix = "Nodes that call each other by name do not meet.", "`make provision` writes /etc/hosts on each node"
     if unknown or loops:
-        said = [f"does not know {', '.join(unknown)}"] * bool(unknown)
-        said += [f"takes itself for {', '.join(loops)}"] * bool(loops)
-        return failed("; ".join(said), means, fix)
+        problems = [f"does not know {', '.join(unknown)}"] * bool(unknown)
+        problems += [f"takes itself for {', '.join(loops)}"] * bool(loops)
+        return failed("; ".join(problems), impact, fix)
     return ok(f"knows {', '.join(machine.other_nodes)}")
 
 
 def check_ssh(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no peers")
+        return unavailable("a single machine has no other nodes")
     options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
     closed = {}
     for node in machine.other_nodes:
@@ -182,11 +194,11 @@ def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
 
 def check_bandwidth(machines: Sequence[Machine]) -> Finding:
     if len(machines) < 2:
-        return unavailable("a single machine has no peers")
-    wanted = machines[0].wanted
-    measure, tool, limit = _with_iperf3, "iperf3", min(wanted.network_gbits, IPERF3_GBITS)
-    if wanted.hca:
-        measure, tool, limit = _with_ib_write_bw, "ib_write_bw", wanted.network_gbits
+        return unavailable("a single machine has no other nodes")
+    expected = machines[0].expected
+    measure, tool, limit = _with_iperf3, "iperf3", min(expected.network_gbits, IPERF3_GBITS)
+    if expected.hca:
+        measure, tool, limit = _with_ib_write_bw, "ib_write_bw", expected.network_gbits
     for machine in machines:
         machine.run([tool, "--version"])
     rates: dict[str, float] = {}
@@ -194,39 +206,39 @@ def check_bandwidth(machines: Sequence[Machine]) -> Finding:
         for pairs in rounds(machines):
             for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
                 rates["-".join(machine.name for machine in pair)] = gbits
-    slowest, fastest = min(rates, key=rates.get), max(rates.values())
+    slowest, fastest = min(rates, key=lambda pair: rates[pair]), max(rates.values())
     found = f"{rates[slowest]:.1f} Gb/s ({slowest})"
     if len(rates) > 1:
         found += f" to {fastest:.1f} Gb/s over {len(rates)} pairs"
     share = rates[slowest] / limit
-    means = f"{limit:g} Gb/s are expected: exchanges between nodes take {1 / share:.1f} times as long."
+    impact = f"{limit:g} Gb/s are expected: exchanges between nodes take {1 / share:.1f} times as long."
     fix = "see the checks link and link-errors of both nodes, their MTU, and what else uses the network"
     if share < BANDWIDTH_LEAST:
-        return failed(found, means, fix)
-    return warning(found, means, fix) if share < BANDWIDTH_GOOD else ok(found)
+        return failed(found, impact, fix)
+    return warning(found, impact, fix) if share < BANDWIDTH_GOOD else ok(found)
 
 
 def _with_iperf3(server: Machine, client: Machine) -> float:
     """Gb/s from client to server over TCP."""
     listen = ["timeout", str(SERVER_S), "iperf3", "-s", "-1", "-p", str(IPERF3_PORT)]
     send = ["iperf3", "-c", address(server), "-p", str(IPERF3_PORT), "-t", str(TEST_S), "-P", "4", "-J"]
-    told = json.loads(_between(server, listen, client, send))
-    if "sum_received" not in told["end"]:
+    report = json.loads(_between(server, listen, client, send))
+    if "sum_received" not in report["end"]:
         raise CheckAborted(
-            unavailable(f"iperf3 did not measure: {told.get('error', 'it says nothing of what was received')}")
+            unavailable(f"iperf3 did not measure: {report.get('error', 'its report has no received bytes')}")
         )
-    return told["end"]["sum_received"]["bits_per_second"] / 1e9
+    return report["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
 def _with_ib_write_bw(server: Machine, client: Machine) -> float:
     """Gb/s from client to server by RDMA, over the slowest of their ports."""
     rates = []
     for device, port in ports(server):
-        words = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
-        if server.wanted.gid_index is not None:
-            words += ["-x", str(server.wanted.gid_index)]
-        listen = ["timeout", str(SERVER_S), *words]
-        rates.append(write_bandwidth(_between(server, listen, client, [*words, address(server)])))
+        argv = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
+        if server.expected.gid_index is not None:
+            argv += ["-x", str(server.expected.gid_index)]
+        listen = ["timeout", str(SERVER_S), *argv]
+        rates.append(write_bandwidth(_between(server, listen, client, [*argv, address(server)])))
     return min(rates)
 
 
@@ -239,7 +251,7 @@ def write_bandwidth(text: str) -> float:
 
 
 def _between(server: Machine, listen: list[str], client: Machine, send: list[str]) -> str:
-    """What a client prints once its server listens; Stop if they do not meet."""
+    """The output of a client once its server listens; CheckAborted if they do not meet."""
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.run, listen, timeout=SERVER_S + 5)
         for _ in range(10):
@@ -258,22 +270,22 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
     return done.stdout
 
 
-def _reason(done) -> str:
-    """Why a program failed: iperf3 says it within its JSON."""
+def _reason(done: Result) -> str:
+    """Why a program failed; iperf3 writes it into its JSON."""
     try:
         return json.loads(done.stdout)["error"]
     except (ValueError, KeyError):
-        return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]
+        return last_line(done)
 
 
 def address(machine: Machine) -> str:
     """A machine's IPv4 address on the inventory's interface."""
-    told = json.loads(machine.text(["ip", "-j", "-4", "addr", "show", "dev", machine.wanted.interface]))
-    found = [entry["local"] for link in told for entry in link.get("addr_info", ())]
+    interfaces = json.loads(machine.text(["ip", "-j", "-4", "addr", "show", "dev", machine.expected.interface]))
+    found = [entry["local"] for link in interfaces for entry in link.get("addr_info", ())]
     if not found:
         raise CheckAborted(
             failed(
-                f"{machine.wanted.interface} of {machine.name} has no IPv4 address",
+                f"{machine.expected.interface} of {machine.name} has no IPv4 address",
                 "Ranks cannot meet there.",
                 "give it one, or correct cluster_interface",
             )

@@ -6,7 +6,8 @@ import re
 import time
 from pathlib import PurePosixPath
 
-from repro.preflight.framework import Check, Finding, Local, Machine, failed, ok, unavailable, warning
+from repro.cluster.local_shell import LocalShell
+from repro.preflight.framework import Check, Finding, Machine, failed, ok, unavailable, warning
 
 GIB = 2**30
 SHARED_MEMORY = 1 * GIB
@@ -16,12 +17,12 @@ SKEW_NOTICED_S, SKEW_MOST_S = 0.1, 2.0
 
 def check_memlock(machine: Machine) -> Finding:
     limits = machine.text(["cat", "/proc/self/limits"])
-    soft = re.search(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)[1]
+    (soft,) = re.findall(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
     if soft == "unlimited":
         return ok("unlimited")
     found = f"{int(soft) // 1024:,} KiB"
-    fix = "`make provision` sets it; by hand: `* - memlock unlimited` in /etc/security/limits.d, then log in anew"
-    if machine.wanted.hca and not machine.wanted.containers:
+    fix = "`make provision` sets it; by hand: `* - memlock unlimited` in /etc/security/limits.d, then log in again"
+    if machine.expected.hca and not machine.expected.containers:
         return failed(found, "InfiniBand must lock the memory it sends from: transfers fail or fall back to TCP.", fix)
     return warning(found, "Only InfiniBand outside of containers needs more; these are started with memlock=-1.", fix)
 
@@ -31,24 +32,24 @@ def check_shared_memory(machine: Machine) -> Finding:
     found = f"{free / GIB:.1f} of {size / GIB:.1f} GiB free"
     if free >= SHARED_MEMORY:
         return ok(found)
-    means = "NCCL exchanges data between the GPUs of a node through it where they cannot reach each other."
+    impact = "NCCL exchanges data between the GPUs of a node through it where they cannot reach each other."
     fix = "remove what fills /dev/shm, or enlarge it: mount -o remount,size=8G /dev/shm"
-    return (warning if machine.wanted.gpu == "" else failed)(found, means, fix)
+    return (warning if machine.expected.gpu == "" else failed)(found, impact, fix)
 
 
 def check_disk(machine: Machine) -> Finding:
-    size, free, where = space(machine, machine.wanted.work)
+    size, free, where = space(machine, machine.expected.work)
     found = f"{free / GIB:.1f} of {size / GIB:.1f} GiB free on {where}"
-    means = "Logs and metrics of a run go there; image and compiled code need 5 GiB once."
+    impact = "Logs and metrics of a run go there; image and compiled code need 5 GiB once."
     if free < DISK_LEAST:
-        return failed(found, means, "free some space; old runs can go, and so can `docker image prune`")
+        return failed(found, impact, "free some space; old runs can go, and so can `docker image prune`")
     if free < DISK_ENOUGH:
-        return warning(found, means, "free some space before a long run")
+        return warning(found, impact, "free some space before a long run")
     return ok(found)
 
 
 def space(machine: Machine, path: str) -> tuple[int, int, str]:
-    """Bytes of a file system in all and free, and where it is mounted; a path not made yet is looked up above it."""
+    """Size and free space of a file system in bytes, and its mount point; for a missing path, of its first parent."""
     for place in (PurePosixPath(path), *PurePosixPath(path).parents):
         done = machine.run(["df", "-B1", "--output=size,avail,target", str(place)])
         if done.status == 0:
@@ -58,23 +59,25 @@ def space(machine: Machine, path: str) -> tuple[int, int, str]:
 
 
 def check_clock(machine: Machine) -> Finding:
-    if isinstance(machine.runner, Local):
-        told = machine.text(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).strip()
-        if told == "yes":
-            return ok("kept by a time server")
-        return warning("not kept by a time server", "Times in the report may be off.", "timedatectl set-ntp true")
+    if isinstance(machine.runner, LocalShell):
+        synchronized = machine.text(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).strip()
+        if synchronized == "yes":
+            return ok("synchronized with a time server")
+        return warning(
+            "not synchronized with a time server", "Times in the report may be off.", "timedatectl set-ntp true"
+        )
     offset, accuracy = min((_offset(machine) for _ in range(3)), key=lambda found: found[1])
     found = f"{offset:+.3f} s from the controller's, known to {accuracy:.3f} s"
     distance = max(0.0, abs(offset) - accuracy)
-    means = "Logs of several nodes cannot be put in order, and file times mislead."
+    impact = "Logs of several nodes cannot be put in order, and file times mislead."
     fix = "sudo chronyc makestep (FIX=1); `make provision` sets up chrony"
     if distance > SKEW_MOST_S:
-        return failed(found, means, fix)
-    return warning(found, means, fix) if distance > SKEW_NOTICED_S else ok(found)
+        return failed(found, impact, fix)
+    return warning(found, impact, fix) if distance > SKEW_NOTICED_S else ok(found)
 
 
 def _offset(machine: Machine) -> tuple[float, float]:
-    """Seconds that a machine's clock is ahead, and how far that may be off: half of what asking took."""
+    """Seconds that a machine's clock is ahead, and the uncertainty: half of the time that asking took."""
     before = time.time()
     there = float(machine.text(["date", "+%s.%N"]))
     after = time.time()
@@ -86,7 +89,7 @@ def step_clock(machine: Machine) -> None:
 
 
 def check_port(machine: Machine) -> Finding:
-    port = machine.wanted.port
+    port = machine.expected.port
     if not port:
         return unavailable("each run takes a free port", "PORT= sets one, which is then checked")
     lines = machine.text(["ss", "-Hltnp"]).splitlines()

@@ -13,12 +13,13 @@ from pathlib import Path
 from repro.published.figures import Figure, Published
 from repro.published.schema import ENTRIES, RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
 from repro.published.validators import whole
+from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
 
 CASES = DATA / "cases"
 
 
-class CaseError(Exception):
+class CaseError(ReproError):
     """Case data that does not hold together, or a selection of nothing; `problems` has a line for each fault."""
 
     def __init__(self, *problems: str) -> None:

@@ -22,13 +22,14 @@ from repro.published.log_formats import (
     typed,
 )
 from repro.utils import stats as statistics
+from repro.utils.errors import ReproError
 
 BLOCK_BYTES = 1 << 20
 ROWS_KEPT = 50_000
 """Rows kept from each end of a log: published logs hold at most 1,000, a longer log must still fit in memory."""
 
 
-class LogError(ValueError):
+class LogError(ReproError):
     """A log cannot be read, or is not one of the known generations."""
 
     def __init__(self, message: str, path: str | None = None, line: int | None = None):

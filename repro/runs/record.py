@@ -8,12 +8,13 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from repro.utils.errors import ReproError
 
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-class RecordError(Exception):
+class RecordError(ReproError):
     """A run folder cannot be made, read or written; the message says which and what to do."""
 
 

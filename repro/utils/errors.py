@@ -1,4 +1,4 @@
-"""Errors that a person can cause and mend: one base, each with the exit status that its task ends with."""
+"""Errors that a person can cause and fix: one base class, each with the exit status of its task."""
 
 BAD_INPUT = 2
 FAILED = 1
@@ -11,14 +11,14 @@ class ReproError(Exception):
     `status` is the exit status of the task: 2 where the input is wrong, 1 where something failed on the way.
     """
 
-    status = BAD_INPUT
+    status: int = BAD_INPUT
 
 
 class FormatError(ReproError):
-    """A tool's output that cannot be read; the message shows how it begins."""
+    """Output of a tool in a format that is not known here; the message shows how the output begins."""
 
     status = FAILED
 
-    def __init__(self, tool: str, text: str):
+    def __init__(self, tool: str, text: str) -> None:
         beginning = next((line.strip() for line in text.splitlines() if line.strip()), "nothing")
         super().__init__(f"{tool}: its output has no known form; it begins: {beginning[:120]}")

@@ -17,7 +17,7 @@ def N_(message: str) -> str:
 
 
 def catalogue(language: str) -> gettext.NullTranslations:
-    """The translations of one language, compiled anew where a .po file is newer than what was compiled."""
+    """The translations of one language, compiled again where a .po file is newer than its .mo file."""
     translations = gettext.NullTranslations()
     for source in sorted((FOLDER / language / "LC_MESSAGES").glob("*.po")):
         found = _load(source)

@@ -1,4 +1,4 @@
-"""Lets SIGINT and SIGTERM end a run at any moment without breaking off what has to be finished first."""
+"""Lets SIGINT and SIGTERM end a run at any moment, except while something must be finished."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class held:
 
     now: ClassVar[held | None] = None
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.came = self.open = False
         self._kinds: list[signal.Signals] = []
 
@@ -32,7 +32,7 @@ class held:
         held.now = self
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, kind: type | None, error: object, traceback: object) -> None:
         if held.now is not self:
             return
         held.now = None
@@ -41,7 +41,7 @@ class held:
         if self.came and kind is None:
             raise KeyboardInterrupt
 
-    def _take(self, number, frame) -> None:
+    def _take(self, number: int, frame: object) -> None:
         self.came = True
         if self.open or held.now is not self:
             self.open = False
@@ -59,7 +59,7 @@ class let_through:
                 self._held.open = False
                 raise KeyboardInterrupt
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._held:
             self._held.open = False
 

@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from repro.utils.errors import ReproError
+
 RESAMPLES = 4000
 SEED = 20210512
 
 
-class RuleError(ValueError):
+class RuleError(ReproError, ValueError):
     """A measuring rule cannot be applied to a log; the message says what is missing."""
 
 

@@ -11,7 +11,6 @@ from repro.cluster.host_keys import HostKey, confirmed, scan
 from repro.cluster.inventory import INVENTORIES, ClusterError
 from repro.cluster.prompts import Answers, new_cluster
 from tests.support.paths import HARDWARE
-from tests.support.ssh_server import SshServer
 
 RECORDED = HARDWARE
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
@@ -20,15 +19,6 @@ eno2 00000B0A 00000000 0001 0 0 0 00FFFFFF 0 0 0
 docker0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
 """
 needs_keyscan = pytest.mark.skipif(not shutil.which("ssh-keyscan"), reason="ssh-keyscan is not installed")
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    server = SshServer(tmp_path)
-    yield server
-    server.stop()
 
 
 def host_key(node="a"):
@@ -75,7 +65,7 @@ def test_wrong_hosts(hosts):
 
 
 def test_nothing_is_overwritten(tmp_path):
-    with pytest.raises(ClusterError, match="is there already"):
+    with pytest.raises(ClusterError, match="exists already"):
         target_folder(str(tmp_path))
     assert target_folder("my-cluster.2") == INVENTORIES / "my-cluster.2"
     with pytest.raises(ClusterError, match="it is letters"):

@@ -25,7 +25,6 @@ from repro.cluster.fingerprint import (
 )
 from repro.cluster.node_fields import NodeFields
 from tests.support.paths import HARDWARE
-from tests.support.ssh_server import SshServer
 
 RECORDED = HARDWARE
 IMAGE = "oneflow-reproduction:cu102"
@@ -216,14 +215,6 @@ def test_table_cuts_long_values():
     assert differences_table(found, 10)[1] == [["x (accepted)", "111111111… [2]", "c: 2"]]
 
 
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    server = SshServer(tmp_path)
-    yield server
-    server.stop()
-
-
 def test_gathered_over_ssh_and_written(server, tmp_path):
     cluster = server.cluster(2, python=sys.executable, accepted=frozenset({"system.kernel"}))
     found = gather(cluster)
@@ -241,14 +232,14 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
 
 
 def test_a_node_that_cannot_be_looked_at_is_named(server):
-    with pytest.raises(FingerprintError, match=r"not every node could be looked at:\nnode0: `/nothing/python3 - lo"):
+    with pytest.raises(FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 - lo"):
         gather(server.cluster(python="/nothing/python3"))
 
 
 def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
     (tmp_path / "python").write_text("#!/bin/sh\necho welcome\n")
     (tmp_path / "python").chmod(0o755)
-    with pytest.raises(FingerprintError, match=r"node0: node_probe\.py printed there what cannot be read here: JSON"):
+    with pytest.raises(FingerprintError, match=r"node0: the output of node_probe\.py cannot be read: JSON"):
         gather(server.cluster(python=str(tmp_path / "python")))
 
 

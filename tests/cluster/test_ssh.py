@@ -7,16 +7,6 @@ import paramiko
 import pytest
 
 from repro.cluster.ssh import Remote, RemoteError, on_all
-from tests.support.ssh_server import SshServer
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    server = SshServer(tmp_path)
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -2,39 +2,25 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.compat import CALLER, compile_library, needs_gcc
 from tests.support.paths import ROOT
 
 SOURCE = ROOT / "docker/compat/cublas_forward.c"
 FAKE = Path(__file__).with_name("fake_cublas.c")
 MARK, SUCCESS, NOT_INITIALIZED, INVALID_VALUE, NOT_SUPPORTED = 42, 0, 1, 7, 15
 DEFAULT_ALGORITHM = -1
-FLAGS = re.search(r"gcc (.*?) -o", (ROOT / "docker/Dockerfile").read_text())[1].split()
 COMPUTE = {0: 68, 1: 70, 2: 64, 4: 68, 5: 70, 10: 72}
 DOTS = ["cublasSdot_v2", "cublasDdot_v2", "cublasCdotu_v2", "cublasCdotc_v2", "cublasZdotu_v2", "cublasZdotc_v2"]
 GEMMS = ["cublasDgemm_v2", "cublasCgemm_v2", "cublasZgemm_v2"]
 REFUSED = re.findall(r"^REFUSE\((\w+)\)", SOURCE.read_text(), re.MULTILINE)
-CALLER = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-handle = ctypes.c_void_p()
-def call(name, *arguments):
-    print(name, "->", getattr(library, name)(*arguments), flush=True)
-def p(value):
-    return ctypes.c_void_p(value)
-"""
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
-
-
-def compile_library(source, target, *options):
-    subprocess.run(["gcc", *FLAGS, *options, "-o", str(target), str(source), "-ldl", "-lpthread"], check=True)
+pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,17 @@
 """The search for the fastest kernel of a product, with a stand-in for cuBLAS that has a clock of its own."""
 
 import os
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.compat.test_cublas_forward import CALLER, SOURCE, compile_library
+from tests.support.compat import CALLER, by_statement, compile_library, needs_gcc
+from tests.support.paths import ROOT
 
-FAKE = SOURCE.parents[2] / "tests/compat/fake_search.c"
+SOURCE = ROOT / "docker/compat/cublas_forward.c"
+FAKE = Path(__file__).with_name("fake_search.c")
 FP32, FP16 = 0, 2
 HELPERS = """
 zero, one = ctypes.byref(ctypes.c_float(0)), ctypes.byref(ctypes.c_float(1))
@@ -25,7 +27,7 @@ def batched(m):
                                            0, m, L(1), 3, 0, 99))
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +59,7 @@ def run(built):
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        parts, lines = [], []
-        for line in done.stdout.splitlines():
-            if line.startswith("-- "):
-                parts.append((lines, line[3:]))
-                lines = []
-            else:
-                lines.append(line)
-        return parts, done.stderr.splitlines()
+        return by_statement(done.stdout), done.stderr.splitlines()
 
     return run
 

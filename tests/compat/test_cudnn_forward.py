@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,29 +10,13 @@ from pathlib import Path
 import pytest
 
 from repro.analysis.process_info import readable
+from tests.support.compat import CALLER, compile_library, needs_gcc
 from tests.support.paths import ROOT, TRAINER_PYTHON
 
 SOURCE = ROOT / "docker/compat/cudnn_forward.c"
 FAKE = Path(__file__).with_name("fake_cudnn.c")
-CALLER = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-handle = ctypes.c_void_p()
-def call(name, *arguments):
-    print(name, "->", getattr(library, name)(*arguments), flush=True)
-    ctypes.CDLL(None).fflush(None)
-def p(value):
-    return ctypes.c_void_p(value)
-def ints(*values):
-    return (ctypes.c_int * len(values))(*values)
-"""
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
-
-
-def compile_library(source, library):
-    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    subprocess.run(["gcc", *flags, "-o", library, source, "-ldl", "-lpthread"], check=True)
+pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")

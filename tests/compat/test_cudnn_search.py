@@ -2,15 +2,17 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.compat.test_cudnn_forward import CALLER, ROOT, SOURCE, compile_library
+from tests.support.compat import CALLER, by_statement, compile_library, needs_gcc
+from tests.support.paths import ROOT
 
-FAKE = ROOT / "tests/compat/fake_cudnn_search.c"
+SOURCE = ROOT / "docker/compat/cudnn_forward.c"
+FAKE = Path(__file__).with_name("fake_cudnn_search.c")
 HALF, TENSOR_CORES = 1008, 1001
 HELPERS = """
 import os
@@ -35,7 +37,7 @@ def held():
     say("held")
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +70,7 @@ def run(built):
         options = {"env": {**os.environ, **named, **environment}, "capture_output": True, "text": True, "timeout": 60}
         done = subprocess.run(command, **options)
         assert done.returncode == 0, done.stderr
-        parts, lines = [], []
-        for line in done.stdout.splitlines():
-            if line.startswith("-- "):
-                parts.append((lines, line[3:]))
-                lines = []
-            else:
-                lines.append(line)
-        return parts, done.stderr.splitlines()
+        return by_statement(done.stdout), done.stderr.splitlines()
 
     return run
 

@@ -1,7 +1,6 @@
 """The library that writes down when kernels ran, with a stand-in for CUPTI that hands over a few records."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT
 
 SOURCE = ROOT / "docker/compat/kernel_trace.c"
@@ -25,15 +25,14 @@ RECORDS = [
     (4000, 4400, 3, 7, "void foo::bar<float>(float*)"),
 ]
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compat")
     for source, name in ((SOURCE, "libkernel_trace.so"), (FAKE, "libcupti_of_a_test.so")):
-        command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o", folder / name]
-        subprocess.run([*command, source, "-ldl", "-lpthread"], check=True)
+        compile_library(source, folder / name)
     return folder
 
 

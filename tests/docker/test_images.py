@@ -1,15 +1,16 @@
 """The images as `make image` builds them: what is in them, how they start, and that a second build is the same."""
 
 import json
-import os
 import subprocess
 import time
 
 import pytest
 
-from repro.images.build import LAYOUT, STACKS, run_command, tag_of
+from repro.images.build import LAYOUT
+from repro.images.engine import Engine
 from repro.images.oci_layout import read_layout
 from repro.images.pins import load_pins
+from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.images.verify import PROBE, compare, probe
 from repro.launch.local import Attempt, Limits
 from repro.planning.plan import make_plan
@@ -29,7 +30,7 @@ TARGET_GB = 2.5
 SAME = 1e-6  # relative: with the same wheel, the image's older C library changes the last digit of a float
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", IMAGE_STACKS)
 def test_an_image_is_in_the_engine_under_its_digest_and_below_the_target(built, docker, stack):
     (described,) = json.loads(docker("image", "inspect", tag_of(stack)))
     assert described["Id"] == built[tag_of(stack)][0]
@@ -51,8 +52,8 @@ def test_image_check_holds(built, make):
 def test_image_check_finds_another_nccl(built, engine, monkeypatch):
     """The library that answers is the one that is preloaded, not the one that is expected."""
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
-    told = probe(run_command(tag_of("cu102"), PROBE, "/usr/bin/docker", options=("--env", "LD_PRELOAD=")))
-    findings = compare(told, "cu102", load_pins().expected("cu102"))
+    probed = probe(Engine.connect(), tag_of("cu102"), environment={"LD_PRELOAD": ""})
+    findings = compare(probed, "cu102", load_pins().expected("cu102"))
     differing = {finding.what: finding.found for finding in findings if finding.holds is False}
     assert differing == {"NCCL called": "2.12.10", "nccl calls": differing.get("nccl calls")}
     assert "ncclAllReduce" in differing["nccl calls"]
@@ -70,11 +71,11 @@ def test_without_a_newer_library_the_modern_image_says_what_to_do(built, docker,
 def test_it_starts_as_its_own_user_on_a_read_only_root(built, docker):
     started = time.monotonic()
     options = ("--rm", "--network", "host", "--read-only", "--cap-drop", "ALL")
-    told = json.loads(docker("run", *options, tag_of("cu102"), *PROBE))
-    print(f"\n{time.monotonic() - started:.2f} s from docker run to its end, import {told['import_s']:.2f} s")
-    assert told["user"] == 10001
-    assert told["privileged_files"] == []
-    assert not told["root_writable"]
+    probed = json.loads(docker("run", *options, tag_of("cu102"), *PROBE))
+    print(f"\n{time.monotonic() - started:.2f} s from docker run to its end, import {probed['import_s']:.2f} s")
+    assert probed["user"] == 10001
+    assert probed["privileged_files"] == []
+    assert not probed["root_writable"]
 
 
 def losses_of(folder):
@@ -82,7 +83,7 @@ def losses_of(folder):
     return [event["loss"] for event in events if event["event"] == "iteration"]
 
 
-def train_in_container(unit, folder, engine):
+def train_in_container(unit, folder):
     """Train a unit in the image, its ranks in one container; returns the losses."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**unit.config, "output": str(folder)}))
@@ -98,17 +99,14 @@ def train_in_container(unit, folder, engine):
             "--logdir",
             str(folder / "logs"),
         ]
-    line = run_command(tag_of("cu102"), command, "/usr/bin/docker", mounts=(f"{folder}:{folder}",))
-    assert "--privileged" not in line
-    assert {"--read-only", "--ipc"} < set(line)
-    assert line[line.index("--network") + 1] == line[line.index("--ipc") + 1] == "host"
-    done = subprocess.run(line, env={**os.environ, **engine}, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    output = Engine.connect().run(tag_of("cu102"), command, [f"{folder}:{folder}"], timeout_s=300)
+    assert output.status == 0, output.stdout[-3000:] + output.stderr[-3000:]
     return losses_of(folder)
 
 
 @pytest.mark.parametrize(("model", "name"), SMOKE)
-def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, tmp_path, model, name):
+def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, monkeypatch, tmp_path, model, name):
+    monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
     plan = make_plan(load_catalogue().select(model, None), 0, "smoke", 1)
     unit = next(unit for unit in plan.units if unit.name == name)
     (tmp_path / "local").mkdir()
@@ -116,7 +114,7 @@ def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, tmp
     assert outcome.failure is None, outcome
     local = losses_of(tmp_path / "local")
     assert len(local) == unit.config["iterations"]
-    assert train_in_container(unit, tmp_path / "image", engine) == pytest.approx(local, rel=SAME)
+    assert train_in_container(unit, tmp_path / "image") == pytest.approx(local, rel=SAME)
 
 
 def test_the_build_secret_is_in_no_layer(built):

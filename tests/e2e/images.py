@@ -5,9 +5,11 @@ import hashlib
 import os
 from pathlib import Path
 
-from repro.images.build import LAYOUT, Sources, build_layout, find_docker, load, tag_of
-from repro.images.oci_layout import read_layout
+from repro.images.build import LAYOUT, Sources, build_layout
+from repro.images.engine import Engine as LocalEngine
+from repro.images.oci_layout import packed, read_layout
 from repro.images.pins import load_pins
+from repro.images.stack import tag_of
 from repro.utils.paths import ROOT
 from tests.e2e.engine import HOME, Engine
 from tests.support.debian import pack_debian
@@ -68,11 +70,11 @@ def trainer_image(engine: Engine) -> str:
     with _as_client_of(engine):
         if layout is None:
             sources = Sources(debian(engine, "bullseye"), f"{engine.web}/debian", f"{engine.web}/debian-security")
-            build_layout([STACK], load_pins(), sources, own, find_docker())
+            build_layout([STACK], load_pins(), sources, own)
             layout = own
         (image,) = (image for image in read_layout(layout) if image.tag == tag_of(STACK))
         if image.id not in engine.docker("image", "ls", "--quiet", "--no-trunc"):
-            load(layout, find_docker())
+            LocalEngine.connect().load(packed(layout))
             engine.docker("image", "prune", "--force")
     return image.id
 

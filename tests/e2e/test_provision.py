@@ -233,13 +233,10 @@ def test_what_was_altered_on_one_node_is_found_and_mended_there(hosts, cluster, 
     assert "sysctl.net.ipv4.tcp_wmem" not in {each["field"] for each in json.loads(kept.read_text())["differences"]}
 
 
-def test_a_bundle_brings_the_image_in_parts(hosts, cluster, tmp_path):
-    digest = archive(tmp_path / "whole.tar", IMAGE, b"second" * 1000)
-    whole = (tmp_path / "whole.tar").read_bytes()
+def test_a_bundle_brings_the_image(hosts, cluster, tmp_path):
     bundle = tmp_path / "bundle"
     bundle.mkdir()
-    for number, start in enumerate(range(0, len(whole), 4096)):
-        (bundle / f"images.tar.part-{number:03}").write_bytes(whole[start : start + 4096])
+    digest = archive(bundle / "images.tar", IMAGE, b"second" * 1000)
     (bundle / "images.json").write_text(json.dumps({IMAGE: {"id": digest, "digest": digest}}))
     done = provision(
         dataclasses.replace(cluster, image=dataclasses.replace(cluster.image, digest="")),
@@ -330,7 +327,7 @@ def test_an_image_from_a_registry_with_a_certificate_of_its_own(make_nodes, simu
 
 
 def wheel(folder):
-    """A wheel with one module, `proof`, cut into parts, and the lock that pins it."""
+    """A wheel with one module, `proof`, and the lock that pins it."""
     about = "proof-1.0.dist-info"
     content = {
         "proof.py": "",
@@ -344,8 +341,7 @@ def wheel(folder):
             archived.writestr(name, text)
     whole = whole.getvalue()
     (folder / "wheels").mkdir(parents=True)
-    for number, start in enumerate(range(0, len(whole), 300)):
-        (folder / f"wheels/proof-1.0-py3-none-any.whl.part-{number:03}").write_bytes(whole[start : start + 300])
+    (folder / "wheels/proof-1.0-py3-none-any.whl").write_bytes(whole)
     (folder / "trainer.lock").write_text(f"proof==1.0 --hash=sha256:{sha256(whole).hexdigest()}\n")
 
 

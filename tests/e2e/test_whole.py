@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.images.build import tag_of
+from repro.images.stack import tag_of
 from repro.utils.paths import ROOT
 from tests.e2e.engine import exclusive
 from tests.e2e.images import STACK, trainer_image

@@ -1,9 +1,12 @@
 """What can be known of the images without an engine: how they are written, run, checked and accounted for."""
 
 import copy
+import io
 import json
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,14 +15,16 @@ from invoke import Exit
 
 from repro.cli.image import image_errors
 from repro.images import build as image
-from repro.images.build import ImageError, Sources, find_docker, run_command
-from repro.images.oci_layout import Image
-from repro.images.offline_bundle import BundleError, Parts, check_bundle, readme, write_bundle
+from repro.images import offline_bundle
+from repro.images.build import Sources, find_docker
+from repro.images.engine import Engine, ImageError
+from repro.images.oci_layout import Image, normalise
+from repro.images.offline_bundle import BundleError, check_bundle, readme, write_bundle
 from repro.images.pins import load_pins
 from repro.images.sbom import complete, judge, licence_rows, scan_lines
 from repro.images.verify import PROBE, compare, expected, mounts_of
-from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import ROOT
+from tests.support.docker_engine import fake_engine
 
 BIN = Path(sys.executable).parent
 SCRIPTS = sorted([*ROOT.glob("docker/**/*.sh")])
@@ -42,16 +47,6 @@ def test_what_runs_inside_needs_no_newer_python():
         compile(path.read_text(), path, "exec", dont_inherit=True)
         done = subprocess.run([BIN / "ruff", "check", "--target-version", "py39", path], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
-
-
-def test_a_container_has_no_privilege():
-    line = run_command("name", ["true"], mounts=("/a:/b",), gpus=True)
-    assert "--privileged" not in line
-    assert "--cap-add" not in line
-    assert line[line.index("--cap-drop") + 1] == "ALL"
-    assert "--read-only" in line
-    assert line[-2:] == ["name", "true"]
-    assert line[line.index("--volume") + 1] == "/a:/b"
 
 
 def client(folder, name, script):
@@ -81,18 +76,21 @@ def test_a_client_is_taken_if_it_can_build(tmp_path, monkeypatch, script, good):
 
 
 def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(image, "check_engine", lambda docker: None)
+    monkeypatch.setattr(image, "find_docker", lambda: "docker")
+    monkeypatch.setattr(image.Engine, "connect", lambda: None)
     monkeypatch.setattr(image, "trainer_wheels", lambda pins: pytest.fail("something was fetched"))
     monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000 << 20))
     with pytest.raises(ImageError, match=f"{tmp_path} has 1000 MiB free, and the images need {image.NEEDED_MIB} MiB"):
-        image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image", "docker")
+        image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image")
 
 
-@pytest.mark.parametrize("printed", ["", "no archive"])
-def test_of_images_that_an_engine_does_not_save_whole_nothing_is_left(tmp_path, printed):
-    docker = client(tmp_path, "docker", f"printf '{printed}'; exit 1")
-    with pytest.raises(ImageError, match="the engine did not save the image whole"):
-        image._normalise_saved(docker, ["a"], tmp_path / "image", 0)
+@pytest.mark.parametrize("archive", [b"", b"no archive", b"no archive" * 1000])
+def test_of_images_that_an_engine_does_not_save_whole_nothing_is_left(tmp_path, monkeypatch, archive):
+    with fake_engine(tmp_path) as (engine, address):
+        monkeypatch.setenv("DOCKER_HOST", address)
+        engine.images, engine.archive = {"a": {}}, archive
+        with pytest.raises(ImageError, match="the engine did not save the image whole"):
+            image._normalise_saved(Engine.connect(), ["a"], tmp_path / "image", 0)
     assert not (tmp_path / "image").exists()
 
 
@@ -296,39 +294,76 @@ def test_a_bill_of_materials_depends_on_the_image_alone_and_lists_what_wheels_ho
     assert ["bundled", "NCCL", "2.7.8", "BSD-3-Clause"] not in modern
 
 
-def test_parts_join_to_what_was_written(tmp_path):
-    parts = Parts(tmp_path / "file", 10)
-    for piece in (b"0123456", b"789abcdefghijklmn", b"o"):
-        parts.write(piece)
-    parts.close()
-    written = sorted(tmp_path.iterdir())
-    assert [path.name for path in written] == ["file.part-000", "file.part-001", "file.part-002"]
-    assert [path.stat().st_size for path in written] == [10, 10, 5]
-    assert b"".join(path.read_bytes() for path in written) == b"0123456789abcdefghijklmno"
-
-
-def test_without_a_limit_there_is_one_file(tmp_path):
-    parts = Parts(tmp_path / "file", None)
-    parts.write(b"content")
-    parts.close()
-    assert (tmp_path / "file").read_bytes() == b"content"
-
-
 def test_a_folder_without_sums_is_no_bundle(tmp_path):
-    assert check_bundle(tmp_path) == [f"{tmp_path}/SHA256SUMS is missing: this is no bundle, or not a whole one"]
+    assert check_bundle(tmp_path) == [f"{tmp_path}/SHA256SUMS is missing: this is no bundle, or an incomplete one"]
 
 
 def test_a_bundle_never_overwrites(tmp_path, monkeypatch):
     monkeypatch.setattr("repro.images.offline_bundle.LAYOUT", tmp_path)
-    with pytest.raises(BundleError, match="is there already"):
+    with pytest.raises(BundleError, match="exists already"):
         write_bundle(tmp_path, load_pins())
 
 
-def test_the_readmes_have_the_same_structure_and_are_translated():
-    english, chinese = (readme(language, [IMAGE], load_pins()) for language in sorted(LANGUAGES))
-    assert [section.id for section in english.sections] == [section.id for section in chinese.sections]
-    for one, other in zip(english.sections, chinese.sections, strict=True):
-        assert len(one.blocks) == len(other.blocks)
-        assert one.title != other.title
-    assert english.title != chinese.title
-    assert english.lead != chinese.lead
+@pytest.mark.parametrize("sbom", [True, False])
+def test_the_readmes_have_the_same_structure_and_code(sbom):
+    english, chinese = (readme(language, [IMAGE], sbom).splitlines() for language in ("en", "zh"))
+    for one, other in zip(english, chinese, strict=True):
+        assert one.split(" ")[0] == other.split(" ")[0] if one.startswith(("#", "|", "`")) else bool(one) == bool(other)
+        assert set(re.findall(r"`[^`]+`|^sh .*", one)) <= set(re.findall(r"`[^`]+`|^sh .*", other))
+    assert ("sbom/" in "".join(english)) == sbom
+    for digest in (IMAGE.id, IMAGE.digest):
+        assert digest in "".join(english)
+        assert digest in "".join(chinese)
+
+
+@pytest.fixture
+def bundle(tmp_path, monkeypatch):
+    """A bundle of a layout with one image, without wheels."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w"):
+        pass
+    documents = {
+        "0/layer.tar": layer.getvalue(),
+        "config.json": json.dumps({"architecture": "amd64", "os": "linux", "config": {}}).encode(),
+        "manifest.json": json.dumps(
+            [{"Config": "config.json", "RepoTags": [IMAGE.tag], "Layers": ["0/layer.tar"]}]
+        ).encode(),
+    }
+    saved = io.BytesIO()
+    with tarfile.open(fileobj=saved, mode="w") as archive:
+        for name, content in documents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    saved.seek(0)
+    normalise(saved, tmp_path / "layout", 0)
+    monkeypatch.setattr(offline_bundle, "LAYOUT", tmp_path / "layout")
+    monkeypatch.setattr(offline_bundle, "SBOM", tmp_path / "none")
+    monkeypatch.setattr(offline_bundle, "_wheels", lambda folder, pins: None)
+    return write_bundle(tmp_path / "bundle", load_pins())
+
+
+def test_a_bundle_holds_what_it_says(bundle):
+    assert check_bundle(bundle) == []
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=bundle)
+    assert done.returncode == 0
+
+
+def test_damage_of_a_bundle_is_named(bundle):
+    (bundle / "trainer.lock").write_text("other")
+    (bundle / "apt.lock").unlink()
+    (bundle / "stranger").touch()
+    missing, stranger, changed = check_bundle(bundle)
+    assert missing == "apt.lock is missing"
+    assert stranger == "stranger does not belong to the bundle"
+    assert changed.startswith("trainer.lock was changed: its SHA-256 is ")
+
+
+def test_an_image_that_is_not_in_the_bundle_is_named(bundle):
+    """The checksums are right, and the archive has another image than images.json names."""
+    other = json.dumps({IMAGE.tag: {"id": "sha256:1", "digest": "sha256:2"}})
+    (bundle / "images.json").write_text(other)
+    sums = "".join(f"{digest}  {name}\n" for name, digest in offline_bundle._sums(bundle).items())
+    (bundle / "SHA256SUMS").write_text(sums)
+    (problem,) = check_bundle(bundle)
+    assert problem.startswith("images.json names ['sha256:2'], images.tar has ['sha256:")

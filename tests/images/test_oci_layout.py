@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from repro.images.oci_layout import differences, normalise, pack, read_layout
+from repro.images.oci_layout import differences, normalise, packed, read_layout
 
 EPOCH = 1_700_000_000
 
@@ -68,17 +68,22 @@ def saved_as_blobs(layers, created="2026-01-01T00:00:00Z"):
     return io.BytesIO(tar([*files, ("manifest.json", json.dumps(entries).encode(), {})]))
 
 
-def packed(folder):
-    buffer = io.BytesIO()
-    pack(folder, buffer)
-    return buffer.getvalue()
-
-
 def test_times_and_names_do_not_matter(tmp_path):
     one = normalise(saved([layer(EPOCH + 5)]), tmp_path / "1", EPOCH)
     two = normalise(saved([layer(EPOCH + 99.5, uname="me")], "2027-07-07T00:00:00Z"), tmp_path / "2", EPOCH)
     assert one == two
-    assert packed(tmp_path / "1") == packed(tmp_path / "2")
+    assert b"".join(packed(tmp_path / "1")) == b"".join(packed(tmp_path / "2"))
+
+
+def test_a_packed_layout_is_a_tar_with_every_file(tmp_path):
+    normalise(saved([layer()]), tmp_path / "layout", EPOCH)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(packed(tmp_path / "layout")))) as archive:
+        archive.extractall(tmp_path / "again", filter="data")
+    files = {path.relative_to(tmp_path / "layout") for path in (tmp_path / "layout").rglob("*")}
+    assert {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*")} == files
+    for name in files:
+        if (tmp_path / "layout" / name).is_file():
+            assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "layout" / name).read_bytes()
 
 
 def test_both_kinds_of_archive_give_the_same_image(tmp_path):

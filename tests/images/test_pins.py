@@ -78,7 +78,7 @@ def test_the_table_has_every_pin():
             "docker/pins.toml",
             'name = "OneFlow"\nversion = "0.8.0"',
             'name = "OneFlow"\nversion = "0.9.0"',
-            "library 'OneFlow' must say 0.9.0",
+            "library 'OneFlow' must report 0.9.0",
         ),
         ("docker/pins.toml", 'name = "uv"', 'name = "base image"', "pin 'base image' is there twice"),
     ],

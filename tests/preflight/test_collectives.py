@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from repro.launch.local import Outcome
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
-from repro.preflight.collectives import MeasurementError, link_gbs, local_attempt_of, measure
+from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, local_attempts, measure
 from repro.runs.failures import Failure
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
+from tests.support.recorded import RecordedAttempt
 
 
 @pytest.fixture
 def attempt_of():
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
-    return local_attempt_of({}, str(PYTHON))
+    return local_attempts(PROGRAM, LIMITS, {}, str(PYTHON))
 
 
 def test_two_ranks_of_the_cpu_are_measured(tmp_path, attempt_of, monkeypatch):
@@ -52,18 +52,6 @@ def test_a_wrong_configuration_names_its_key(tmp_path, attempt_of, monkeypatch):
         measure(attempt_of, 1, "cpu", tmp_path / "measured")
 
 
-class KeptRun:
-    """An attempt that hands out recorded events."""
-
-    def __init__(self, events, failure=None):
-        self.events, self.failure = events, failure
-
-    def run(self, on_event):
-        for event in self.events:
-            on_event(event)
-        return Outcome(self.failure, 1.0, "a\nlog: NCCL WARN unhandled system error" if self.failure else "")
-
-
 START = {"event": "start", "rank": 0, "versions": {"nccl": 21210, "oneflow": "0.8.0"}, "libraries": ["/x/libnccl.so.2"]}
 ROW = {
     "event": "all_reduce",
@@ -80,7 +68,7 @@ ROW = {
 
 def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
     events = [{"event": "gpu", "index": 0}, START, {**START, "rank": 1}, ROW, {**ROW, "rank": 1, "bus_gbs": 9.9}]
-    table = measure(lambda config, folder: KeptRun(events), 8, "cuda", tmp_path / "m")
+    table = measure(lambda config, folder: RecordedAttempt(events), 8, "cuda", tmp_path / "m")
     assert len(table.rows) == 1
     assert table.bus_gbs == 0.1792
     assert table.latency_us == pytest.approx(10)
@@ -88,7 +76,8 @@ def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
 
 
 def test_a_failure_is_told_with_the_end_of_the_log(tmp_path):
-    failed = KeptRun([START], Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1}))
+    failure = Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1})
+    failed = RecordedAttempt([START], failure, "a\nlog: NCCL WARN unhandled system error")
     with pytest.raises(MeasurementError, match="rank 1 exited with status 1\na\nlog: NCCL WARN"):
         measure(lambda config, folder: failed, 2, "cuda", tmp_path / "m")
 
@@ -98,7 +87,7 @@ def test_what_the_program_is_told(tmp_path):
 
     def attempt_of(config, folder):
         told.update(config)
-        return KeptRun([START, ROW])
+        return RecordedAttempt([START, ROW])
 
     measure(attempt_of, 4, "cuda", tmp_path / "m")
     assert math.prod(told["layout"].values()) == 4
@@ -112,14 +101,14 @@ def test_what_links_can_do():
     assert link_gbs(replace(v100s, nodes=1)) == pytest.approx(6 * 22.0)
 
 
-@pytest.mark.parametrize(("wanted", "status"), [(2.0, 0), (3.0, 1)])
-def test_a_wrong_sum_has_no_speed(tmp_path, wanted, status):
+@pytest.mark.parametrize(("expected", "status"), [(2.0, 0), (3.0, 1)])
+def test_a_wrong_sum_has_no_speed(tmp_path, expected, status):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import oneflow\n"
         "from repro.trainers.checks.collectives import check\n"
         "check(oneflow.ones(4) + 1, float(sys.argv[2]), 'the all-reduce of 16 bytes')"
     )
-    command = [PYTHON, "-c", code, ROOT, str(wanted)]
+    command = [PYTHON, "-c", code, ROOT, str(expected)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     said = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"

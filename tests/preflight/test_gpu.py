@@ -41,8 +41,8 @@ def names(count, name=V100):
     return "".join(f"{index}, {name}\n" for index in range(count))
 
 
-def look(check, answers, **wanted):
-    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
+def look(check, answers, **expected):
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **expected)]))
     return entry.finding
 
 
@@ -69,7 +69,7 @@ CASES = [
         "GPU 1: hardware slowdown and hardware thermal limit",
     ),
     ("gpu-throttled", {QUERY: "0, 0x0000000000000004, 33\n"}, WARNING, "GPU 0 at the power cap"),
-    ("gpu-throttled", {QUERY: "0, [N/A], 33\n"}, UNAVAILABLE, "do not tell"),
+    ("gpu-throttled", {QUERY: "0, [N/A], 33\n"}, UNAVAILABLE, "do not report"),
     (
         "gpu-throttled",
         {
@@ -96,7 +96,7 @@ CASES = [
     ("gpu-ecc", {QUERY: "0, Disabled, [N/A], [N/A], [N/A], No\n", REMAPPED: ""}, WARNING, "GPU 0: Disabled"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 17, No\n", REMAPPED: ""}, WARNING, "corrected: GPU 0: 17"),
     ("gpu-ecc", {QUERY: "0, [N/A], [N/A], [N/A], [N/A], [N/A]\n"}, UNAVAILABLE, "no ECC"),
-    ("gpu-ecc", {QUERY: (2, NO_FIELD.format("retired_pages.pending"))}, UNAVAILABLE, "tell retired_pages.pending"),
+    ("gpu-ecc", {QUERY: (2, NO_FIELD.format("retired_pages.pending"))}, UNAVAILABLE, "report retired_pages.pending"),
     ("gpu-xid", {"dmesg": "[ 1.0] Linux version 5.4\n"}, OK, "no Xid"),
     ("gpu-xid", {"dmesg": XID_45 + XID_79}, FAILED, "0000:01:00: Xid 79 (GPU fell off the bus) x 1"),
     ("gpu-xid", {"dmesg": XID_45 + XID_45 + XID_13}, WARNING, "0000:dc:00: Xid 45 (program ended) x 2"),
@@ -107,7 +107,7 @@ CASES = [
     ("gpu-peers", {QUERY: names(3), "nvidia-smi topo": ALL_PEERS}, OK, "all 3 reach each other"),
     ("gpu-peers", {QUERY: names(2), "nvidia-smi topo": NO_PEERS}, FAILED, "GPU 0-1: GNS"),
     ("gpu-peers", {QUERY: names(1)}, UNAVAILABLE, "no peer"),
-    ("gpu-peers", {QUERY: names(4), "nvidia-smi topo": ALL_PEERS}, UNAVAILABLE, "not tell about all"),
+    ("gpu-peers", {QUERY: names(4), "nvidia-smi topo": ALL_PEERS}, UNAVAILABLE, "not list all"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n" * 8}, OK, "8 GPUs in a container"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n"}, FAILED, "1 GPUs in a container, 8 on"),
     (
@@ -130,7 +130,7 @@ def test_a_check_finds(check, answers, result, said):
     finding = look(check, answers, gpu=V100, gpus=8, containers=True, image="sha256:1")
     assert finding.result == result
     assert said in finding.found
-    assert bool(finding.means and finding.fix) == (result in (WARNING, FAILED))
+    assert bool(finding.impact and finding.fix) == (result in (WARNING, FAILED))
 
 
 @pytest.mark.parametrize("check", sorted(set(NAMED) - {"container"}))
@@ -140,11 +140,11 @@ def test_a_cluster_without_gpus_has_none_to_check(check):
 
 
 def test_without_gpus_a_container_must_start():
-    wanted = {"gpu": "", "containers": True, "image": "sha256:0123456789abcdef"}
+    expected = {"gpu": "", "containers": True, "image": "sha256:0123456789abcdef"}
     start = "docker run --rm --network none --read-only --pull never sha256:0123456789abcdef true"
-    assert look("container", {start: ""}, **wanted).result == OK
+    assert look("container", {start: ""}, **expected).result == OK
     denied = "permission denied while trying to connect to the Docker daemon socket\nSee 'docker run --help'.\n"
-    assert "permission denied" in look("container", {"docker run": (126, denied)}, **wanted).found
+    assert "permission denied" in look("container", {"docker run": (126, denied)}, **expected).found
     assert look("container", {}, containers=False).result == UNAVAILABLE
 
 
@@ -161,22 +161,22 @@ def test_any_gpus_will_do_on_this_machine():
         ("gpu-clocks", "0, 1005, 1312, 877, 877\n", "0, 1312, 1312, 877, 877\n", "sudo nvidia-smi -rac"),
     ],
 )
-def test_what_is_safe_is_mended(check, before, after, command):
+def test_what_is_safe_is_fixed(check, before, after, command):
     subject = machine({QUERY: [before, after], "nvidia-smi -": "done"})
-    (entry,) = next(run_checks([NAMED[check]], [subject], mend=True))
-    assert entry.finding.mended
+    (entry,) = next(run_checks([NAMED[check]], [subject], fix=True))
+    assert entry.finding.fixed
     assert entry.finding.result == OK
     assert command in subject.runner.commands
 
 
-def test_what_cannot_be_mended_says_why():
+def test_what_cannot_be_fixed_says_why():
     subject = machine({QUERY: "0, Disabled\n", "nvidia-smi -pm": (1, "sudo: a password is required")})
-    (entry,) = next(run_checks([NAMED["gpu-persistence"]], [subject], mend=True))
+    (entry,) = next(run_checks([NAMED["gpu-persistence"]], [subject], fix=True))
     assert entry.finding.result == WARNING
     assert "a password is required" in entry.finding.fix
 
 
-def test_nothing_is_mended_unasked():
+def test_nothing_is_fixed_unasked():
     subject = machine({QUERY: "0, Disabled\n", "nvidia-smi -pm": "done"})
     list(run_checks([NAMED["gpu-persistence"]], [subject]))
     assert not any("-pm" in command for command in subject.runner.commands)

@@ -12,17 +12,18 @@ import pytest
 
 from repro.images.stack import Stack
 from repro.launch.host_environment import capture
-from repro.launch.local import Outcome
 from repro.planning.plan import Plan, make_plan
 from repro.preflight import kernels as kernel_check
+from repro.preflight.collectives import local_attempts
 from repro.preflight.framework import FAILED, OK
-from repro.preflight.kernels import KernelError, Kernels, Result, compare, judge, kernels_here, local_attempt_of
+from repro.preflight.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, judge, kernels_here
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
+from tests.support.recorded import RecordedAttempt
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04"}
 # Runs the program with the bias of a GELU doubled, and a layer norm that ends the process.
@@ -49,7 +50,7 @@ def python():
 
 
 def test_all_operators_of_the_cpu_are_right(tmp_path, python):
-    kernels = compare(local_attempt_of({}, python), "cpu", tmp_path / "k")
+    kernels = compare(local_attempts(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k")
     assert kernels.wrong == ()
     assert kernels.largest["fp32"] < 1e-5
     assert {model for result in kernels.results for model in result.models} == {"bert", "gpt", "resnet50"}
@@ -68,7 +69,9 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     script.write_text(PLANTED)
 
     def attempt_of(config, folder):
-        return replace(local_attempt_of({}, python)(config, folder), trainer=(python, str(script), str(ROOT)))
+        return replace(
+            local_attempts(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
+        )
 
     kernels = compare(attempt_of, "cpu", tmp_path / "k")
     wrong = {result.operator for result in kernels.wrong}
@@ -81,18 +84,6 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     assert gelu["forward"] > 0.1
     assert kernels.operators == 53
     assert [path.name for path in sorted((tmp_path / "k").iterdir())] == ["part-1", "part-2", "part-3"]
-
-
-class KeptRun:
-    """An attempt that hands out recorded events."""
-
-    def __init__(self, events, failure=None):
-        self.events, self.failure = events, failure
-
-    def run(self, on_event):
-        for event in self.events:
-            on_event(event)
-        return Outcome(self.failure, 1.0, "a\nlog: no GPU" if self.failure else "")
 
 
 START = {"event": "start", "versions": {"cudnn": 91900}, "libraries": ["/x/libcudnn.so.9"]}
@@ -113,12 +104,12 @@ def told(operator, error, model="resnet50"):
 
 def test_a_program_that_does_not_come_to_its_operators_is_told(tmp_path):
     with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
-        compare(lambda config, folder: KeptRun([START], STATUS), "cuda", tmp_path / "k")
+        compare(lambda config, folder: RecordedAttempt([START], STATUS, "a\nlog: no GPU"), "cuda", tmp_path / "k")
 
 
 def test_versions_are_readable_and_no_number_is_wrong(tmp_path):
     events = [START, told("a", 2e-7), told("b", None)]
-    kernels = compare(lambda config, folder: KeptRun(events), "cuda", tmp_path / "k")
+    kernels = compare(lambda config, folder: RecordedAttempt(events), "cuda", tmp_path / "k")
     assert kernels.versions["cudnn"] == "9.19.0"
     assert [result.text() for result in kernels.wrong] == ["b, forward: relative error not a number, tolerance 1e-04"]
     assert "not a number" in kernels.of("resnet50")[0].text()

@@ -53,7 +53,7 @@ CASES = [
     ("link", {"grep": (2, "")}, HCA, FAILED, "there is no mlx5_0 port 1"),
     ("link", {"grep": ethernet()}, NET, OK, "eth0 at 10 Gb/s, MTU 1500"),
     ("link", {"grep": ethernet(speed="1000")}, NET, FAILED, "eth0 runs at 1 Gb/s"),
-    ("link", {"grep": ethernet(speed="-1")}, NET, OK, "does not tell its rate"),
+    ("link", {"grep": ethernet(speed="-1")}, NET, OK, "does not report its rate"),
     ("link", {"grep": ethernet(state="down")}, NET, FAILED, "eth0 is down"),
     ("link", {"grep": (2, "")}, NET, FAILED, "there is no interface eth0"),
     ("link", {"ls": (2, "")}, {}, UNAVAILABLE, "needs no network"),
@@ -78,12 +78,12 @@ def impatient(monkeypatch):
     monkeypatch.setattr(preflight_network.time, "sleep", lambda seconds: None)
 
 
-@pytest.mark.parametrize(("check", "answers", "wanted", "result", "said"), CASES)
-def test_a_check_finds(check, answers, wanted, result, said):
-    (entry,) = next(run_checks([NAMED[check]], [machine(answers, other_nodes=["node2"], **wanted)]))
+@pytest.mark.parametrize(("check", "answers", "expected", "result", "said"), CASES)
+def test_a_check_finds(check, answers, expected, result, said):
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, other_nodes=["node2"], **expected)]))
     assert entry.finding.result == result
     assert said in entry.finding.found
-    assert bool(entry.finding.means and entry.finding.fix) == (result in (WARNING, FAILED))
+    assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 
 @pytest.mark.parametrize("check", ["names", "ssh"])
@@ -107,8 +107,8 @@ def answers(program, outcome):
     return {program: outcome, "timeout": "", "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]'}
 
 
-def bandwidth(*each, **wanted):
-    machines = [machine(answer, name=f"node{number}", **wanted) for number, answer in enumerate(each, 1)]
+def bandwidth(*each, **expected):
+    machines = [machine(answer, name=f"node{number}", **expected) for number, answer in enumerate(each, 1)]
     (entry,) = next(run_checks([NAMED["bandwidth"]], machines))
     return entry.finding
 

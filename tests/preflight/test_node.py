@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Result
-from repro.preflight.framework import FAILED, OK, UNAVAILABLE, WARNING, Local, Machine, Wanted, run_checks
+from repro.preflight.framework import FAILED, OK, UNAVAILABLE, WARNING, Expected, Machine, run_checks
 from repro.preflight.node import CHECKS
 from tests.support.recorded import machine
 
@@ -64,12 +65,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("check", "answers", "wanted", "result", "said"), CASES)
-def test_a_check_finds(check, answers, wanted, result, said):
-    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **wanted)]))
+@pytest.mark.parametrize(("check", "answers", "expected", "result", "said"), CASES)
+def test_a_check_finds(check, answers, expected, result, said):
+    (entry,) = next(run_checks([NAMED[check]], [machine(answers, **expected)]))
     assert entry.finding.result == result
     assert said in entry.finding.found
-    assert bool(entry.finding.means and entry.finding.fix) == (result in (WARNING, FAILED))
+    assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 
 class Clock:
@@ -90,23 +91,23 @@ class Clock:
 
 @pytest.mark.parametrize(("ahead", "result"), [(0.0, OK), (-0.02, OK), (0.5, WARNING), (-30.0, FAILED)])
 def test_clocks_are_compared_with_the_controllers(ahead, result):
-    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(ahead, 0.02), Wanted())]))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(ahead, 0.02), Expected())]))
     assert entry.finding.result == result
     assert float(entry.finding.found.split()[0]) == pytest.approx(ahead, abs=0.05)
 
 
 def test_a_slow_way_to_the_node_is_not_taken_for_a_wrong_clock():
-    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(0.15, 0.2), Wanted())]))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(0.15, 0.2), Expected())]))
     assert entry.finding.result == OK
 
 
 def test_a_wrong_clock_can_be_set():
-    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(9.0, 0.0), Wanted())], mend=True))
-    assert (entry.finding.result, entry.finding.mended) == (OK, True)
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(9.0, 0.0), Expected())], fix=True))
+    assert (entry.finding.result, entry.finding.fixed) == (OK, True)
 
 
 @pytest.mark.parametrize(("told", "result"), [("yes", OK), ("no", WARNING)])
 def test_this_machine_asks_for_a_time_server(monkeypatch, told, result):
-    monkeypatch.setattr(Local, "run", lambda self, words, **options: Result(told + "\n", "", 0))
-    (entry,) = next(run_checks([NAMED["clock"]], [Machine("this machine", Local())]))
+    monkeypatch.setattr(LocalShell, "run", lambda self, words, **options: Result(told + "\n", "", 0))
+    (entry,) = next(run_checks([NAMED["clock"]], [Machine("this machine", LocalShell())]))
     assert entry.finding.result == result

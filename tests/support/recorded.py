@@ -1,21 +1,26 @@
-"""A machine that answers with recorded texts, for the tests of the preflight's checks."""
+"""Machines and attempts that answer with recorded texts and events, for the tests of the preflight's checks."""
 
+from collections.abc import Callable
+
+from repro.cluster.local_shell import NOT_FOUND
 from repro.cluster.ssh import Result
-from repro.preflight.framework import NOT_FOUND, Machine, Wanted
+from repro.launch.local import Outcome
+from repro.preflight.framework import Expected, Machine
+from repro.runs.failures import Failure
 
 
 class Recorded:
-    """Answers a command by the first key that its words begin with; a list is used up answer by answer.
+    """Answers a command by the first key that its text begins with; a list is used up answer by answer.
 
-    An answer is what was printed, or (status, printed). Commands without an answer are not installed.
+    An answer is the output, or (status, output). Commands without an answer are not installed.
     """
 
     def __init__(self, answers: dict):
         self.answers = {key: list(answer) if isinstance(answer, list) else answer for key, answer in answers.items()}
         self.commands: list[str] = []
 
-    def run(self, words, *, timeout=None, check=True, stdin=None, sudo=False):
-        command = " ".join(words)
+    def run(self, argv, *, timeout=None, check=True, stdin=None, sudo=False):
+        command = " ".join(argv)
         self.commands.append(f"sudo {command}" if sudo else command)
         for key, answer in self.answers.items():
             if command.startswith(key):
@@ -23,12 +28,24 @@ class Recorded:
                     answer = answer.pop(0) if len(answer) > 1 else answer[0]
                 status, text = answer if isinstance(answer, tuple) else (0, answer)
                 return Result(text, text if status else "", status)
-        return Result("", f"bash: {words[0]}: command not found", NOT_FOUND)
+        return Result("", f"bash: {argv[0]}: command not found", NOT_FOUND)
 
     def close(self):
         pass
 
 
-def machine(answers: dict, name="node1", other_nodes=(), **wanted) -> Machine:
-    """A machine with these answers, of which this is wanted."""
-    return Machine(name, Recorded(answers), Wanted(**wanted), tuple(other_nodes))
+class RecordedAttempt:
+    """An attempt that hands out recorded events, then ends with `failure` and that log."""
+
+    def __init__(self, events: list[dict], failure: Failure | None = None, log: str = "") -> None:
+        self.events, self.failure, self.log = events, failure, log
+
+    def run(self, on_event: Callable[[dict], None]) -> Outcome:
+        for event in self.events:
+            on_event(event)
+        return Outcome(self.failure, 1.0, self.log if self.failure else "")
+
+
+def machine(answers: dict, name="node1", other_nodes=(), **expected) -> Machine:
+    """A machine with these answers and expectations."""
+    return Machine(name, Recorded(answers), Expected(**expected), tuple(other_nodes))

@@ -13,11 +13,18 @@ import pytest
 
 from repro.launch.local import Attempt, Limits
 from repro.utils.signals import held, let_through
-from tests.launch.test_local import CONFIG, processes_of
-from tests.launch.test_runner import heed_interrupts
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.processes import heed_interrupts, processes_of
 
 MOMENTS = 8
+CONFIG = {
+    "model": "bert",
+    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+    "micro_batch": 8,
+    "accumulation_steps": 1,
+    "iterations": 7,
+    "log_generation": "C",
+}
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

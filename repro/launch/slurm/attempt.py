@@ -13,11 +13,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
+from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, RemoteError, on_all
 from repro.launch.local import Limits, Outcome
 from repro.launch.placement import Placement
 from repro.launch.slurm.batch_script import SlurmWork, job_script, sweep
-from repro.launch.slurm.client import Job, LocalShell, SlurmClient, SlurmError, login
+from repro.launch.slurm.client import Job, SlurmClient, SlurmError, login
 from repro.launch.slurm.reader import JobNode, Reader
 from repro.launch.ssh.attempt import ClusterAttempt
 from repro.launch.ssh.code_upload import Code

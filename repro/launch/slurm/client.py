@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
+from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, Result
 from repro.runs.failures import Failure
+from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
 
 COMMAND_S = 60
@@ -28,8 +29,10 @@ OTHERWISE = N_("job {job} ended as {state} with status {status}")
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 
 
-class SlurmError(Exception):
+class SlurmError(ReproError):
     """Slurm refuses a command or does not answer; the message has its words."""
+
+    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -113,42 +116,6 @@ class SlurmClient:
         if done.status:
             raise SlurmError(f"{words[0]}: {_said(done)}")
         return done.stdout
-
-
-class LocalShell:
-    """This machine, asked as a node is through `Remote`."""
-
-    def __init__(self):
-        self._followed: list[subprocess.Popen] = []
-
-    def run(
-        self, words: Sequence[str], *, timeout: float | None = None, check: bool = True, stdin: str | None = None
-    ) -> Result:
-        try:
-            done = subprocess.run(words, input=stdin or "", capture_output=True, text=True, timeout=timeout)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SlurmError(f"{words[0]}: {error}") from error
-        if check and done.returncode:
-            raise SlurmError(f"{words[0]}: {done.stderr.strip()}")
-        return Result(done.stdout, done.stderr, done.returncode)
-
-    def stream(self, words: Sequence[str], on_line: Callable[[str], None]) -> int:
-        """Run a command and hand over each line that it prints, until it ends or `close` ends it."""
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            self._followed.append(process)
-            for line in process.stdout:
-                on_line(line.rstrip("\n"))
-        return process.returncode
-
-    def close(self) -> None:
-        for process in self._followed:
-            process.terminate()
-
-    def __enter__(self) -> LocalShell:
-        return self
-
-    def __exit__(self, kind, error, traceback) -> None:
-        self.close()
 
 
 def login(cluster: Cluster) -> LocalShell | Remote:

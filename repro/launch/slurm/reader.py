@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, RemoteError
-from repro.launch.slurm.client import LocalShell, SlurmError
+from repro.launch.slurm.client import SlurmError
 
 AGAIN_S = 1.0
 FOLLOW = """
