@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import DeviceRequest, Ulimit
 
-import docker
 from repro.utils.errors import FAILED, ReproError
 
 if TYPE_CHECKING:
