@@ -14,6 +14,8 @@ from pathlib import Path
 from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
 from repro.launch.local import Attempt, Limits, Outcome
+from repro.models.extensions import folders_of
+from repro.models.registry import names
 from repro.planning.plan import Plan
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
@@ -23,7 +25,7 @@ from repro.utils.i18n import N_
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
 
 PROGRAM = TRAINERS / "kernels.py"
-SOURCES = ("checks/accuracy.py", "kernels.py", "checks/operators.py", "models/ops.py")
+SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
 LIMITS = Limits(silence_s=900.0, total_s=1800.0)
 SHOWN = 3
 SCALES = {"cuda": "published", "cpu": "small"}
@@ -248,6 +250,13 @@ def _kept(path: Path) -> Kernels | None:
         return None
 
 
+def sources() -> list[Path]:
+    """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
+    folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
+    own = [path for name in names() for folder in folders if (path := folder / f"{name}.py").is_file()]
+    return [*(TRAINERS / name for name in SOURCES), *own]
+
+
 def _identity(gpus: list[dict], stack: Stack) -> dict:
     """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
     named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
@@ -260,7 +269,7 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
         "files": {
             str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
         },
-        "programs": {name: hashlib.sha256((PROGRAM.parent / name).read_bytes()).hexdigest() for name in SOURCES},
+        "programs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sources()},
     }
 
 
