@@ -15,7 +15,7 @@ from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
 from repro.launch.local import Attempt, Limits, Outcome
 from repro.models.extensions import folders_of
-from repro.models.registry import names
+from repro.models.registry import specs
 from repro.planning.plan import Plan
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
@@ -253,7 +253,7 @@ def _kept(path: Path) -> Kernels | None:
 def sources() -> list[Path]:
     """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
     folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
-    own = [path for name in names() for folder in folders if (path := folder / f"{name}.py").is_file()]
+    own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
     return [*(TRAINERS / name for name in SOURCES), *own]
 
 

@@ -1,9 +1,9 @@
 """What a run of `make curves`, `make learn` or `make profile` shows, and the section and figures that tell of it."""
 
-from repro.analysis import convergence as learning
 from repro.analysis.convergence import Convergence, learned
 from repro.analysis.loss_curves import Curves, compare
 from repro.analysis.profiles import Profiles, profiles
+from repro.planning import convergence as learning
 from repro.planning import loss_curves as curve_plan
 from repro.planning import profiling as profile_plan
 from repro.planning.plan import Plan
