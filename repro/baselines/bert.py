@@ -89,3 +89,6 @@ class BERT(nn.Module):
         masked = self.masked(x, self.tokens, positions, labels, weights)
         following = self.next(x, next_sentence)
         return {"loss": masked + following, "mlm_loss": masked, "nsp_loss": following}
+
+
+MODEL = BERT

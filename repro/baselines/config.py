@@ -1,9 +1,10 @@
-"""What a baseline is told: a trainer's configuration and a table of its own, `baseline`."""
+"""A baseline's configuration: a trainer's, and a table of its own, `baseline`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from repro.models.spec import ModelSpec
 from repro.models.variants import refusal
 from repro.trainers import config as trainers
 from repro.trainers.config import Config
@@ -37,12 +38,12 @@ def parse(values: dict) -> BaselineConfig:
     reason = refusal(common)
     if reason:
         raise ConfigError(reason)
-    return BaselineConfig(**vars(config), baseline=parse_baseline(values.get("baseline", {}), config.model))
+    return BaselineConfig(**vars(config), baseline=parse_baseline(values.get("baseline", {}), config.spec))
 
 
-def parse_baseline(values: object, model: str) -> Variant:
+def parse_baseline(values: object, spec: ModelSpec) -> Variant:
     require_table("baseline", values, Variant)
     baseline = Variant(**{key: flag(f"baseline.{key}", value) for key, value in values.items()})
-    if baseline.channels_last and model != "resnet50":
-        raise ConfigError(f"baseline.channels_last: {model} has no channels, give false")
+    if baseline.channels_last and not (spec.baseline and spec.baseline.channels_last):
+        raise ConfigError(f"baseline.channels_last: {spec.name} has no channels, give false")
     return baseline

@@ -54,3 +54,6 @@ class GPT(nn.Module):
         x = self.dropout(F.embedding(ids, self.tokens) + self.positions)
         logits = F.linear(self.norm(self.layers(x)), self.tokens, self.mask)
         return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+MODEL = GPT

@@ -15,7 +15,7 @@ MASKED = -10000.0
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention by PyTorch's fused kernels; a head's query, key and value stand beside each other.
+    """Multi-head self-attention by PyTorch's fused kernels; a head's query, key and value are neighbours.
 
     `std` is that of the outward weights, `dropout` is on the attention weights.
     """
@@ -50,7 +50,7 @@ class MLP(nn.Module):
 
 
 class Layers(nn.ModuleList):
-    """Layers one after another, each run anew in the backward pass where activations are checkpointed."""
+    """Layers one after another, each run again in the backward pass where activations are checkpointed."""
 
     def __init__(self, layers: list, config: BaselineConfig) -> None:
         super().__init__(layers)

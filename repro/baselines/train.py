@@ -10,24 +10,20 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from repro.baselines.bert import BERT
 from repro.baselines.config import BaselineConfig
 from repro.baselines.data import Feeder
-from repro.baselines.gpt import GPT
 from repro.baselines.parameters import Parameters
-from repro.baselines.resnet import ResNet50
 from repro.baselines.step import Step
 from repro.baselines.versions import versions
+from repro.models.registry import module_of
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import MEBIBYTE, Memory, Metrics, ProcessMemory
 from repro.trainers.monitor import Monitor, Transfer
 
-MODELS = {"gpt": GPT, "bert": BERT, "resnet50": ResNet50}
-
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands among the others, and its device."""
+    """The place of this process among the others, and its device."""
 
     rank: int
     world_size: int
@@ -40,7 +36,7 @@ def train(config: BaselineConfig) -> None:
     place = take_place(config)
     set_up_torch(config, place)
     metrics = Metrics(config.output, place.rank)
-    model = MODELS[config.model](config, Parameters(config.seed)).to(place.device)
+    model = module_of("repro.baselines", config.model).MODEL(config, Parameters(config.seed)).to(place.device)
     if config.baseline.channels_last:
         model = model.to(memory_format=torch.channels_last)
     feeder = Feeder(config, place.rank, place.device)
@@ -93,7 +89,7 @@ def write_start(metrics: Metrics, config: BaselineConfig, place: Place, model: n
     }
     if config.device == "cuda":
         values["gpu"] = torch.cuda.get_device_name()
-    if config.model != "resnet50":
+    if config.spec.has_vocabulary:
         values["padded_vocab_size"] = config.padded_vocab_size
     metrics.write("start", **values)
 

@@ -25,11 +25,11 @@ from repro.cli.tasks import (
 @task
 def curves(c):
     """Loss curves of all layouts and precisions beside one device's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
-    from repro.planning.datasets import text_corpus
+    from repro.planning.datasets import text_dataset
     from repro.planning.loss_curves import KIND, make_curve_plan
 
     def planned(gpus: int, repeats: int) -> tuple:
-        text = text_corpus()
+        text = text_dataset()
         plan = make_curve_plan(gpus, text.data, repeats, chosen_model(), setting("CASES"))
         return plan, {"corpora": [text.facts]}
 
@@ -39,12 +39,12 @@ def curves(c):
 @task
 def learn(c):
     """GPT learns a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= AT_ONCE= RUN=]."""
-    from repro.analysis.convergence import KIND, make_learning_plan
-    from repro.planning.datasets import corpora_for
+    from repro.planning.convergence import KIND, make_convergence_plan
+    from repro.planning.datasets import datasets_for
 
     def planned(gpus: int, repeats: int) -> tuple:
-        datasets = corpora_for(chosen_model())
-        plan, goals = make_learning_plan(gpus, datasets, repeats)
+        datasets = datasets_for(chosen_model())
+        plan, goals = make_convergence_plan(gpus, datasets, repeats)
         return plan, {"corpora": [each.facts for each in datasets.values()], "goals": goals}
 
     _show("learn", KIND, planned)

@@ -12,6 +12,7 @@ from pathlib import Path
 from invoke import Exit, task
 
 from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, bad_input, check_settings, chosen_model, setting
+from repro.models.registry import spec_of
 from repro.published.cases import Case
 
 SETTINGS |= {"HOST", "STEPS"}
@@ -110,7 +111,6 @@ def reproduced(c):
 
 
 TASKS = ("preflight", "bench", "curves", "learn", "profile")
-LEARNING = ("gpt", "resnet50")
 FOR_BENCH = ("CASES", "FIT", "ITERATIONS", "REPEATS")
 """Settings that mean something else to the other tasks, or much time."""
 FOR_CORRECTNESS = ("AT_ONCE",)
@@ -153,7 +153,7 @@ def steps(cases: Iterable[Case], tasks: Iterable[str] = TASKS) -> list[Step]:
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
         "bench": [Step("bench", {"MODEL": model}) for model in models],
         "curves": [Step("curves", {"MODEL": model}) for model in models],
-        "learn": [Step("learn", {"MODEL": model}) for model in models if model in LEARNING],
+        "learn": [Step("learn", {"MODEL": model}) for model in models if spec_of(model).convergence],
         "profile": [
             Step("profile", {"MODEL": model, "CASES": name})
             for model, name in zip(models, exclusive, strict=True)

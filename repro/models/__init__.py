@@ -1,6 +1,12 @@
-"""One specification for each published model, and the ways in which PyTorch is run as its baseline.
+"""What all sides must agree on about each model: one specification per model, and where its other modules are.
 
-What the controller, the trainers, the baselines and the performance model must agree on: shape keys, smoke, curve and
-convergence shapes, optimizer, data kinds, log generations. Standard library only, Python 3.9; imports nothing of the project.
-Start reading at `spec.py`.
+A specification (`gpt.py`, `bert.py`, `resnet50.py`) holds shape keys, synthetic samples, small shapes for checks,
+optimizer, data kinds and log generations. `registry.py` finds specifications and the modules of the same name in
+`trainers/models`, `baselines` and `perfmodel`; no other list of models exists. Folders named in REPRO_MODELS add
+models from outside (`extensions.py`). Used by the controller, the trainers and the baselines, also on nodes: standard
+library only, Python 3.9; imports nothing of the project. Start reading at `spec.py`.
 """
+
+from repro.models.extensions import folders_of
+
+__path__.extend(folders_of("models"))

@@ -1,6 +1,8 @@
-"""The ways in which PyTorch is run beside a trainer, each with a name that is put after the trainer's."""
+"""The variants of a PyTorch baseline, and which of them a configuration can have."""
 
 from __future__ import annotations
+
+from repro.models.registry import spec_of
 
 VARIANTS = {
     "pytorch": "eager, fused attention, true fp32",
@@ -12,30 +14,31 @@ DEFAULT = ("pytorch", "pytorch-tf32")
 
 
 def baseline_configs(config: dict, names: tuple) -> dict:
-    """Configurations by name of the baselines to be measured beside a trainer's; those that would say nothing are left out.
+    """The baselines' configurations by variant, without variants that would be the same as another.
 
-    With the channels last ResNet50 is faster where tensor cores compute, in AMP and TF32, so there it runs so. TF32 is
-    a matter of fp32 on a GPU. No baseline runs what `refusal` refuses.
+    Where tensor cores compute (AMP and TF32) a model with channels runs with the channels last, which is faster. TF32
+    exists for fp32 on a GPU alone. No baseline runs what `refusal` refuses.
     """
     if refusal(config):
         return {}
-    images, exact = config["model"] == "resnet50", config["precision"] == "fp32"
-    options = {"pytorch": {"tf32": False, "channels_last": images and not exact}}
+    baseline, exact = spec_of(config["model"]).baseline, config["precision"] == "fp32"
+    channels = baseline is not None and baseline.channels_last
+    options = {"pytorch": {"tf32": False, "channels_last": channels and not exact}}
     options["pytorch-compile"] = {**options["pytorch"], "compile": True}
     if exact and config["device"] == "cuda":
-        options["pytorch-tf32"] = {"tf32": True, "channels_last": images}
-    if exact and images:
+        options["pytorch-tf32"] = {"tf32": True, "channels_last": channels}
+    if exact and channels:
         options["pytorch-channels-last"] = {"tf32": False, "channels_last": True}
     return {name: make_baseline_config(config, **options[name]) for name in names if name in options}
 
 
 def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, compile: bool = False) -> dict:
-    """The configuration of the baseline that is to be measured beside a trainer with `config`.
+    """The configuration of the baseline of a trainer with `config`.
 
     Parameters
     ----------
     tf32 : fp32 matrix products and convolutions may use TF32; OneFlow 0.8.0 never does.
-    channels_last : ResNet50's images and weights are stored with the channels last.
+    channels_last : images and weights are stored with the channels last.
     compile : the model is compiled by torch.compile, not run eagerly.
 
     Raises
@@ -52,6 +55,8 @@ def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, 
 def refusal(config: dict) -> str | None:
     """Why no baseline can run a trainer's configuration, in one line that names the key; None if one can."""
     layout, kind = config["layout"], config["data"]["kind"]
+    if spec_of(config["model"]).baseline is None:
+        return f"model: {config['model']} has no baseline"
     for axis in ("tensor", "pipeline"):
         if layout[axis] > 1:
             return f"layout.{axis}: baselines are data parallel only, {axis} is {layout[axis]}"

@@ -1,4 +1,9 @@
 """What a training should take: work, memory and communication of a job, fitted constants, and how far they are off.
 
-Imports `cluster` (for inventories), `published`, `models`. Start reading at `predict.py`.
+The terms of a model are in the module of its name (`gpt.py`, `bert.py`, `resnet50.py`). Imports `cluster` (for
+inventories), `published`, `models`. Start reading at `predict.py`.
 """
+
+from repro.models.extensions import folders_of
+
+__path__.extend(folders_of("perfmodel"))

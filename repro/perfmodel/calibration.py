@@ -10,7 +10,7 @@ from statistics import median
 from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants, Uncertainty
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import kind_of, predict
-from repro.perfmodel.workload import Job
+from repro.perfmodel.work import Job
 
 PULL, ROUNDS, DIGITS = 0.05, 200, 5
 CONFIDENCE = 0.9

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from repro.models.gpt import SPEC
 from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import Cluster, HardwareError
-from repro.perfmodel.megatron_baseline import flops
 from repro.perfmodel.memory import memory
 from repro.perfmodel.predict import Prediction, default_calibration, predict
-from repro.perfmodel.workload import Job, stages
+from repro.perfmodel.work import Job
+from repro.perfmodel.workload import flops, stages
 from repro.published.cases import Layout
 
 SEQ_LENGTH, VOCAB_SIZE = 2048, 50257
@@ -85,7 +86,7 @@ def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> I
             continue
         for recompute in (False, True):
             for sharding in (0, 1) if layout.data > 1 else (0,):
-                yield Job("gpt", shares, layout, micro_batch, steps, "amp", recompute, sharding)
+                yield Job(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding)
 
 
 def _divisors(number: int) -> list[int]:

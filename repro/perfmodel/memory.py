@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Constants
-from repro.perfmodel.workload import Job, Stage, state_bytes
+from repro.perfmodel.work import Job, Stage, state_bytes
 
 MIB = 2**20
 

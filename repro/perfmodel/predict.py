@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
+from repro.models.registry import spec_of
 from repro.perfmodel.communication import all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
 from repro.perfmodel.constants import Calibration, Constants, load_calibration
 from repro.perfmodel.hardware import Cluster, Gpu
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
-from repro.perfmodel.workload import Job, Stage, Work, stages, update_work
+from repro.perfmodel.work import Job, Stage, Work, update_work
+from repro.perfmodel.workload import stages
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
     filling = sum(times[stage].total for stage in line) - slowest.total
     busy = replace(
         Seconds(**{kind: job.accumulation_steps * value for kind, value in vars(slowest).items()}),
-        bubble=filling + sum(_transfer(job, cluster, constants) for _stage in line[1:]),
+        bubble=filling + sum(_transfer(job, stage, cluster, constants) for stage in line[1:]),
         data_parallel=max(_synchronise(job, line, index, cluster, constants) for index in {0, len(line) - 1}),
         update=max(_busy(update_work(job, stage), cluster.gpu, "fp32", constants).total for stage in times),
     )
@@ -98,7 +100,7 @@ def expect(case, cluster: Cluster, calibration: Calibration | None = None) -> Ex
     calibrated = cluster.gpu.name == "v100-16"
     kind = kind_of(case.layout, case.optimizer_sharding)
     if not calibrated:
-        kind = "other_convolutions" if case.model == "resnet50" else "other_transformers"
+        kind = other_kind(case.model)
     uncertainty = calibration.uncertainty[kind]
     notes = () if calibrated else (_other_hardware(cluster.gpu),)
     return Expectation(
@@ -125,6 +127,11 @@ def kind_of(layout, optimizer_sharding: int) -> str:
     if layout.tensor > 1:
         return "tensor"
     return "sharded" if optimizer_sharding else "data"
+
+
+def other_kind(model: str) -> str:
+    """The kind of case an uncertainty is kept for on hardware that the constants were not fitted on."""
+    return f"other_{spec_of(model).family}"
 
 
 def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
@@ -158,7 +165,7 @@ def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants)
     """
     done = _busy(stage.forward + stage.recompute + stage.backward, cluster.gpu, job.precision, constants)
     reduced = stage.all_reduces * all_reduce_s(_tensor_path(job, cluster, constants), stage.all_reduce_bytes)
-    moved = _transfer(job, cluster, constants)
+    moved = _transfer(job, stage, cluster, constants)
     computing = done.total + reduced
     transfer = constants.interference * min(moved, computing) + max(0.0, moved - computing)
     return replace(done, tensor_parallel=reduced, transfer=transfer)
@@ -185,15 +192,13 @@ def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants):
     return min(ways, key=lambda way: way.gbs)
 
 
-def _transfer(job: Job, cluster: Cluster, constants: Constants) -> float:
-    """Seconds in which a GPU sends a micro-batch's activations on and their gradients back, n·h elements each."""
+def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> float:
+    """Seconds in which a GPU sends a micro-batch's activations on and their gradients back, as many bytes each."""
     if job.layout.pipeline == 1:
         return 0.0
     width, node = job.layout.data * job.layout.tensor, cluster.node.gpus
     sharers = min(width, node) if job.layout.world_size > node else 0
-    shape = dict(job.shape)
-    size = 2 * job.element_bytes * job.micro_batch * shape["seq_length"] * shape["hidden_size"]
-    return transfer_s(cluster, size, sharers, constants.network)
+    return transfer_s(cluster, 2 * stage.sent_bytes, sharers, constants.network)
 
 
 def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:

@@ -1,6 +1,6 @@
 """Counts of ResNet50-v1.5: its convolutions one by one, and the norms and activations between them.
 
-He et al. (2016), table 1, with the stride of a stage in the 3 x 3 convolution (v1.5); FLOPs are 2 a multiply-add.
+He et al. (2016), table 1, with the stride of a stage in the 3 x 3 convolution (v1.5); FLOPs are 2 per multiply-add.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from repro.perfmodel.workload import Job, Stage, Work
+from repro.perfmodel.work import Job, Stage, Work
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 EXPANSION = 4
@@ -16,6 +16,9 @@ WINOGRAD_SAVING = 2.25  # F(2x2, 3x3): 16 multiplications in place of 36 (Lavin 
 # statistics, normalise and rectify forward: x, x and y, y and z; backward: twice x and dy with dx, then the rectifier.
 NORM_FORWARD, NORM_BACKWARD, ADD_PASSES = 5, 8, 3
 KERNELS_FORWARD, KERNELS_BACKWARD = 3, 4
+FLOPS = 2 * 4.089e9  # forward, an image of 224 pixels: torchvision's count of multiply-adds, twice
+PARAMETERS = 25.557e6
+ACTIVATIONS = 22.2e6  # elements per image: every convolution's output and its normalised copy
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,16 @@ def stages(job: Job) -> tuple[Stage]:
             kept_bytes=2 * e * outputs,
         ),
     )
+
+
+def flops(job: Job) -> float:
+    """Floating-point operations of an iteration: backward takes twice as many as forward."""
+    return 3 * FLOPS * job.global_batch
+
+
+def memory(job: Job) -> tuple[float, float]:
+    """Parameters, and bytes of activations of a rank in fp32."""
+    return PARAMETERS, 4 * ACTIVATIONS * job.micro_batch
 
 
 def _work(e: int, flops: float, operands: float, elements: float, kernels: float) -> Work:

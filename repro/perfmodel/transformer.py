@@ -1,4 +1,4 @@
-"""Counts of GPT and BERT: parameters, FLOPs, bytes moved and bytes kept of a rank's share of the layers.
+"""What the terms of transformers share: parameters, FLOPs, bytes moved and bytes kept of a rank's share of the layers.
 
 n is the tokens of a micro-batch (s x b), h the hidden size, a the heads, t the tensor parallel size. FLOPs are those
 of Narayanan et al. (SC21, appendix), kept activations those of Korthikanti et al. (arXiv 2205.05198, section 4).
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from repro.perfmodel.workload import Job, Stage, Work
-from repro.published.cases import padded_vocab_size
+from repro.perfmodel.work import Job, Stage, Work
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,53 @@ LOGIT_PASSES_BYTES = {"amp": 28, "fp32": 16}
 LOGIT_KEPT_BYTES = {("amp", True): 6, ("amp", False): 16, ("fp32", True): 8, ("fp32", False): 12}
 
 
-def stages(job: Job) -> tuple[Stage, ...]:
-    """The stages of a GPT or BERT; ValueError unless layers, heads and hidden size divide by the layout."""
+@dataclass(frozen=True)
+class Head:
+    """What follows the layers: `tokens` of a micro-batch are scored over a padded vocabulary of `vocab`.
+
+    `transform` says that a square layer comes before (BERT's masked tokens).
+    """
+
+    vocab: int
+    tokens: int
+    transform: bool = False
+
+
+def stages(job: Job, head: Head) -> tuple[Stage, ...]:
+    """The stages of a transformer; ValueError unless layers, heads and hidden size divide by the layout."""
     shape, layout = dict(job.shape), job.layout
     for name, size in (("layers", layout.pipeline), ("attention_heads", layout.tensor), ("hidden_size", layout.tensor)):
         if shape[name] % size:
             raise ValueError(f"{name} = {shape[name]} cannot be divided by {size} in layout {layout}")
-    counts = _Counts(job, shape)
+    counts = _Counts(job, shape, head)
     last = layout.pipeline - 1
     between = counts.stage(False, False) if last > 1 else None
     return tuple(between if 0 < index < last else counts.stage(index == 0, index == last) for index in range(last + 1))
+
+
+def flops(job: Job, vocab: int, scored: float = 1.0) -> float:
+    """F = 96 B s l h² (1 + s/6h + V/16lh) of an iteration with recompute, 72 without (and V/12lh).
+
+    Narayanan et al. (SC21, equation 3). `scored` is the share of tokens that the head scores.
+    """
+    shape = dict(job.shape)
+    s, h, layers = shape["seq_length"], shape["hidden_size"], shape["layers"]
+    recompute = job.activation_checkpointing
+    head = scored * vocab / ((16 if recompute else 12) * layers * h)
+    return (96 if recompute else 72) * job.global_batch * s * layers * h * h * (1 + s / (6 * h) + head)
+
+
+def memory(job: Job, vocab: int) -> tuple[float, float]:
+    """Parameters and bytes of activations of a rank, as Korthikanti et al. (section 4) count them.
+
+    A pipeline's first stage keeps p micro-batches of its l/p layers, as much as one micro-batch of all l.
+    """
+    shape, t = dict(job.shape), job.layout.tensor
+    s, h, a, layers = (shape[name] for name in ("seq_length", "hidden_size", "attention_heads", "layers"))
+    tokens = s * job.micro_batch * h
+    layer = tokens * (10 + 24 / t + 5 * a * s / (h * t)) * job.element_bytes / 2
+    activations = 2 * tokens * layers + layer if job.activation_checkpointing else layer * layers
+    return parameters(shape, vocab) / (t * job.layout.pipeline), activations
 
 
 def parameters(shape: dict, vocab: int) -> float:
@@ -57,13 +93,13 @@ def parameters(shape: dict, vocab: int) -> float:
 class _Counts:
     """The counts of a job that all its stages share."""
 
-    def __init__(self, job: Job, shape: dict) -> None:
+    def __init__(self, job: Job, shape: dict, head: Head) -> None:
+        self.transform = head.transform
         self.job, self.t, self.h = job, job.layout.tensor, shape["hidden_size"]
         self.s, self.a = shape["seq_length"], shape["attention_heads"]
         self.n = self.s * job.micro_batch
         self.layers = shape["layers"] // job.layout.pipeline
-        self.vocab = padded_vocab_size(shape["vocab_size"], self.t) if job.model == "gpt" else shape["vocab_size"]
-        self.predicted = job.micro_batch * shape["max_predictions"] if job.model == "bert" else self.n
+        self.vocab, self.predicted = head.vocab, head.tokens
         self.e = job.element_bytes
 
     def stage(self, first: bool, last: bool) -> Stage:
@@ -76,7 +112,7 @@ class _Counts:
             forward, backward = forward + self.head(1, 0.5), backward + self.head(2, 0.5)
         table = self.vocab * self.h / self.t
         embedding = table + self.s * self.h if first else 0.0
-        head = (table if last and not first else 0.0) + (self.h * self.h if last and self.job.model == "bert" else 0.0)
+        head = (table if last and not first else 0.0) + (self.h * self.h if last and self.transform else 0.0)
         tied = table if first or last else 0.0
         all_reduces = (4 + 2 * self.job.activation_checkpointing) * self.layers + first + last
         return Stage(
@@ -88,6 +124,7 @@ class _Counts:
             tensors=LAYER_TENSORS * self.layers + 2 * first + 2 * last,
             all_reduces=all_reduces if self.t > 1 else 0,
             all_reduce_bytes=self.e * self.n * self.h,
+            sent_bytes=self.e * self.n * self.h,
             kept_bytes=self.kept() * self.layers,
             layer_bytes=self.layer_activations() if self.job.activation_checkpointing else 0.0,
             head_bytes=self.logit_bytes() if last else 0.0,
@@ -115,7 +152,7 @@ class _Counts:
     def head(self, products: int, loss: float) -> Work:
         """Output product over the vocabulary, and `loss`, the share of softmax and cross entropy on this pass."""
         tokens, width = self.predicted, self.vocab / self.t
-        transform = 2 * tokens * self.h * self.h if self.job.model == "bert" else 0.0
+        transform = 2 * tokens * self.h * self.h if self.transform else 0.0
         return Work(
             matrix_flops=products * (2 * tokens * self.h * width + transform),
             matrix_bytes=products * self.e * (tokens * self.h + self.h * width + tokens * width),

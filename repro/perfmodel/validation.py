@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from repro.perfmodel.constants import Constants, Uncertainty
 from repro.perfmodel.hardware import describe
-from repro.perfmodel.megatron_baseline import flops
-from repro.perfmodel.predict import predict
-from repro.perfmodel.workload import Job
+from repro.perfmodel.predict import other_kind, predict
+from repro.perfmodel.work import Job
+from repro.perfmodel.workload import flops
 from repro.published.cases import Layout
 from repro.utils.paths import DATA
 
@@ -54,7 +54,7 @@ def _published(rows: Iterable[dict], constants: Constants) -> Iterator[Check]:
     for row in rows:
         cluster = describe(row["cluster"])
         best = max(_rate(job, cluster, constants) for job in _jobs(row))
-        yield Check(row["name"], cluster.gpu.name, "gpt", "TFLOP/s a GPU", row["tflops"], best)
+        yield Check(row["name"], cluster.gpu.name, row["model"], "TFLOP/s a GPU", row["tflops"], best)
 
 
 def _jobs(row: dict) -> Iterator[Job]:
@@ -62,7 +62,7 @@ def _jobs(row: dict) -> Iterator[Job]:
     for micro_batch in MICRO_BATCHES:
         steps, rest = divmod(row["global_batch"], micro_batch * layout.data)
         if steps and not rest:
-            yield Job("gpt", shape, layout, micro_batch, steps, activation_checkpointing=True)
+            yield Job(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True)
 
 
 def _rate(job: Job, cluster, constants: Constants) -> float:
@@ -77,6 +77,6 @@ def elsewhere(found: Iterable[Check], memory: float) -> dict[str, Uncertainty]:
     """The largest error seen on other hardware, for transformers and for convolutions; `memory` is taken over."""
     kinds: dict[str, float] = {}
     for each in found:
-        kind = "other_convolutions" if each.model == "resnet50" else "other_transformers"
+        kind = other_kind(each.model)
         kinds[kind] = max(kinds.get(kind, 0.0), abs(each.error))
     return {kind: Uncertainty(error, memory) for kind, error in sorted(kinds.items())}

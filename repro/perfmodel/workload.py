@@ -1,137 +1,26 @@
-"""What one rank has to do and to keep for one micro-batch, in FLOPs and bytes, before any hardware is named."""
+"""What a job asks of its ranks, by the terms of its model.
+
+The terms are a module of this package with the model's name. It has `stages`, what each stage of the pipeline does and
+holds, and two closed formulas as publications give them, with which the performance model is compared: `flops` and
+`memory`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
-from repro.published.cases import Layout
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training configuration as the model sees it.
-
-    `fused` says that the trainer's software fuses bias, dropout, mask and softmax into single kernels and keeps
-    logits once: the published GPT trainer of 2021 does, the trainers of 2020 do not.
-    """
-
-    model: str
-    shape: tuple[tuple[str, int], ...]
-    layout: Layout
-    micro_batch: int
-    accumulation_steps: int = 1
-    precision: str = "amp"
-    activation_checkpointing: bool = False
-    optimizer_sharding: int = 0
-    optimizer: str = "adamw"
-    fused: bool = True
-
-    @classmethod
-    def of(cls, case) -> Job:
-        """The job of a case of the catalogue; a log of generation E tells of the trainer of 2021."""
-        return cls(
-            model=case.model,
-            shape=tuple(sorted(case.shape.items())),
-            layout=case.layout,
-            micro_batch=case.micro_batch,
-            accumulation_steps=case.accumulation_steps,
-            precision=case.precision,
-            activation_checkpointing=case.activation_checkpointing,
-            optimizer_sharding=case.optimizer_sharding,
-            optimizer=case.training["optimizer"]["name"],
-            fused=case.log_generation == "E",
-        )
-
-    @property
-    def global_batch(self) -> int:
-        return self.micro_batch * self.layout.data * self.accumulation_steps
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an activation: half precision under mixed precision."""
-        return 2 if self.precision == "amp" else 4
-
-
-@dataclass(frozen=True)
-class Work:
-    """Work of a rank by kind of kernel: FLOPs of products, bytes that each kind moves, and the count of kernels."""
-
-    matrix_flops: float = 0.0
-    matrix_bytes: float = 0.0
-    attention_flops: float = 0.0
-    attention_bytes: float = 0.0
-    element_bytes: float = 0.0
-    kernels: float = 0.0
-
-    def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
-
-    def __mul__(self, factor: float) -> Work:
-        return Work(*(getattr(self, f) * factor for f in _FIELDS))
-
-
-_FIELDS = tuple(field.name for field in fields(Work))
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What one rank of a pipeline stage does for a micro-batch, and what it holds.
-
-    parameters: parameters on the rank; late_parameters: those of them whose gradient is complete only when the
-    backward pass ends (the embedding tied to the output); tensors: how many parameter tensors the optimizer visits;
-    all_reduces, all_reduce_bytes: tensor-parallel all-reduces of a micro-batch and the bytes of each;
-    kept_bytes: activations kept from forward to backward; layer_bytes: alive only while one layer is recomputed;
-    head_bytes: alive only at the loss.
-    """
-
-    forward: Work
-    backward: Work
-    recompute: Work
-    parameters: float
-    late_parameters: float
-    tensors: int
-    kept_bytes: float
-    all_reduces: float = 0.0
-    all_reduce_bytes: float = 0.0
-    layer_bytes: float = 0.0
-    head_bytes: float = 0.0
+from repro.models.registry import module_of
+from repro.perfmodel.work import Job, Stage
 
 
 def stages(job: Job) -> tuple[Stage, ...]:
     """The stages of a job's pipeline, first to last; ValueError if its layers cannot be divided."""
-    from repro.perfmodel import resnet50, transformer
-
-    if job.model == "resnet50":
-        return resnet50.stages(job)
-    return transformer.stages(job)
+    return module_of("repro.perfmodel", job.model).stages(job)
 
 
-def state_bytes(job: Job, parameters: float) -> float:
-    """Bytes of parameters, gradients and optimizer state of a rank.
-
-    Adam in fp32: 4 parameter + 4 gradient + 8 moments; SGD with momentum 4 less. Under mixed precision 2 + 2 more
-    for the half copies (Rajbhandari et al., ZeRO, 2020, section 3.1: 16 bytes, gradients in half precision); where
-    nothing is fused the gradient is cast to 4 bytes too. Sharding (ZeRO-1) leaves 1/d of all but the half copies.
-    """
-    shard = job.layout.data if job.optimizer_sharding else 1
-    whole = 12 if job.optimizer == "adamw" else 8
-    if job.precision == "fp32":
-        return parameters * (4 + whole / shard)
-    return parameters * (4 + (whole + (0 if job.fused else 4)) / shard)
+def flops(job: Job) -> float:
+    """Floating-point operations of an iteration over all ranks, by the model's closed formula."""
+    return module_of("repro.perfmodel", job.model).flops(job)
 
 
-def update_work(job: Job, stage: Stage) -> Work:
-    """The optimizer's step: bytes that norm, clipping and update move, and its kernels.
-
-    Adam reads and writes parameter and two moments (24 bytes), SGD parameter and momentum (16); a gradient is read
-    for its norm and for the update, and scaled in between unless that is fused; mixed precision adds the casts. Every
-    tensor's collectives are operators of their own, even where NCCL joins them: one to sum, or two around a shard.
-    """
-    gradient = 2 if job.precision == "amp" and job.fused else 4
-    moved = (24 if job.optimizer == "adamw" else 16) + 2 * gradient + (0 if job.fused else 2 * gradient)
-    if job.precision == "amp":
-        moved += 2 if job.fused else 6 + 6
-    shard = job.layout.data if job.optimizer_sharding else 1
-    collectives = 0 if job.layout.data == 1 else 2 if job.optimizer_sharding else 1
-    each = (3 if job.fused else 6) + collectives
-    return Work(element_bytes=moved * stage.parameters / shard, kernels=each * stage.tensors)
+def closed_memory(job: Job) -> tuple[float, float]:
+    """Parameters of a rank, and bytes of its activations, by the model's closed formulas."""
+    return module_of("repro.perfmodel", job.model).memory(job)

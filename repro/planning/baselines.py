@@ -1,4 +1,4 @@
-"""The PyTorch that a run measures beside OneFlow: its command, checked before anything starts."""
+"""The PyTorch baselines of a run: their command, checked before anything starts."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus"
 
 @dataclass(frozen=True)
 class BaselineProgram:
-    """How baselines are started, what their interpreter said of itself, and which variants of them are wanted."""
+    """How baselines are started, the versions that their interpreter reports, and which variants of them are run."""
 
     command: tuple[str, ...]
     versions: dict = field(default_factory=dict)
@@ -60,7 +60,7 @@ def baseline_program(
 
 
 def recorded_command(baseline: dict) -> tuple[str, ...]:
-    """The command of a run that is gone on with; PlanError if its interpreter is no longer there."""
+    """The command of a run that is resumed; PlanError if its interpreter is no longer there."""
     command = tuple(baseline["command"])
     if not shutil.which(command[0]):
         raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")
@@ -68,7 +68,7 @@ def recorded_command(baseline: dict) -> tuple[str, ...]:
 
 
 def _checked(python: str, gpus: int) -> dict:
-    """What the interpreter says of its PyTorch."""
+    """The versions that the interpreter reports of its PyTorch."""
     if not shutil.which(python):
         raise PlanError(f"PEER_PYTHON={python}: no such program")
     try:
@@ -76,9 +76,9 @@ def _checked(python: str, gpus: int) -> dict:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"PEER_PYTHON={python} cannot be started: {error}") from error
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise PlanError(
-            f"PEER_PYTHON={python} cannot run the baselines: {said}. Name an interpreter with torch and numpy, "
+            f"PEER_PYTHON={python} cannot run the baselines: {message}. Name an interpreter with torch and numpy, "
             "or leave PEER_PYTHON out"
         )
     found = json.loads(done.stdout.strip().splitlines()[-1])

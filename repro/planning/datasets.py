@@ -1,4 +1,4 @@
-"""Makes the real data that correctness is shown with: a text of bytes, and pictures of handwritten digits."""
+"""Makes the real data that models learn: a text of bytes, and pictures of handwritten digits."""
 
 import base64
 import gzip
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from repro.models.registry import specs
 from repro.planning.plan import PlanError
 from repro.runs.record import write_json
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
 
-CORPORA = CACHE / "corpora"
+FOLDER = CACHE / "datasets"
 WRITER = TRAINERS / "samples.py"
 FACTS = "facts.json"
 PACKAGE = "ansible-core"
@@ -32,8 +33,8 @@ JPEG_QUALITY = 95
 PARTS = 4
 
 
-class CorpusError(PlanError):
-    """A corpus cannot be made, or is not what it was when it was made; the message says what to do."""
+class DatasetError(PlanError):
+    """A data set cannot be made, or is not what it was when it was made; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -51,37 +52,41 @@ class Dataset:
         return {"kind": "ofrecord", "path": str(self.folder), "parts": PARTS}
 
 
-def text_corpus(folder: Path = CORPORA / "text", limit: int | None = None) -> Dataset:
-    """Python source as Megatron tokens, one a byte and 256 after each file; what is there and whole is kept.
+def text_dataset(folder: Path = FOLDER / "text", limit: int | None = None) -> Dataset:
+    """Python source as Megatron tokens, one per byte and 256 after each file; an intact copy that is there is kept.
 
     limit : how many files to take, the first by name; without it all of the package.
 
     Raises
     ------
-    CorpusError
+    DatasetError
         The package is missing or altered, the writer fails, or a file here is not what it was when it was made.
     """
     return _made(folder, lambda target: _write_text(target, limit))
 
 
-def digit_corpus(folder: Path = CORPORA / "digits") -> Dataset:
-    """The 1,797 handwritten digits of UCI's test set as OFRecord JPEG pictures; errors as for `text_corpus`.
+def digit_dataset(folder: Path = FOLDER / "digits") -> Dataset:
+    """The 1,797 handwritten digits of UCI's test set as OFRecord JPEG pictures; errors as for `text_dataset`.
 
     They are 8 x 8 grey pictures in scikit-learn's wheel, which docker/pins.toml pins, enlarged to 40 x 40.
     """
     return _made(folder, _write_digits)
 
 
-def corpora_for(model: str | None) -> dict[str, Dataset]:
-    """The corpus of each model that has one, or of this model alone; PlanError if it has none."""
-    makers = {"gpt": text_corpus, "resnet50": digit_corpus}
-    if model not in (None, *makers):
-        raise PlanError(f"MODEL={model}: it is {' or '.join(makers)}, or all")
-    return {name: make() for name, make in makers.items() if model in (None, name)}
+def datasets_for(model: str | None) -> dict[str, Dataset]:
+    """The data set of each model that learns one, or of this model alone; PlanError if it has none."""
+    learned = {spec.name: spec.convergence.dataset for spec in specs() if spec.convergence}
+    if model not in (None, *learned):
+        raise PlanError(f"MODEL={model}: it is {' or '.join(learned)}, or all")
+    return {name: MAKERS[dataset]() for name, dataset in learned.items() if model in (None, name)}
+
+
+MAKERS: dict[str, Callable[[], Dataset]] = {"text": text_dataset, "digits": digit_dataset}
+"""What makes each data set that a specification can name."""
 
 
 def text_entropies(tokens) -> list[float]:
-    """Conditional entropy, in bits a token, of a token given the k before it, for k from 0.
+    """Conditional entropy, in bits per token, of a token given the k before it, for k from 0.
 
     It is computed from the text's own counts, so no model that sees only k tokens of this text can have a lower mean
     loss on it.
@@ -101,7 +106,7 @@ def text_entropies(tokens) -> list[float]:
 
 
 def entropy(counts) -> float:
-    """Entropy, in bits, of what occurs so often."""
+    """Entropy, in bits, of values that occur as often as `counts` says."""
     import numpy as np
 
     shares = np.asarray(counts, float) / np.sum(counts)
@@ -109,7 +114,7 @@ def entropy(counts) -> float:
 
 
 def _made(folder: Path, write: Callable[[Path], dict]) -> Dataset:
-    """The corpus in a folder, made there if there is none; `write` fills a folder and returns its facts."""
+    """The data set in a folder, made there if there is none; `write` fills a folder and returns its facts."""
     if not (folder / FACTS).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         partial = folder.with_name(folder.name + ".partial")
@@ -122,7 +127,9 @@ def _made(folder: Path, write: Callable[[Path], dict]) -> Dataset:
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     for name, expected in facts["sha256"].items():
         if not (folder / name).is_file() or _sha256(folder / name) != expected:
-            raise CorpusError(f"{folder / name} is not what it was when it was made; remove {folder} to have it anew")
+            raise DatasetError(
+                f"{folder / name} is not what it was when it was made; remove {folder} to have it made again"
+            )
     return Dataset(folder, facts)
 
 
@@ -130,7 +137,7 @@ def _write_text(folder: Path, limit: int | None) -> dict:
     import numpy as np
 
     files = package_sources(PACKAGE)[:limit]
-    _run_writer("gpt", folder / "text", "--text", *files)
+    _run_writer("tokens", folder / "text", "--text", *files)
     tokens = np.fromfile(folder / "text.bin", np.uint16)
     source = f"{PACKAGE} {distribution(PACKAGE).version}"
     return {
@@ -147,12 +154,12 @@ def package_sources(package: str) -> list[str]:
     try:
         found = distribution(package).files or []
     except PackageNotFoundError as error:
-        raise CorpusError(f"{package} is not installed: make setup") from error
+        raise DatasetError(f"{package} is not installed: make setup") from error
     sources = sorted((file for file in found if file.suffix == ".py" and file.hash), key=str)
     for file in sources:
         digest = hashlib.sha256(file.locate().read_bytes()).digest()
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
-            raise CorpusError(f"{file.locate()} is not as {package} ships it: make clean setup")
+            raise DatasetError(f"{file.locate()} is not as {package} ships it: make clean setup")
     return [str(file.locate().resolve()) for file in sources]
 
 
@@ -167,15 +174,15 @@ def _write_digits(folder: Path) -> dict:
     try:
         wheel = artefact_wheel(pins, DIGITS_PIN)
     except PinError as error:
-        raise CorpusError(str(error)) from error
+        raise DatasetError(str(error)) from error
     with zipfile.ZipFile(wheel) as content:
         packed = content.read(DIGITS_TABLE)
     if hashlib.sha256(packed).hexdigest() != pin.members[DIGITS_TABLE]:
-        raise CorpusError(f"{DIGITS_TABLE} in {wheel} is not the pinned one")
+        raise DatasetError(f"{DIGITS_TABLE} in {wheel} is not the pinned one")
     rows = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",").astype(int)
     with tempfile.TemporaryDirectory() as scratch:
         write_pictures(rows, Path(scratch))
-        _run_writer("resnet50", folder, "--photographs", scratch, "--parts", str(PARTS))
+        _run_writer("images", folder, "--photographs", scratch, "--parts", str(PARTS))
     return {
         "kind": "digits",
         "source": pin.file,
@@ -185,7 +192,7 @@ def _write_digits(folder: Path) -> dict:
 
 
 def write_pictures(rows: Iterable, folder: Path) -> None:
-    """Write rows of 64 shades from 0 to 16 and a label as JPEG pictures, a folder a label."""
+    """Write rows of 64 shades from 0 to 16 and a label as JPEG pictures, a folder per label."""
     import numpy as np
     from PIL import Image
 
@@ -198,13 +205,13 @@ def write_pictures(rows: Iterable, folder: Path) -> None:
 
 
 def _run_writer(*arguments: str | Path) -> None:
-    """Let samples.py write; it runs in the trainers' environment, whose format it knows."""
+    """Let samples.py write; it needs the trainers' environment."""
     command = [str(TRAINER_PYTHON), str(WRITER), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CorpusError(f"{WRITER.name} failed with status {done.returncode}: {said}")
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise DatasetError(f"{WRITER.name} failed with status {done.returncode}: {message}")
 
 
 def _sha256(path: Path) -> str:

@@ -1,8 +1,10 @@
-"""What is trained to compare loss curves: every layout and precision, harmless changes, and errors made on purpose."""
+"""What is trained to compare loss curves: every layout and precision, control perturbations, and injected errors."""
 
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 
+from repro.models.registry import specs
+from repro.models.spec import ModelSpec
 from repro.planning.plan import REDUCED, Plan, PlanError, Unit
 from repro.planning.trainer_config import SEED
 from repro.published.cases import Layout, Rule
@@ -12,70 +14,32 @@ KIND = "curves"
 CPU_PROCESSES = 4
 REFERENCE, LAYOUT, HARMLESS, ERROR = "reference", "layout", "harmless", "error"
 RULE = asdict(Rule("mean_rows", skip_first=1))
-GLOBAL_BATCH = {"cuda": {"gpt": 8, "bert": 32, "resnet50": 64}, "cpu": {"gpt": 8, "bert": 8, "resnet50": 16}}
 ITERATIONS = {"cuda": 200, "cpu": 40}
-SHAPES = {
-    "cuda": {
-        "gpt": {"seq_length": 512, "vocab_size": 257, "layers": 8, "hidden_size": 1024, "attention_heads": 16},
-        "bert": {
-            "seq_length": 128,
-            "max_predictions": 20,
-            "vocab_size": 8192,
-            "layers": 4,
-            "hidden_size": 512,
-            "attention_heads": 8,
-        },
-        "resnet50": {"image_size": 64, "classes": 100},
-    },
-    "cpu": {
-        "gpt": {"seq_length": 32, "vocab_size": 257, "layers": 4, "hidden_size": 64, "attention_heads": 4},
-        "bert": {
-            "seq_length": 32,
-            "max_predictions": 4,
-            "vocab_size": 512,
-            "layers": 2,
-            "hidden_size": 64,
-            "attention_heads": 4,
-        },
-        "resnet50": {"image_size": 32, "classes": 100, "width": 8},
-    },
-}
-ADAMW = {"name": "adamw", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "clip_norm": 1.0}
-STEADY = {**ADAMW, "eps": 1e-6}
-"""With an epsilon that counts where a gradient is next to nothing: there AdamW makes a whole step of a rounding."""
-OPTIMIZERS = {
-    "gpt": STEADY,
-    "bert": STEADY,
-    "resnet50": {"name": "sgd", "momentum": 0.875, "weight_decay": 1 / 32768},
-}
-RATES = {"cuda": {"gpt": 1e-4, "bert": 1e-4, "resnet50": 0.02}, "cpu": {"gpt": 2e-3, "bert": 2e-3, "resnet50": 0.02}}
 LOSS_SCALE = 256.0
 """The first one under AMP, so low that no gradient overflows.
 
 Published is 2^20, from which it comes down by iterations that are skipped: a few of GPT and of BERT on an H200, more
 where gradients are accumulated. So layouts that compute the same would have different curves.
 """
-GENERATIONS = {"gpt": "E", "bert": "C", "resnet50": "B"}
 SINGLE = Layout(1, 1, 1)
 RECOMPUTE = {"activation_checkpointing": True}
-GPT_LAYOUTS = (
-    ("dp2", Layout(2, 1, 1), 1, {}),
-    ("dp4", Layout(4, 1, 1), 1, {}),
-    ("tp2", Layout(1, 2, 1), 1, {}),
-    ("tp4", Layout(1, 4, 1), 1, RECOMPUTE),
-    ("dp2_tp2", Layout(2, 2, 1), 1, {}),
-    ("pp2", Layout(1, 1, 2), 4, {}),
-    ("pp4", Layout(1, 1, 4), 8, RECOMPUTE),
-    ("tp2_pp2", Layout(1, 2, 2), 4, RECOMPUTE),
-    ("dp2_pp2", Layout(2, 1, 2), 4, {}),
-    ("zero1_dp2", Layout(2, 1, 1), 1, {"optimizer_sharding": 1}),
-    ("zero1_dp4", Layout(4, 1, 1), 1, {"optimizer_sharding": 1}),
-    ("zero1_dp2_tp2", Layout(2, 2, 1), 2, {"optimizer_sharding": 1}),
-)
-"""Name, layout, accumulation steps and what else it needs; together they use everything that a published case does."""
-DATA_PARALLEL = (("dp2", Layout(2, 1, 1), 1, {}), ("dp4", Layout(4, 1, 1), 1, {}))
+LAYOUTS: dict[str, tuple[Layout, int, dict]] = {
+    "dp2": (Layout(2, 1, 1), 1, {}),
+    "dp4": (Layout(4, 1, 1), 1, {}),
+    "tp2": (Layout(1, 2, 1), 1, {}),
+    "tp4": (Layout(1, 4, 1), 1, RECOMPUTE),
+    "dp2_tp2": (Layout(2, 2, 1), 1, {}),
+    "pp2": (Layout(1, 1, 2), 4, {}),
+    "pp4": (Layout(1, 1, 4), 8, RECOMPUTE),
+    "tp2_pp2": (Layout(1, 2, 2), 4, RECOMPUTE),
+    "dp2_pp2": (Layout(2, 1, 2), 4, {}),
+    "zero1_dp2": (Layout(2, 1, 1), 1, {"optimizer_sharding": 1}),
+    "zero1_dp4": (Layout(4, 1, 1), 1, {"optimizer_sharding": 1}),
+    "zero1_dp2_tp2": (Layout(2, 2, 1), 2, {"optimizer_sharding": 1}),
+}
+"""Layout, accumulation steps and further settings by name; together they use everything that a published case does."""
 ROUNDING = 2.0**-15
-"""How far a harmless learning rate is off.
+"""By how much the learning rate of a control perturbation is off, relative to the right one.
 
 Steps are no better defined than the factor by which gradients are clipped. On the CPU that factor was measured to be
 lower by about 4e-5 where parameters are spread over two ranks (tensor, pipeline, ZeRO) than on one rank or with plain
@@ -91,10 +55,10 @@ def make_curve_plan(
 
     Parameters
     ----------
-    text : the trainer's `data` setting for GPT; BERT and ResNet50 learn a few synthetic batches by heart, since
-        OneFlow deals real records over the ranks and no two layouts would see the same order.
+    text : the trainer's `data` setting for models that read a text; the others learn a few synthetic batches by heart,
+        since OneFlow deals real records over the ranks and no two layouts would see the same order.
     model, names : only this model, or layouts whose names match one of these patterns, separated by commas; what
-        they are compared with is always there.
+        they are compared with is always included.
 
     Raises
     ------
@@ -102,9 +66,10 @@ def make_curve_plan(
         Nothing is left to run, or a model is unknown.
     """
     device = "cuda" if gpus else "cpu"
-    if model not in (None, *GENERATIONS):
-        raise PlanError(f"MODEL={model}: it is {', '.join(GENERATIONS)} or all")
-    every = [unit for each in GENERATIONS if model in (None, each) for unit in _units(each, device, text)]
+    known = [spec for spec in specs() if spec.curves]
+    if model not in (None, *(spec.name for spec in known)):
+        raise PlanError(f"MODEL={model}: it is {', '.join(spec.name for spec in known)} or all")
+    every = [unit for spec in known if model in (None, spec.name) for unit in _units(spec, device, text)]
     fitting = [unit for unit in every if unit.world_size <= (gpus or CPU_PROCESSES)]
     chosen = _chosen(fitting, names)
     if not chosen:
@@ -137,30 +102,33 @@ def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
     return [unit for unit in units if unit.name in wanted | judges | references]
 
 
-def _units(model: str, device: str, text: dict) -> list[Unit]:
+def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
     """A model's units: references first, then what says how far curves may differ, then the layouts."""
     precisions = ("fp32", "amp") if device == "cuda" else ("fp32",)
-    make = _Maker(model, device, text)
+    make = _Maker(spec, device, text)
     return [
         unit
         for precision in precisions
-        for unit in (make.per_shard(precision) if model == "resnet50" else make.per_batch(precision))
+        for unit in (make.per_shard(precision) if spec.batch_statistics else make.per_batch(precision))
     ]
 
 
 class _Maker:
     """Makes the units of one model on one kind of device."""
 
-    def __init__(self, model: str, device: str, text: dict):
-        self._model, self._device, self._text = model, device, text
+    def __init__(self, spec: ModelSpec, device: str, text: dict):
+        if spec.curves is None:
+            raise ValueError(f"{spec.name} has no loss curves to compare")
+        self._spec, self._device, self._text = spec, device, text
+        self._curves, self._training = spec.curves, spec.curves.cuda if device == "cuda" else spec.curves.cpu
+        self._layouts = {name: LAYOUTS[name] for name in spec.curves.layouts or LAYOUTS}
 
     def per_batch(self, precision: str) -> list[Unit]:
-        """GPT and BERT: a loss is that of the whole batch, so all layouts have one process as their reference."""
+        """Units of a model whose loss is that of the whole batch: all layouts have one process as their reference."""
         first = self._unit(precision, "1x1x1", REFERENCE)
         if precision == "amp":
             first = replace(first, role=LAYOUT, reference=self._name("fp32", "1x1x1"))
         harmless = [self._unit(precision, f"1x1x1_acc{count}", HARMLESS, count, first) for count in (2, 4)]
-        layouts = GPT_LAYOUTS if self._model == "gpt" else DATA_PARALLEL
         judged = replace(first, name=self._name("fp32", "1x1x1"))
         return [
             first,
@@ -168,17 +136,19 @@ class _Maker:
             *self._changed(precision, "1x1x1", first),
             *(
                 self._unit(precision, name, LAYOUT, accumulation, judged, layout, **changes)
-                for name, layout, accumulation, changes in layouts
+                for name, (layout, accumulation, changes) in self._layouts.items()
             ),
         ]
 
     def per_shard(self, precision: str) -> list[Unit]:
-        """ResNet50: BatchNorm normalises a shard, so n ranks are compared with one process that keeps n apart.
+        """Units of a model that normalises a shard: n ranks are compared with one process that keeps n shards apart.
 
-        Under AMP none keeps them apart, since OneFlow 0.8.0 cannot (see `check_resnet`); references are fp32 anyway.
+        Under AMP none keeps them apart, since OneFlow 0.8.0 cannot (see `check_options` in `repro.trainers.config`);
+        references are fp32 anyway.
         """
+        sharded = {layout.data: name for name, (layout, _, _) in self._layouts.items()}
         units = []
-        for shards in (1, 2, 4):
+        for shards in (1, *sharded):
             name = f"1x1x1_shards{shards}"
             first = self._unit(precision, name, REFERENCE, shards)
             judged = replace(first, name=self._name("fp32", name))
@@ -187,7 +157,7 @@ class _Maker:
             if precision == "fp32" or shards == 1:
                 units += [first, *self._changed(precision, name, first, errors=shards == 1)]
             if shards > 1:
-                units.append(self._unit(precision, f"dp{shards}", LAYOUT, 1, judged, Layout(shards, 1, 1)))
+                units.append(self._unit(precision, sharded[shards], LAYOUT, 1, judged, Layout(shards, 1, 1)))
         return units
 
     def _changed(self, precision: str, name: str, first: Unit, errors: bool = True) -> list[Unit]:
@@ -202,12 +172,12 @@ class _Maker:
         return units
 
     def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer) -> Unit:
-        full = f"{self._model}_{name}"
+        full = f"{self._spec.name}_{name}"
         config = {**first.config, "case": full, "seed": seed, "optimizer": first.config["optimizer"] | optimizer}
         return replace(first, name=full, config=config, role=role, reference=first.name)
 
     def _name(self, precision: str, name: str) -> str:
-        return f"{self._model}_{precision}_{name}"
+        return f"{self._spec.name}_{precision}_{name}"
 
     def _unit(
         self,
@@ -221,19 +191,20 @@ class _Maker:
     ) -> Unit:
         full = self._name(precision, name)
         config = self._config(full, precision, layout, accumulation) | changes
-        batch = GLOBAL_BATCH[self._device][self._model]
-        return Unit(full, self._model, config, RULE, batch, reference=reference and reference.name, role=role)
+        batch = self._training.global_batch
+        return Unit(
+            full, self._spec.name, config, RULE, batch, reference=reference.name if reference else None, role=role
+        )
 
     def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> dict:
-        model, device = self._model, self._device
-        iterations, rate = ITERATIONS[device], RATES[device][model]
+        iterations, rate = ITERATIONS[self._device], self._training.lr
         return {
             "case": name,
-            "model": model,
-            "device": device,
+            "model": self._spec.name,
+            "device": self._device,
             "seed": SEED,
             "layout": asdict(layout),
-            "micro_batch": GLOBAL_BATCH[device][model] // (layout.data * accumulation),
+            "micro_batch": self._training.global_batch // (layout.data * accumulation),
             "accumulation_steps": accumulation,
             "precision": precision,
             "activation_checkpointing": False,
@@ -241,16 +212,16 @@ class _Maker:
             "dropout": 0.0,
             "iterations": iterations,
             "log_interval": 1,
-            "log_generation": GENERATIONS[model],
-            "shape": SHAPES[device][model],
-            "optimizer": {**OPTIMIZERS[model], "lr": rate},
+            "log_generation": self._spec.log_generation,
+            "shape": dict(self._training.shape),
+            "optimizer": {**self._curves.optimizer, "lr": rate},
             "schedule": {
                 "kind": "cosine",
                 "warmup_iterations": iterations // 5,
                 "decay_iterations": iterations,
                 "min_lr": rate / 10,
             },
-            "label_smoothing": 0.1 if model == "resnet50" else 0.0,
+            "label_smoothing": self._curves.label_smoothing,
             "loss_scale": LOSS_SCALE,
-            "data": self._text if model == "gpt" else {"kind": "synthetic"},
+            "data": self._text if self._curves.reads_text else {"kind": "synthetic"},
         }

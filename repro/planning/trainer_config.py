@@ -1,7 +1,8 @@
-"""What a trainer is told to run a case: in its published shape, or in a tiny one with the same kind of layout."""
+"""The trainer's configuration of a case: in its published shape, or in a tiny one with the same kind of layout."""
 
 from dataclasses import asdict
 
+from repro.models.registry import spec_of
 from repro.published.cases import Case, Layout
 
 SMOKE_PROCESSES = 4
@@ -9,22 +10,10 @@ SMOKE_GLOBAL_BATCH = 8
 SMOKE_ROWS = 10
 SMOKE_ACCUMULATION = 2
 SEED = 12345
-SMOKE_SHAPES = {
-    "gpt": {"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
-    "bert": {
-        "seq_length": 32,
-        "max_predictions": 4,
-        "vocab_size": 512,
-        "layers": 2,
-        "hidden_size": 64,
-        "attention_heads": 4,
-    },
-    "resnet50": {"image_size": 32, "classes": 100, "width": 8},
-}
 
 
 def config_of(case: Case, device: str) -> dict:
-    """What the trainer is told to run a case in its published shape."""
+    """The trainer's configuration of a case in its published shape."""
     training = case.training
     return {
         "model": case.model,
@@ -71,7 +60,7 @@ def smoke_config(case: Case, layout: Layout) -> dict:
         "dropout": 0.0,
         "iterations": rows,
         "log_interval": 1,
-        "shape": SMOKE_SHAPES[case.model],
+        "shape": dict(spec_of(case.model).smoke_shape),
         "schedule": schedule,
     }
 
@@ -79,10 +68,10 @@ def smoke_config(case: Case, layout: Layout) -> dict:
 def reference_config(config: dict) -> dict:
     """The same training on one process.
 
-    BatchNorm's statistics are those of a shard, so a ResNet50 on several ranks is compared with one process that
-    takes each rank's shard as a micro-step of its own and averages their gradients.
+    Statistics of batch normalisation are those of a shard, so a model that has them on several ranks is compared with
+    one process that takes each rank's shard as a micro-step of its own and averages their gradients.
     """
-    shards = config["layout"]["data"] if config["model"] == "resnet50" else 1
+    shards = config["layout"]["data"] if spec_of(config["model"]).batch_statistics else 1
     return {
         **config,
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
@@ -94,7 +83,7 @@ def reference_config(config: dict) -> dict:
 
 
 def smoke_name(case: Case, config: dict) -> str:
-    """A name that says all in which one smoke configuration differs from another of its report's."""
+    """A name that holds everything in which one smoke configuration differs from another of the same report."""
     layout = config["layout"]
     parts = ["smoke", case.report, f"{layout['data']}x{layout['tensor']}x{layout['pipeline']}"]
     if config["accumulation_steps"] > 1:

@@ -15,6 +15,8 @@ from repro.analysis.process_info import readable
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.images.stack import Stack, StackError
 from repro.launch.local import Limits, Outcome
+from repro.models.extensions import folders_of
+from repro.models.registry import specs
 from repro.planning.plan import Plan
 from repro.preflight.collectives import AttemptOf, attempts, local_attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
@@ -24,7 +26,7 @@ from repro.utils.i18n import N_
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
-SOURCES = ("checks/accuracy.py", "kernels.py", "checks/operators.py", "models/ops.py")
+SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
 LIMITS = Limits(silence_s=900.0, total_s=1800.0)
 SHOWN = 3
 SCALES = {"cuda": "published", "cpu": "small"}
@@ -245,6 +247,13 @@ def _kept(path: Path) -> Kernels | None:
         return None
 
 
+def sources() -> list[Path]:
+    """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
+    folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
+    own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
+    return [*(TRAINERS / name for name in SOURCES), *own]
+
+
 def _identity(gpus: list[dict], stack: Stack) -> dict:
     """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
     named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
@@ -257,7 +266,7 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
         "files": {
             str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
         },
-        "programs": {name: sha256(PROGRAM.parent / name) for name in SOURCES},
+        "programs": {path.name: sha256(path) for path in sources()},
     }
 
 

@@ -10,8 +10,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
+from repro.models import extensions, registry
 from repro.published.figures import Figure, Published
-from repro.published.schema import ENTRIES, RULES, SHAPES, check_file, merged, taken_twice, unknown, unknown_cases
+from repro.published.schema import ENTRIES, RULES, check_file, merged, taken_twice, unknown, unknown_cases
 from repro.published.validators import whole
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
@@ -165,7 +166,7 @@ class Catalogue:
         CaseError for an unknown model, and for a pattern that matches nothing.
         """
         if model:
-            _find(model, SHAPES, "model")
+            _find(model, dict.fromkeys(registry.names()), "model")
         cases = tuple(case for case in self.cases if not model or case.model == model)
         if not pattern:
             return cases
@@ -179,8 +180,17 @@ class Catalogue:
 
 @cache
 def load_catalogue(folder: Path = CASES) -> Catalogue:
-    """Read and check every case file of a folder, once a process; CaseError with every fault of every file."""
+    """Read and check every case file of a folder, once per process; CaseError with every fault of every file.
+
+    The project's own folder is completed by the case files of models from outside (`repro.models.extensions`).
+    """
     files = sorted(Path(folder).glob("*.toml"))
+    if folder == CASES:
+        files += [file for extra in extensions.folders() for file in sorted((extra / "data" / "cases").glob("*.toml"))]
+    try:
+        registry.specs()
+    except registry.ModelError as error:
+        raise CaseError(str(error)) from error
     if not files:
         raise CaseError(f"{folder}: no case files (*.toml) there")
     parsed, problems = {}, []
@@ -199,15 +209,6 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
     by_date = sorted(parsed.items(), key=lambda item: (item[1]["report"]["date"], item[0]))
     reports = tuple(_report(name, data) for name, data in by_date)
     return Catalogue(reports, tuple(case for _, data in by_date for case in _cases(data)))
-
-
-def padded_vocab_size(vocab_size: int, tensor: int) -> int:
-    """The vocabulary rounded up to a multiple of 128 x tensor parallel size.
-
-    The rule of the published GPT trainer: OneFlow-Benchmark, LanguageModeling/GPT/oneflow_gpt/config.py.
-    """
-    multiple = 128 * tensor
-    return -(-vocab_size // multiple) * multiple
 
 
 def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from repro.models import registry
+from repro.models.spec import ModelSpec
 from repro.published.validators import Check, Findings, cell, listed, number, one_of, table, text, whole
 
 LISTED = 20  # names a message lists at most
-TRANSFORMER = ("seq_length", "vocab_size", "layers", "hidden_size", "attention_heads")
-SHAPES = {"gpt": TRANSFORMER, "bert": (*TRANSFORMER, "max_predictions"), "resnet50": ("image_size", "classes")}
 RULES = {"mean_rows": ("skip_first",), "stamps": ("first_row", "last_row"), "last_rows": ("rows",)}
 OPTIMIZERS = {"adamw": ("betas", "eps"), "sgd": ("momentum",)}
 SCHEDULES = {
@@ -17,7 +17,6 @@ SCHEDULES = {
     "cosine": ("decay_iterations", "min_lr"),
     "polynomial": ("decay_iterations", "min_lr", "power"),
 }
-REGULARISATION = {"gpt": "dropout", "bert": "dropout", "resnet50": "label_smoothing"}
 
 FLAG, NAME = one_of(True, False), text(r"[A-Za-z0-9_.-]+", "letters, digits, '_', '.' and '-'")
 ABOVE_0, LEAST_0 = number("above 0", lambda value: value > 0), number("of at least 0", lambda value: value >= 0)
@@ -26,7 +25,7 @@ SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
 FILE = {"report": table, "rule": table, "defaults": table, "case": listed(table)}
 REPORT = {
     "id": NAME,
-    "model": one_of(*SHAPES),
+    "model": lambda value: one_of(*registry.names())(value),
     "date": text(r"\d{4}-\d\d-\d\d", "a date, YYYY-MM-DD"),
     "language": one_of("en", "zh"),
     "title_printed": text(),
@@ -134,9 +133,9 @@ def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: 
     full = merged(case, defaults)
     found.keys(origin(), full, CASE, CASE_OPTIONAL)
     found.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
-    if isinstance(model, str) and model in SHAPES:
-        found.keys(origin("shape"), full.get("shape"), dict.fromkeys(SHAPES[model], whole(1)), prefix="shape.")
-        parts = {REGULARISATION[model]: SHARE, "optimizer": table, "schedule": table}
+    if spec := _spec(model):
+        found.keys(origin("shape"), full.get("shape"), dict.fromkeys(spec.shape_keys, whole(1)), prefix="shape.")
+        parts = {spec.regularisation: SHARE, "optimizer": table, "schedule": table}
         found.keys(origin("training"), full.get("training"), parts, prefix="training.")
     part_origin, training = origin("training"), _below(full, "training")
     optimizer, schedule = _below(training, "optimizer"), _below(training, "schedule")
@@ -144,6 +143,11 @@ def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: 
     found.keys(part_origin("optimizer"), optimizer, keys, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
     keys = {**SCHEDULE, **_keys_of(SCHEDULES, schedule.get("kind"), SCHEDULE_KEYS)}
     found.keys(part_origin("schedule"), schedule, keys, prefix="training.schedule.")
+
+
+def _spec(model: object) -> ModelSpec | None:
+    """The specification of the model that a file names, None if there is none."""
+    return registry.spec_of(model) if isinstance(model, str) and model in registry.names() else None
 
 
 def _keys_of(kinds: dict[str, tuple], kind: object, checks: dict[str, Check]) -> dict[str, Check]:
@@ -168,7 +172,8 @@ def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tu
         if case["global_batch"] != batch:
             formula = "micro_batch x data parallel size x accumulation_steps"
             yield "global_batch", f"is {case['global_batch']}; must be {formula}, {batch}"
-    if hold("layout", "shape") and "attention_heads" in SHAPES.get(str(model), ()):
+    spec = _spec(model)
+    if hold("layout", "shape") and spec and "attention_heads" in spec.shape_keys:
         yield from _indivisible(case["shape"], *case["layout"][1:])
     if rule and hold("iterations", "log_interval"):
         printed = case["iterations"] // case["log_interval"]
@@ -185,8 +190,15 @@ def _wrong_ranks(case: dict, model: object) -> Iterator[tuple[str, str]]:
     layout, ranks, gpus = f"{data}x{tensor}x{pipeline}", data * tensor * pipeline, case["nodes"] * case["gpus_per_node"]
     if ranks != gpus:
         yield "layout", f"{layout} is {ranks} ranks, but nodes x gpus_per_node is {gpus}; both must be equal"
-    if model == "resnet50" and tensor * pipeline > 1:
-        yield "layout", f"{layout}: resnet50 is data parallel only, allowed: {gpus}x1x1"
+    spec = _spec(model)
+    foreign = [
+        axis
+        for axis, size in (("tensor", tensor), ("pipeline", pipeline))
+        if spec and axis not in spec.axes and size > 1
+    ]
+    if spec and foreign:
+        only = "data parallel only" if spec.axes == ("data",) else f"not {' or '.join(foreign)} parallel"
+        yield "layout", f"{layout}: {spec.name} is {only}, allowed: {gpus}x1x1"
 
 
 def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str, str]]:

@@ -1,22 +1,16 @@
-"""What a trainer is told: the JSON configuration, its checks, and the sizes that follow from it."""
+"""A trainer's configuration: read from JSON, checked, and the sizes that follow from it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
+from repro.models.registry import names, spec_of
+from repro.models.spec import ModelSpec
 from repro.trainers.validators import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
-
-MODELS = ("gpt", "bert", "resnet50")
-GENERATIONS = {"gpt": ("D", "E"), "bert": ("C",), "resnet50": ("A", "B")}
-DATA_KINDS = {
-    "gpt": ("synthetic", "megatron"),
-    "bert": ("synthetic", "ofrecord"),
-    "resnet50": ("synthetic", "ofrecord"),
-}
-OPTIMIZERS = {"gpt": "adamw", "bert": "adamw", "resnet50": "sgd"}
 
 
 @dataclass(frozen=True)
@@ -32,26 +26,8 @@ class Sizes:
         return self.data * self.tensor * self.pipeline
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the model and of a sample; those that a model does not have are 0."""
-
-    seq_length: int = 0
-    max_predictions: int = 0
-    vocab_size: int = 0
-    layers: int = 0
-    hidden_size: int = 0
-    attention_heads: int = 0
-    image_size: int = 0
-    classes: int = 0
-    width: int = 64
-
-
-SHAPE_KEYS = {
-    "gpt": ("seq_length", "vocab_size", "layers", "hidden_size", "attention_heads"),
-    "bert": ("seq_length", "max_predictions", "vocab_size", "layers", "hidden_size", "attention_heads"),
-    "resnet50": ("image_size", "classes"),
-}
+class Shape(SimpleNamespace):
+    """Sizes of the model and of a sample, by the names that the model's specification gives them."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +65,8 @@ class Config:
     """One training run.
 
     `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
-    none. ResNet50 normalises each micro-batch of each rank by itself, so that one process with n accumulation steps
-    is the reference for n data parallel ranks. `loss_scale` is the first one under AMP; it halves with each iteration
+    none. Batch normalisation normalises each micro-batch of each rank by itself, so that one process with n
+    accumulation steps is the reference for n data parallel ranks. `loss_scale` is the first one under AMP; it halves with each iteration
     whose gradients overflow, which is skipped.
     """
 
@@ -117,15 +93,19 @@ class Config:
     loss_scale: float = 2.0**20
 
     @property
+    def spec(self) -> ModelSpec:
+        """The model's specification."""
+        return spec_of(self.model)
+
+    @property
     def global_batch(self) -> int:
         """Samples an iteration, over all ranks and micro-steps."""
         return self.micro_batch * self.accumulation_steps * self.layout.data
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the token embedding: whole rows for each tensor rank, for GPT in blocks of 128 as published."""
-        block = self.layout.tensor * (128 if self.model == "gpt" else 1)
-        return -(-self.shape.vocab_size // block) * block
+        """Rows of the token embedding, of models that have one."""
+        return self.spec.padded_vocab_size(self.shape.vocab_size, self.layout.tensor)
 
     @property
     def half_gradients(self) -> bool:
@@ -160,10 +140,10 @@ def load(path: str, parser: Callable[[dict], Config] | None = None) -> Config:
 def parse(values: dict) -> Config:
     """Build a Config from the decoded JSON; ConfigError names the first key that is wrong."""
     require_table("", values, Config)
-    model = one_of("model", values["model"], MODELS)
+    spec = spec_of(one_of("model", values["model"], names()))
     config = Config(
         case=text("case", values["case"]),
-        model=model,
+        model=spec.name,
         device=one_of("device", values["device"], ("cpu", "cuda")),
         seed=whole("seed", values["seed"], 0),
         layout=parse_layout(values["layout"]),
@@ -175,11 +155,11 @@ def parse(values: dict) -> Config:
         dropout=number("dropout", values["dropout"], 0.0, 0.999),
         iterations=whole("iterations", values["iterations"], 1),
         log_interval=whole("log_interval", values["log_interval"], 1),
-        log_generation=one_of("log_generation", values["log_generation"], GENERATIONS[model]),
-        shape=parse_shape(model, values["shape"]),
-        optimizer=parse_optimizer(model, values["optimizer"]),
+        log_generation=one_of("log_generation", values["log_generation"], spec.log_generations),
+        shape=parse_shape(spec, values["shape"]),
+        optimizer=parse_optimizer(spec, values["optimizer"]),
         schedule=parse_schedule(values["schedule"]),
-        data=parse_data(model, values["data"]),
+        data=parse_data(spec, values["data"]),
         output=text("output", values["output"]),
         label_smoothing=number("label_smoothing", values.get("label_smoothing", 0.0), 0.0, 0.999),
         loss_scale=number("loss_scale", values.get("loss_scale", Config.loss_scale), 1.0, 2.0**30),
@@ -193,20 +173,19 @@ def parse_layout(values: object) -> Sizes:
     return Sizes(**{key: whole(f"layout.{key}", value, 1) for key, value in values.items()})
 
 
-def parse_shape(model: str, values: object) -> Shape:
-    allowed = SHAPE_KEYS[model] + (("width",) if model == "resnet50" else ())
-    require_keys("shape", values, SHAPE_KEYS[model], allowed)
-    return Shape(**{key: whole(f"shape.{key}", value, 1) for key, value in values.items()})
+def parse_shape(spec: ModelSpec, values: object) -> Shape:
+    require_keys("shape", values, spec.shape_keys, (*spec.shape_keys, *spec.optional_shape))
+    return Shape(**{**spec.optional_shape, **{key: whole(f"shape.{key}", value, 1) for key, value in values.items()}})
 
 
-def parse_optimizer(model: str, values: object) -> Optimizer:
+def parse_optimizer(spec: ModelSpec, values: object) -> Optimizer:
     require_table("optimizer", values, Optimizer)
     betas = values.get("betas", [0.9, 0.999])
     if not isinstance(betas, list) or len(betas) != 2:
         raise ConfigError(f"optimizer.betas: {betas!r} is not a list of two numbers")
     clip_norm = values.get("clip_norm")
     return Optimizer(
-        name=one_of("optimizer.name", values["name"], (OPTIMIZERS[model],)),
+        name=one_of("optimizer.name", values["name"], (spec.optimizer,)),
         lr=number("optimizer.lr", values["lr"], 0.0, 1e6),
         weight_decay=number("optimizer.weight_decay", values["weight_decay"], 0.0, 1e6),
         betas=(number("optimizer.betas", betas[0], 0.0, 0.999999), number("optimizer.betas", betas[1], 0.0, 0.999999)),
@@ -228,11 +207,11 @@ def parse_schedule(values: object) -> Schedule:
     )
 
 
-def parse_data(model: str, values: object) -> Data:
+def parse_data(spec: ModelSpec, values: object) -> Data:
     required = {"synthetic": ("kind",), "ofrecord": ("kind", "path", "parts"), "megatron": ("kind", "prefix")}
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigError("data.kind: missing")
-    kind = one_of("data.kind", values["kind"], DATA_KINDS[model])
+    kind = one_of("data.kind", values["kind"], spec.data_kinds)
     require_keys("data", values, required[kind], required[kind])
     if kind == "ofrecord":
         return Data(kind, path=text("data.path", values["path"]), parts=whole("data.parts", values["parts"], 1))
@@ -243,23 +222,13 @@ def parse_data(model: str, values: object) -> Data:
 
 def check_together(config: Config) -> None:
     """Reject values that are right alone but not together."""
-    sizes, shape = config.layout, config.shape
     if config.log_interval > config.iterations:
         raise ConfigError(f"log_interval: {config.log_interval} is more than the {config.iterations} iterations")
     check_data(config)
-    if config.model != "gpt" and sizes.pipeline > 1:
-        raise ConfigError(f"layout.pipeline: {config.model} runs with 1 stage only, not {sizes.pipeline}")
-    if config.model == "resnet50":
-        check_resnet(config)
-        return
-    if shape.hidden_size % shape.attention_heads:
-        raise ConfigError(f"shape.attention_heads: {shape.attention_heads} heads do not divide hidden_size")
-    if shape.attention_heads % sizes.tensor:
-        raise ConfigError(f"layout.tensor: {sizes.tensor} does not divide {shape.attention_heads} attention heads")
-    if sizes.pipeline > shape.layers:
-        raise ConfigError(f"layout.pipeline: {sizes.pipeline} stages for {shape.layers} layers")
-    if config.model == "bert" and shape.max_predictions >= shape.seq_length:
-        raise ConfigError(f"shape.max_predictions: {shape.max_predictions} do not fit seq_length {shape.seq_length}")
+    check_axes(config)
+    check_options(config)
+    if wrong := config.spec.check(vars(config.shape), asdict(config.layout)):
+        raise ConfigError(wrong)
 
 
 def check_data(config: Config) -> None:
@@ -280,17 +249,27 @@ def check_data(config: Config) -> None:
         raise ConfigError(f"micro_batch: {config.micro_batch} records cannot be dealt to {sizes.tensor} tensor ranks")
 
 
-def check_resnet(config: Config) -> None:
-    if config.layout.tensor > 1:
-        raise ConfigError(f"layout.tensor: resnet50 runs with 1 part only, not {config.layout.tensor}")
-    for key in ("activation_checkpointing", "optimizer_sharding", "dropout"):
-        if getattr(config, key):
-            raise ConfigError(f"{key}: resnet50 does not have it, give 0 or false")
-    if config.optimizer.clip_norm is not None:
-        raise ConfigError("optimizer.clip_norm: resnet50 trains without clipping, give null")
-    if config.precision == "amp" and config.accumulation_steps > 1:
+def check_axes(config: Config) -> None:
+    """Reject a layout that divides the model along an axis that it does not have."""
+    for axis, part in (("pipeline", "stage"), ("tensor", "part")):
+        size = getattr(config.layout, axis)
+        if size > 1 and axis not in config.spec.axes:
+            raise ConfigError(f"layout.{axis}: {config.model} runs with 1 {part} only, not {size}")
+
+
+def check_options(config: Config) -> None:
+    """Reject settings that the model's program does not support."""
+    spec = config.spec
+    for key in ("activation_checkpointing", "optimizer_sharding"):
+        if getattr(config, key) and key not in spec.options:
+            raise ConfigError(f"{key}: {config.model} does not have it, give 0 or false")
+    if config.dropout and spec.regularisation != "dropout":
+        raise ConfigError(f"dropout: {config.model} does not have it, give 0 or false")
+    if config.optimizer.clip_norm is not None and "clip_norm" not in spec.options:
+        raise ConfigError(f"optimizer.clip_norm: {config.model} trains without clipping, give null")
+    if spec.batch_statistics and config.precision == "amp" and config.accumulation_steps > 1:
         raise ConfigError(
-            f"accumulation_steps: {config.accumulation_steps}, but resnet50 under amp takes 1: OneFlow 0.8.0 turns the"
-            " running statistics that it repeats for each micro-step into half precision, which its batch normalisation"
-            " does not take"
+            f"accumulation_steps: {config.accumulation_steps}, but {config.model} under amp takes 1: OneFlow 0.8.0"
+            " turns the running statistics that it repeats for each micro-step into half precision, which its batch"
+            " normalisation does not take"
         )

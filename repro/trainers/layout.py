@@ -1,4 +1,4 @@
-"""How the ranks are laid out: which of them hold a pipeline stage, and how a tensor is spread over those."""
+"""How the ranks are laid out: which of them hold a pipeline stage, and how a tensor is distributed over those."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ class Layout:
         mesh = np.arange(self.world_size).reshape(self.pipeline, self.data, self.tensor)[stage]
         return flow.placement(device or self.device, ranks=(mesh if self.nested else mesh.reshape(-1)).tolist())
 
-    def everywhere(self) -> flow.placement:
+    def all_ranks(self) -> flow.placement:
         """All devices of all stages, flat."""
         return flow.placement(self.device, ranks=list(range(self.world_size)))
 
-    def spread(self, data: flow.sbp.sbp = BROADCAST, tensor: flow.sbp.sbp = BROADCAST) -> list:
+    def sbp_signature(self, data: flow.sbp.sbp = BROADCAST, tensor: flow.sbp.sbp = BROADCAST) -> list:
         """Signature on a stage, from that along each axis; a flat mesh has only one of them."""
         if self.nested:
             return [data, tensor]
         return [tensor] if self.tensor > 1 else [data]
 
-    def rows(self) -> list:
+    def batch_signature(self) -> list:
         """Signature of activations: samples are dealt over the data axis and shared along the tensor axis."""
-        return self.spread(data=split(0))
+        return self.sbp_signature(data=split(0))

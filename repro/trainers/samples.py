@@ -1,11 +1,11 @@
 """Writes small samples of real data in the formats that the trainers read.
 
-    samples.py gpt PREFIX           PREFIX.idx and PREFIX.bin: Megatron tokens, the bytes of a text
-    samples.py bert FOLDER          FOLDER/part-00000 ...: OFRecord features made from a text, and its vocab.txt
-    samples.py resnet50 FOLDER      FOLDER/part-00000 ...: OFRecord JPEG images with labels
+    samples.py tokens PREFIX        PREFIX.idx and PREFIX.bin: Megatron tokens, the bytes of a text
+    samples.py masked FOLDER        FOLDER/part-00000 ...: OFRecord features of masked text as BERT's, and vocab.txt
+    samples.py images FOLDER        FOLDER/part-00000 ...: OFRecord JPEG images with labels
 
-The text is real: the descriptions and licences of the packages installed beside the trainers, or the files given by
---text. Images are photographs if --photographs names a folder with one sub-folder of JPEG files a class. The trainers'
+The text is real: the descriptions and licences of the packages installed with the trainers, or the files given by
+--text. Images are photographs if --photographs names a folder with one sub-folder of JPEG files per class. The trainers'
 packages ship none, so without it images are drawn: coloured noise with the spectrum of natural scenes, whose hue and
 direction follow the label. They test decoding and reading, and mean nothing else.
 """
@@ -37,12 +37,12 @@ JPEG_QUALITY = 90
 
 def main() -> None:
     options = read_options()
-    if options.model == "gpt":
+    if options.kind == "tokens":
         print(f"{write_tokens(options.out, texts(options.text))} tokens")
         return
     Path(options.out).mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(options.seed)
-    if options.model == "bert":
+    if options.kind == "masked":
         records = masked_records(texts(options.text), options, generator)
     else:
         records = image_records(options, generator)
@@ -51,12 +51,12 @@ def main() -> None:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Write a small sample of real data.")
-    parser.add_argument("model", choices=("gpt", "bert", "resnet50"))
+    parser.add_argument("kind", choices=("tokens", "masked", "images"))
     parser.add_argument("out", help="folder of the parts, or prefix of the token files")
     parser.add_argument("--text", nargs="+", default=[], metavar="FILE", help="texts to take instead")
-    parser.add_argument("--photographs", metavar="FOLDER", help="JPEG files, one sub-folder a class")
+    parser.add_argument("--photographs", metavar="FOLDER", help="JPEG files, one sub-folder per class")
     parser.add_argument("--parts", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=64, help="records to write, for bert and for drawn images")
+    parser.add_argument("--samples", type=int, default=64, help="records to write, of masked text or of drawn images")
     parser.add_argument("--seq-length", type=int, default=128)
     parser.add_argument("--max-predictions", type=int, default=20)
     parser.add_argument("--vocab-size", type=int, default=2048)

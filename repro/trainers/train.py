@@ -8,6 +8,7 @@ import socket
 import numpy as np
 import oneflow as flow
 
+from repro.models.registry import module_of
 from repro.trainers.config import Config
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.data.readers import build_reader
@@ -16,14 +17,9 @@ from repro.trainers.graph.rewrite import TABLES
 from repro.trainers.layout import BROADCAST, Layout
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Memory, Metrics, ProcessMemory
-from repro.trainers.models.bert import BERT
-from repro.trainers.models.gpt import GPT
 from repro.trainers.models.parameters import Parameters
-from repro.trainers.models.resnet import ResNet50
 from repro.trainers.monitor import Monitor, Transfer
 from repro.trainers.versions import versions
-
-MODELS = {"gpt": GPT, "bert": BERT, "resnet50": ResNet50}
 
 
 def train(config: Config) -> None:
@@ -34,7 +30,7 @@ def train(config: Config) -> None:
     set_up_device(config)
     rank = flow.env.get_rank()
     metrics = Metrics(config.output, rank)
-    model = MODELS[config.model](config, Parameters(layout, config.seed, config.optimizer_sharding > 0))
+    model = build_model(config, layout)
     reader = build_reader(config, layout)
     feeder = None if reader else build_feeder(config, layout)
     graph = TrainGraph(model, reader, config)
@@ -45,6 +41,12 @@ def train(config: Config) -> None:
         monitor.after(iteration, graph(*(feeder.batch(iteration - 1) if feeder else ())))
     metrics.write("end", iterations=config.iterations)
     metrics.close()
+
+
+def build_model(config: Config, layout: Layout) -> flow.nn.Module:
+    """The configured model with its initial parameters."""
+    program = module_of("repro.trainers.models", config.model)
+    return program.MODEL(config, Parameters(layout, config.seed, config.optimizer_sharding > 0))
 
 
 def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory: Memory) -> None:
@@ -61,7 +63,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "memory_kind": memory.kind,
         "parameters": sum(each.numel() for name, each in model.named_parameters() if f"model.{name}" != TABLES[1]),
     }
-    if config.model != "resnet50":
+    if config.spec.has_vocabulary:
         values["padded_vocab_size"] = config.padded_vocab_size
     metrics.write("start", **values)
 
@@ -89,14 +91,14 @@ class GlobalTransfer(Transfer):
         self.layout = layout
 
     def mean(self, value: flow.Tensor) -> float:
-        value = value.to_global(sbp=self.layout.spread())
+        value = value.to_global(sbp=self.layout.sbp_signature())
         if self.layout.pipeline > 1:
-            value = value.to_global(placement=self.layout.everywhere(), sbp=[BROADCAST])
+            value = value.to_global(placement=self.layout.all_ranks(), sbp=[BROADCAST])
         return float(value.to_local().numpy().mean())
 
     def rows(self, value: flow.Tensor) -> np.ndarray:
-        return value.to_global(sbp=self.layout.rows()).to_local().numpy()
+        return value.to_global(sbp=self.layout.batch_signature()).to_local().numpy()
 
     def total(self, counts: np.ndarray) -> np.ndarray:
-        value = flow.tensor(counts).to_global(self.layout.everywhere(), sbp=[flow.sbp.partial_sum])
+        value = flow.tensor(counts).to_global(self.layout.all_ranks(), sbp=[flow.sbp.partial_sum])
         return value.to_global(sbp=[BROADCAST]).to_local().numpy()

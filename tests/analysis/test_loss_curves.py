@@ -97,7 +97,7 @@ def test_a_choice_brings_along_what_it_is_judged_by():
 
 @pytest.mark.parametrize("wrong", [{"names": "gpt_fp32_dp3"}, {"model": "gtp"}])
 def test_a_choice_of_nothing_is_refused(wrong):
-    with pytest.raises(PlanError, match=r"it is gpt|no layout of that name"):
+    with pytest.raises(PlanError, match=r"it is bert|no layout of that name"):
         make_curve_plan(0, TEXT, **wrong)
 
 

@@ -20,8 +20,9 @@ def context(scratch, built, tmp_path_factory):
     """What a build reads, in a folder where it may be changed; large files are linked, not copied."""
     folder = scratch / "context"
     shutil.rmtree(folder, ignore_errors=True)
-    for name in ("docker", "repro/trainers"):
+    for name in ("docker", "repro/models", "repro/trainers"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "repro" / "__init__.py", folder / "repro")
     shutil.copytree(ROOT / ".cache/wheels", folder / ".cache/wheels", copy_function=link)
     return folder
 

@@ -23,7 +23,9 @@ PARTS = (
     "docker/trainer.lock",
     "docker/build/*",
     "docker/inside/*.py",
-    "repro/trainers/*.py",
+    "repro/__init__.py",
+    "repro/models/*.py",
+    "repro/trainers/**/*.py",
 )
 
 

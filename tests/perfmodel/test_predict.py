@@ -8,7 +8,8 @@ from repro.perfmodel.constants import load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import activation_bytes, memory
 from repro.perfmodel.predict import Expectation, expect, fits, predict, slowest_of
-from repro.perfmodel.workload import Job, stages
+from repro.perfmodel.work import Job
+from repro.perfmodel.workload import stages
 from repro.published.cases import Layout, load_catalogue
 
 CASES = load_catalogue()

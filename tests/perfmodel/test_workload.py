@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from repro.perfmodel.megatron_baseline import flops
+from repro.models.registry import spec_of
 from repro.perfmodel.transformer import parameters
-from repro.perfmodel.workload import Job, stages, state_bytes
-from repro.published.cases import Layout, load_catalogue, padded_vocab_size
+from repro.perfmodel.work import Job, state_bytes
+from repro.perfmodel.workload import flops, stages
+from repro.published.cases import Layout, load_catalogue
 
 CATALOGUE = load_catalogue()
 
@@ -27,7 +28,7 @@ def test_resnet50_has_its_known_parameters():
 
 def test_gpt_parameters_follow_the_closed_formula():
     one = job("DP_1x1x1_2_1536x16")
-    closed = parameters(dict(one.shape), padded_vocab_size(50257, 1))
+    closed = parameters(dict(one.shape), spec_of("gpt").padded_vocab_size(50257, 1))
     assert stages(one)[0].parameters == pytest.approx(closed, rel=1e-3)
 
 

@@ -36,7 +36,7 @@ ops.bias_gelu = lambda x, bias: gelu(x, 2 * bias)
 ops.layer_norm = lambda *inputs: os.abort()
 from repro.trainers.checks.accuracy import compare
 from repro.trainers.config import load
-from repro.trainers.kernels import parse
+from repro.trainers.checks.config import parse_comparison as parse
 from repro.trainers.process import run
 sys.exit(run(lambda path: load(path, parse), compare))
 """

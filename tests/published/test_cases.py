@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from repro.published.cases import CASES, CaseError, Layout, Rule, cases_table, load_catalogue, padded_vocab_size
+from repro.published.cases import CASES, CaseError, Layout, Rule, cases_table, load_catalogue
 from repro.published.figures import load_cluster
 from tests.support.paths import ROOT
 
@@ -408,12 +408,6 @@ def test_environments_as_printed():
     assert "0.3.2" in printed["gpt2-small-2020-12"]["wheel"]
 
 
-def test_padded_vocabulary():
-    padded = {tensor: padded_vocab_size(50257, tensor) for tensor in (1, 2, 4, 8, 16, 32)}
-    assert padded == {1: 50304, 2: 50432, 4: 50688, 8: 51200, 16: 51200, 32: 53248}
-    assert padded_vocab_size(50304, 1) == 50304
-
-
 def test_layout_and_rule():
     assert str(Layout(2, 4, 4)) == "2x4x4" and Layout(2, 4, 4).world_size == 32
     with pytest.raises(ValueError, match="tensor parallel size is 0"):
@@ -435,7 +429,7 @@ def test_select():
 @pytest.mark.parametrize(
     ("model", "pattern", "message"),
     [
-        ("nope", None, "no model 'nope'. There are: gpt, bert, resnet50"),
+        ("nope", None, "no model 'nope'. There are: bert, gpt, resnet50"),
         ("gpt2", None, "no model 'gpt2'; did you mean gpt?"),
         (None, "DP_8", "no case 'DP_8'; did you mean DP_8x1x1_16_1536x16? There are: 57"),
         ("gpt", "2D*x", "no gpt case '2D*x'; did you mean 2D_8x1x1_16_1536x16 or "),

@@ -124,7 +124,7 @@ BAD = [
     ('name = "two"', 'name = "one"', "case one: name", "is the name of case number 1 of small.toml too"),
     ('name = "two"', 'name = "t w o"', "case t w o: name", "is 't w o'; must be letters, digits"),
     ('name = "two"\n', "", "case number 2: name", "missing"),
-    ('model = "gpt"', 'model = "nope"', "report: model", "is 'nope'; allowed: gpt, bert, resnet50"),
+    ('model = "gpt"', 'model = "nope"', "report: model", "is 'nope'; allowed: bert, gpt, resnet50"),
     ('log_generation = "E"', 'log_generation = "F"', "report: log_generation", "is 'F'; allowed: A, B, C, D, E"),
     ('precision = "amp"', 'precision = "fp16"', "report: precision", "is 'fp16'; allowed: fp32, amp"),
     ('date = "2021-05-12"', 'date = "May 2021"', "report: date", "is 'May 2021'; must be a date, YYYY-MM-DD"),

@@ -12,15 +12,14 @@ from repro.trainers.config import parse
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.graph.graph import TrainGraph
 from repro.trainers.layout import Layout
-from repro.trainers.models.parameters import Parameters
-from repro.trainers.train import MODELS
+from repro.trainers.train import build_model
 
 layout = Layout(1, 1, 1, "cpu")
 
 
 def judged(config) -> list[bool]:
     flow.manual_seed(config.seed)
-    model = MODELS[config.model](config, Parameters(layout, config.seed, False))
+    model = build_model(config, layout)
     graph = TrainGraph(model, None, config)
     job, _ = graph.build_graph(*build_feeder(config, layout).batch(0))
     made = {name: op for op in job.net.op for names in op.user_conf.output.values() for name in names.s}

@@ -1,5 +1,7 @@
 """Causal attention in blocks is the same as in one piece, in every layout that splits it."""
 
+import json
+
 import pytest
 
 from tests.trainers.conftest import configuration
@@ -9,9 +11,12 @@ LONG = {"seq_length": 1024, "layers": 1}
 
 
 def test_contexts_and_gradients_are_those_of_attention_in_one_piece(probe):
-    apart = [float(line) for line in probe("attention_probe.py")]
-    assert len(apart) == 4
-    assert 0.0 < max(apart) < ROUNDING
+    """On some processors even the last bit agrees, so the shapes of the scores show that there were blocks."""
+    (line,) = probe("attention_probe.py")
+    found = json.loads(line)
+    assert found["scores"] == [[512, 512], [128, 512], [128, 384], [128, 256], [128, 128]]
+    assert len(found["apart"]) == 4
+    assert max(found["apart"]) < ROUNDING
 
 
 def test_blocks_split_like_the_heads_and_samples_they_belong_to(losses):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.cluster.ssh import Remote, RemoteError
+from repro.models.extensions import folders_of
 from repro.utils.paths import PACKAGE, TRAINER
 
 PATIENCE_S = 60
@@ -18,11 +19,11 @@ root = os.path.join(order["work"], "code", order["digest"])
 partial = root + ".%d" % os.getpid()
 def digest(folder):
     paths = [os.path.join(base, name) for base, _, names in os.walk(folder) for name in names]
-    told = hashlib.sha256()
+    content = hashlib.sha256()
     for name in sorted(os.path.relpath(path, folder) for path in paths):
         with open(os.path.join(folder, name), "rb") as file:
-            told.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
-    return told.hexdigest()
+            content.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
+    return content.hexdigest()
 if not os.path.isdir(root):
     for name, text in order["files"].items():
         path = os.path.join(partial, name)
@@ -41,7 +42,9 @@ print(root)
 
 
 class Code:
-    """What is sent: the modules that work beside the trainer, and a trainer's folder.
+    """What is sent: the node agent, the models' specifications, and a trainer's folder.
+
+    Models from outside lie among the project's own there, so that nodes need not know of their folders.
 
     Parameters
     ----------
@@ -50,19 +53,24 @@ class Code:
 
     def __init__(self, trainer: Path = TRAINER):
         self.script = trainer.name
-        own = {f"repro/launch/agent/{path.name}": path for path in sorted((PACKAGE / "launch" / "agent").glob("*.py"))}
-        trainers = {
-            f"repro/trainers/{path.relative_to(trainer.parent)}": path for path in sorted(trainer.parent.rglob("*.py"))
-        }
-        self.files = {name: path.read_text(encoding="utf-8") for name, path in (own | trainers).items()}
+        sources = [
+            ("repro/launch/agent", PACKAGE / "launch" / "agent"),
+            *(("repro/models", Path(folder)) for folder in (*folders_of("models"), PACKAGE / "models")),
+            *(("repro/trainers/models", Path(folder)) for folder in folders_of("trainers/models")),
+            ("repro/trainers", trainer.parent),
+        ]
+        paths = {"repro/__init__.py": PACKAGE / "__init__.py"}
+        for target, folder in sources:
+            paths |= {f"{target}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))}
+        self.files = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
         self.digest = _digest(self.files.items())
 
     def folder(self, work: str) -> str:
-        """Where it lies on a node."""
+        """Where it is on a node."""
         return f"{work}/code/{self.digest}"
 
     def keeper(self, work: str, python: str) -> list[str]:
-        """The words that start `repro.launch.agent` on a node; it writes no bytecode beside the code."""
+        """The command that starts `repro.launch.agent` on a node; it leaves no bytecode in the code's folder."""
         return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent"]
 
 
@@ -72,16 +80,16 @@ def deliver(remote: Remote, code: Code) -> None:
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
     done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
-        said = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+        message = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
         raise RemoteError(
             remote.node.name,
-            f"the trainers cannot be copied to {cluster.work}: {said}. "
+            f"the trainers cannot be copied to {cluster.work}: {message}. "
             f"`make provision CLUSTER={cluster.setting}` sets that folder up",
         )
 
 
 def _digest(files: Iterable[tuple[str, str]]) -> str:
-    told = hashlib.sha256()
+    content = hashlib.sha256()
     for name, text in sorted(files):
-        told.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
-    return told.hexdigest()
+        content.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
+    return content.hexdigest()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
 
 OWN = "reproduction.run"
-INSIDE = "/opt/repro/trainers"
+INSIDE, INSIDE_MODELS = "/opt/repro/trainers", "/opt/repro/models"
 IMAGE_PYTHON = "/opt/venv/bin/python"
 IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 
@@ -166,7 +167,8 @@ def caches(cluster: Cluster) -> list[str]:
 
 
 def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
-    mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro")]
+    models = f"{posixpath.dirname(share.trainers)}/models"
+    mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro"), (models, INSIDE_MODELS, ":ro")]
     if cluster.stack == "cu102-modern":
         mounts += [(f"{cluster.work}/{name}", f"/opt/{name}", ":ro") for name in ("cublas", "cudnn")]
     mounts += [(folder, "/cache", "") for folder in caches(cluster)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from repro.models.registry import specs
 from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, unless
 from repro.utils.i18n import N_
 
-MODELS = {"resnet50": ("resnet",), "bert": ("bert",), "gpt": ("gpt", "megatron")}
 PRECISIONS = {"float32": "fp32", "fp32": "fp32", "fp16": "amp", "float16": "amp"}
 NAMES = (
     r"(?P<group>[A-Z0-9]+(?:_PP)?)_(?P<data>\d+)x(?P<tensor>\d+)x(?P<pipeline>\d+)_(?P<global_batch>\d+)"
@@ -32,7 +32,7 @@ def titles(material) -> Findings:
     """A title that names a model names the one that was tested."""
     for report in material.reports:
         title = report.title_printed.lower()
-        named = {model for model, words in MODELS.items() if any(word in title for word in words)}
+        named = {spec.name for spec in specs() if any(word in title for word in spec.title_words)}
         subject = report.claims["subject"]
         rule = Message("the title names another model than the report tests: {subject}", subject=subject)
         evidence = Message("all {n} cases are of {model}", n=len(material.cases_of(report)), model=subject)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from repro.models.registry import spec_of
 from repro.published.audit import arithmetic, claims, consistency, editorial, environment
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
@@ -139,7 +140,8 @@ def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _efficiencies(material: Material) -> tuple[Efficiency, ...]:
-    cases = (case for case in material.cases if case.model == "gpt" and case.published.latency_ms is not None)
+    counted = (case for case in material.cases if spec_of(case.model).published_flops)
+    cases = (case for case in counted if case.published.latency_ms is not None)
     return tuple(efficiency(case, material.cluster_of(case)["hardware"]["gpu_peak_tflops"]) for case in cases)
 
 

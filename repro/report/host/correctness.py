@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from repro.analysis.convergence import KIND as CONVERGENCE
 from repro.analysis.kernel_classes import TITLES
 from repro.analysis.profiles import Profiled
+from repro.planning.convergence import KIND as CONVERGENCE
 from repro.planning.loss_curves import ERROR, LAYOUT
 from repro.planning.loss_curves import KIND as CURVES
 from repro.planning.profiling import KIND as PROFILE

@@ -12,7 +12,7 @@ from repro.perfmodel.megatron_baseline import Baseline, memory_mib
 from repro.perfmodel.predict import predict
 from repro.perfmodel.scaling_study import Point
 from repro.perfmodel.validation import Check
-from repro.perfmodel.workload import Job
+from repro.perfmodel.work import Job
 from repro.report.document import Cell, Column, Table, figure
 from repro.utils.i18n import N_
 

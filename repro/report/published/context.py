@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from repro.published.cases import padded_vocab_size
+from repro.models.registry import spec_of
 from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
@@ -152,11 +152,12 @@ def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
     _, cases = sheet._, sheet.cases
     first, same = cases[0], len({tuple(case.shape.items()) for case in cases}) == 1
     shape = {key: value for key, value in first.shape.items() if same or key in ("seq_length", "vocab_size")}
-    said = _("; ").join(f"{_(SHAPE[key])} {value}" for key, value in shape.items())
-    yield N_("Model"), said if same else _("{shape}; the rest differs by case").format(shape=said)
-    if first.model == "gpt":
-        sizes = sorted({case.layout.tensor for case in cases})
-        padded = [f"{size}: {padded_vocab_size(first.shape['vocab_size'], size)}" for size in sizes]
+    sizes = _("; ").join(f"{_(SHAPE.get(key, key))} {value}" for key, value in shape.items())
+    yield N_("Model"), sizes if same else _("{shape}; the rest differs by case").format(shape=sizes)
+    spec = spec_of(first.model)
+    if spec.vocabulary_block > 1:
+        ranks = sorted({case.layout.tensor for case in cases})
+        padded = [f"{size}: {spec.padded_vocab_size(first.shape['vocab_size'], size)}" for size in ranks]
         yield N_("Vocabulary after padding, by tensor parallel size"), _("; ").join(padded)
     yield N_("Batch a GPU or data-parallel rank"), _several(_, (case.micro_batch for case in cases))
     yield N_("Accumulation steps"), _several(_, (case.accumulation_steps for case in cases))

@@ -55,8 +55,7 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     figure_specs = [throughput_figure(_by_batch(lines)), efficiency_figure(_by_batch(lines))]
     if any(case.published.repeats for case in cases):
         figure_specs.append(_published_repeats_figure([case for case in cases if case.published.repeats]))
-    for batches in ((128,),) if cases[0].model == "resnet50" else ((32,), (96, 64, 48)):
-        figure_specs.append(_peers_figure(cases, batches))
+    figure_specs += [_peers_figure(cases, batches) for batches in _compared_batches(cases)]
     return figure_specs
 
 
@@ -82,6 +81,13 @@ def _published_repeats_figure(cases: list[Case]) -> FigureSpec:
         return repeats_chart(_, rows)
 
     return FigureSpec("repeats", chart, repeats_caption)
+
+
+def _compared_batches(cases: tuple[Case, ...]) -> list[tuple[int, ...]]:
+    """Batch sizes of the figures of other frameworks: the smallest that was compared, then all larger ones."""
+    compared = sorted({peer.micro_batch for peer in peers(cases[0].model, precision=cases[0].precision)})
+    groups = [tuple(compared[:1]), tuple(reversed(compared[1:]))]
+    return [group for group in groups if any(case.micro_batch in group[:1] for case in cases)]
 
 
 def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
@@ -151,7 +157,9 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             found.append(Series(name(_, "OneFlow", sharding), points))
         for sharding in (0, 1):
             points = tuple(
-                (peer.gpus, float(peer.throughput)) for peer in _deepspeed() if peer.optimizer_sharding == sharding
+                (peer.gpus, float(peer.throughput))
+                for peer in _deepspeed(cases[0].model)
+                if peer.optimizer_sharding == sharding
             )
             found.append(Series(name(_, "DeepSpeed", sharding), points))
         return tuple(found)
@@ -192,8 +200,8 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     ]
 
 
-def _deepspeed() -> tuple[Peer, ...]:
-    return peers("gpt", framework="DeepSpeed")
+def _deepspeed(model: str) -> tuple[Peer, ...]:
+    return peers(model, framework="DeepSpeed")
 
 
 def _sharding_memory(cases, batch: int, gpus: int) -> tuple[float | None, ...]:
@@ -204,7 +212,7 @@ def _sharding_memory(cases, batch: int, gpus: int) -> tuple[float | None, ...]:
     }
     other = {
         peer.optimizer_sharding: float(peer.memory_mib)
-        for peer in _deepspeed()
+        for peer in _deepspeed(cases[0].model)
         if (peer.micro_batch, peer.gpus) == (batch, gpus)
     }
     return (own.get(0), own.get(1), other.get(0), other.get(1))
@@ -212,7 +220,7 @@ def _sharding_memory(cases, batch: int, gpus: int) -> tuple[float | None, ...]:
 
 def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     """GPT in data, tensor and pipeline layouts beside Megatron-LM, case by case."""
-    megatron = {peer.case: peer for peer in peers("gpt", framework="Megatron-LM")}
+    megatron = {peer.case: peer for peer in peers(cases[0].model, framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 
     def scaling(_):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.analysis import bench, convergence, loss_curves, profiles
+from repro.planning import convergence as convergence_plan
 from repro.planning import loss_curves as curves_plan
 from repro.planning import profiling
 from repro.planning.plan import BENCH, Plan, PlanError
@@ -92,7 +93,7 @@ register(
 )
 register(
     Kind(
-        convergence.KIND,
+        convergence_plan.KIND,
         N_("convergence: real data, trained to a stated loss on one device"),
         lambda run, plan, attempts: convergence.learned(plan, attempts, run.folder, run.description()["goals"]),
         lambda _, data: [learning_section(_, data.findings, data.description)],

@@ -1,1 +1,1 @@
-"""Operators and collectives computed twice, on the GPU and plainly, and compared."""
+"""What is checked before a run: operators against the CPU (`accuracy.py`), and the speed of collectives."""

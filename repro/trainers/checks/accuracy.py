@@ -11,12 +11,13 @@ import numpy as np
 import oneflow as flow
 from oneflow import nn
 
-from repro.trainers.checks.operators import HALF, SCALES, Input, Operator, operators
+from repro.models.registry import module_of, names
+from repro.trainers.checks.config import Comparison
 from repro.trainers.graph.rewrite import RewrittenGraph
-from repro.trainers.kernels import Comparison
 from repro.trainers.layout import BROADCAST
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Metrics
+from repro.trainers.models.operators import HALF, Input, Operator
 from repro.trainers.versions import versions
 
 SEED = 20200821
@@ -34,11 +35,9 @@ def compare(comparison: Comparison) -> None:
         If there is no operator of a name that was asked for.
     """
     metrics = Metrics(comparison.output, 0)
-    every = operators(SCALES[comparison.scale], comparison.device)
-    names = [operator.name for operator in every]
-    for name in comparison.operators:
-        if name not in names:
-            raise ValueError(f"{name}: there is no such operator")
+    every = operators(comparison.scale, comparison.device)
+    for name in set(comparison.operators) - {operator.name for operator in every}:
+        raise ValueError(f"{name}: there is no such operator")
     metrics.write(
         "start",
         rank=0,
@@ -61,10 +60,16 @@ def compare(comparison: Comparison) -> None:
     metrics.close()
 
 
+def operators(scale: str, device: str) -> list[Operator]:
+    """The operators of all models whose modules list them."""
+    programs = [module_of("repro.trainers.models", name) for name in names()]
+    return [each for program in programs if hasattr(program, "operators") for each in program.operators(scale, device)]
+
+
 def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     """Relative error of an operator's result, then of the gradient of each of its inputs.
 
-    A whole micro-batch is computed on the device, of which the CPU computes a few places anew. The gradient that comes
+    A whole micro-batch is computed on the device, and the CPU computes a few places of it again. The gradient that comes
     back to the operator is 0 elsewhere, so that weights get no more than the CPU knows of.
     """
     place = flow.placement(device, ranks=[0])
@@ -89,8 +94,8 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
 
     yield "forward", relative(cut(result, operator.axis, places), wanted.numpy())
     for index, found, slope in zip(varied, gradients, slopes):
-        told = operator.inputs[index]
-        yield f"{told.name} gradient", relative(cut(found, told.axis, places), slope.numpy())
+        given = operator.inputs[index]
+        yield f"{given.name} gradient", relative(cut(found, given.axis, places), slope.numpy())
 
 
 class Shifted(nn.Module):

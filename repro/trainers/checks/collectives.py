@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import oneflow as flow
 
-from repro.trainers.allreduce import Measurement
+from repro.trainers.checks.config import Measurement
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Metrics
 from repro.trainers.versions import versions
@@ -56,7 +56,7 @@ class Ranks:
     def __init__(self, device: str) -> None:
         self.rank, self.count, self.device = flow.env.get_rank(), flow.env.get_world_size(), device
         self.local = f"{device}:{flow.env.get_local_rank()}" if device == "cuda" else device
-        self.everywhere = flow.placement(device, ranks=list(range(self.count)))
+        self.all_ranks = flow.placement(device, ranks=list(range(self.count)))
 
     def filled(self, size: int, value: float):
         """A tensor of `size` bytes on this rank."""
@@ -64,13 +64,13 @@ class Ranks:
 
     def parts(self, mine):
         """The ranks' tensors as the parts of a sum that nobody has taken yet."""
-        return mine.to_global(placement=self.everywhere, sbp=flow.sbp.partial_sum)
+        return mine.to_global(placement=self.all_ranks, sbp=flow.sbp.partial_sum)
 
     def gather(self, value: float) -> list[float]:
-        """What each rank says, in their order; also a barrier."""
-        said = np.zeros(self.count, np.float32)
-        said[self.rank] = value
-        parts = self.parts(flow.tensor(said, device=self.local))
+        """The value of each rank, in the ranks' order; also a barrier."""
+        values = np.zeros(self.count, np.float32)
+        values[self.rank] = value
+        parts = self.parts(flow.tensor(values, device=self.local))
         return [float(each) for each in parts.to_global(sbp=flow.sbp.broadcast).to_local().numpy()]
 
 
@@ -122,18 +122,24 @@ def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list
     _, times, result = windows(ranks, call, lambda result: result, size, measurement)
     if receives:
         check(result, float(ranks.rank), f"what rank {ranks.rank - 1} sent to {ranks.rank}")
-    told = ranks.gather(median(times))
+    medians = ranks.gather(median(times))
     return [
-        {"from": rank, "to": rank + 1, "bytes": size, "seconds": told[rank + 1], "gbs": size / told[rank + 1] / 1e9}
+        {
+            "from": rank,
+            "to": rank + 1,
+            "bytes": size,
+            "seconds": medians[rank + 1],
+            "gbs": size / medians[rank + 1] / 1e9,
+        }
         for rank in senders
     ]
 
 
 def windows(ranks: Ranks, call: Callable, local: Callable, size: int, measurement: Measurement) -> tuple:
-    """Run a call in timed windows, after two unmeasured ones; gives (calls a window, seconds a call, last result).
+    """Run a call in timed windows, after two unmeasured ones; gives (calls per window, seconds per call, last result).
 
     Calls return at once, so a window ends when an element of its last result is on the host; what `size` bytes of
-    results take together stays within a small GPU's memory. All ranks make as many calls a window as the slowest of
+    results take together stays within a small GPU's memory. All ranks make as many calls per window as the slowest of
     them fits into it, so that none waits for another for ever.
     """
 

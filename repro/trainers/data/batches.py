@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from repro.models.spec import ModelSpec
 from repro.trainers.config import Config, Shape
 
 TOKEN_TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
@@ -20,56 +21,24 @@ class Synthetic:
     The few batches stay on the device, so that no input pipeline is measured, as in the published synthetic runs.
     """
 
-    period = 8
-
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: Shape, spec: ModelSpec) -> None:
         self.seed = seed
         self.shape = shape
+        self.spec = spec
+        self.period = spec.synthetic_batches
 
     def rows(self, batch: int, first: int, last: int) -> tuple:
-        """Arrays that hold the rows [first, last) of a batch."""
-        samples = [self.sample(np.random.default_rng([self.seed, batch, row])) for row in range(first, last)]
-        return tuple(np.stack(column) for column in zip(*samples))
-
-    def sample(self, generator: np.random.Generator) -> tuple:
-        raise NotImplementedError
-
-
-class SyntheticTokens(Synthetic):
-    """Ids and labels, both (seq_length,): a random text and the same text one token on."""
-
-    def sample(self, generator):
-        text = generator.integers(0, self.shape.vocab_size, self.shape.seq_length + 1)
-        return text[:-1], text[1:]
-
-
-class SyntheticMasked(Synthetic):
-    """The seven inputs of BERT: a random text of two segments without padding, some of whose tokens are asked for."""
-
-    def sample(self, generator):
-        length, count = self.shape.seq_length, self.shape.max_predictions
-        ids = generator.integers(0, self.shape.vocab_size, length)
-        segments = (np.arange(length) >= generator.integers(1, length)).astype(np.int64)
-        positions = np.sort(generator.choice(length, count, replace=False))
-        labels = generator.integers(0, self.shape.vocab_size, count)
-        weights = np.ones(count, np.float32)
-        return ids, np.ones_like(ids), segments, positions, labels, weights, generator.integers(0, 2)
-
-
-class SyntheticImages(Synthetic):
-    """An image (3, size, size) of normally distributed values and its label."""
-
-    period = 2
-
-    def sample(self, generator):
-        image = generator.standard_normal((3, self.shape.image_size, self.shape.image_size), dtype=np.float32)
-        return image, generator.integers(0, self.shape.classes, dtype=np.int32)
+        """Arrays that hold the rows [first, last) of a batch, one per input of the model."""
+        generators = (np.random.default_rng([self.seed, batch, row]) for row in range(first, last))
+        columns = zip(*(self.spec.sample(generator, self.shape) for generator in generators))
+        kinds = self.spec.inputs.values()
+        return tuple(np.stack([np.asarray(value, kind) for value in column]) for column, kind in zip(columns, kinds))
 
 
 class MegatronTokens:
     """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
 
-    The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled anew in each
+    The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled again in each
     epoch by the seed.
 
     Raises
@@ -111,7 +80,7 @@ class MegatronTokens:
 
 
 class Placed:
-    """A rank's rows [first, last) of batches, placed where its framework wants them; what comes again is kept there."""
+    """A rank's rows [first, last) of batches, placed where its framework wants them; batches that repeat are kept there."""
 
     def __init__(self, batches: Synthetic | MegatronTokens, first: int, last: int) -> None:
         self.batches = batches
@@ -146,10 +115,6 @@ def token_type(path: str) -> type:
 
 def build_batches(config: Config) -> Synthetic | MegatronTokens:
     """Batches for a configuration whose data are not records of part files."""
-    if config.model == "resnet50":
-        return SyntheticImages(config.seed, config.shape)
-    if config.model == "bert":
-        return SyntheticMasked(config.seed, config.shape)
     if config.data.kind == "megatron":
         return MegatronTokens(config.seed, config.shape, config.data.prefix, config.global_batch)
-    return SyntheticTokens(config.seed, config.shape)
+    return Synthetic(config.seed, config.shape, config.spec)

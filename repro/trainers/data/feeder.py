@@ -11,7 +11,7 @@ from repro.trainers.layout import Layout
 
 
 class Feeder(Placed):
-    """Spreads the rows of each batch over the data axis, giving each process only its own.
+    """Deals the rows of each batch over the data axis, giving each process only its own.
 
     A batch is a tuple of global tensors; `stages` names the pipeline stage that uses each.
     """
@@ -26,9 +26,10 @@ class Feeder(Placed):
 
     def place_array(self, array: np.ndarray, stage: int) -> flow.Tensor:
         tensor = flow.tensor(np.ascontiguousarray(array))
-        return tensor.to_global(placement=self.layout.placement(stage), sbp=self.layout.rows())
+        return tensor.to_global(placement=self.layout.placement(stage), sbp=self.layout.batch_signature())
 
 
 def build_feeder(config: Config, layout: Layout) -> Feeder:
-    stages = {"resnet50": (0, 0), "bert": (0,) * 7, "gpt": (0, layout.last_stage)}[config.model]
+    last = config.spec.last_stage_inputs
+    stages = tuple(layout.last_stage if name in last else 0 for name in config.spec.inputs)
     return Feeder(build_batches(config), layout, config.micro_batch * config.accumulation_steps, stages)

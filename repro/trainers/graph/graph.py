@@ -11,13 +11,16 @@ from oneflow import nn
 from repro.trainers.config import Config
 from repro.trainers.graph.optimizer import build_optimizer, build_scheduler
 from repro.trainers.graph.rewrite import RewrittenGraph
-from repro.trainers.models.resnet import Norm
 
 LOSS_SCALE_WINDOW = 1000
 
 
 class TrainGraph(RewrittenGraph):
     """One training iteration, compiled; called with the batch (none where the source reads within the graph).
+
+    On CUDA OneFlow 0.8.0 looks for tensors that an operator may overwrite, and takes it for an error that a buffer is
+    changed where it is repeated for each micro-step. So nothing is overwritten where a model that accumulates gradients
+    keeps running statistics.
 
     Gives the model's outputs by name; under gradient accumulation each is stacked over the micro-steps. The `parts` of
     a loss are not given: each has a backward pass of its own.
@@ -31,7 +34,7 @@ class TrainGraph(RewrittenGraph):
         self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, config.optimizer.lr, config.schedule))
         if config.accumulation_steps > 1:
             self.config.set_gradient_accumulation_steps(config.accumulation_steps)
-            self.config.proto.enable_inplace = not keeps_statistics(model)
+            self.config.proto.enable_inplace = not config.spec.batch_statistics
         if config.precision == "amp":
             self.config.enable_amp(True)
             self.set_grad_scaler(flow.amp.GradScaler(config.loss_scale, growth_interval=LOSS_SCALE_WINDOW))
@@ -57,15 +60,6 @@ class TrainGraph(RewrittenGraph):
     def checkpoint_layers(self) -> None:
         for layer in self.model.layers:
             layer.config.activation_checkpointing = True
-
-
-def keeps_statistics(model: nn.Module) -> bool:
-    """Whether a forward pass changes buffers, the running statistics of batch normalisation.
-
-    On CUDA OneFlow 0.8.0 looks for tensors that an operator may overwrite, and takes it for an error that a buffer is
-    changed where it is repeated for each micro-step.
-    """
-    return any(isinstance(module, Norm) for module in model.modules())
 
 
 def set_up_device(config: Config) -> None:

@@ -7,7 +7,10 @@ from functools import partial
 import oneflow as flow
 from oneflow import nn
 
+from repro.models.bert import SPEC
 from repro.trainers.config import Config
+from repro.trainers.data.readers import Reader
+from repro.trainers.layout import Layout
 from repro.trainers.models import ops
 from repro.trainers.models.layers import (
     INITIAL_STD,
@@ -18,6 +21,16 @@ from repro.trainers.models.layers import (
     VocabularyHead,
     look_up,
 )
+from repro.trainers.models.operators import (
+    NO_DROPS,
+    SINGLE,
+    Input,
+    Operator,
+    Text,
+    one_hot,
+    plain_attention,
+    transformer,
+)
 from repro.trainers.models.parameters import Parameters, whole
 
 EPSILON = 1e-12
@@ -26,6 +39,10 @@ POSITIONS = 512
 SEGMENTS = 2
 FEWEST_WEIGHTS = 1e-5
 """Added to the number of masked tokens, so that a batch with none has a loss (TensorFlow's BERT)."""
+
+
+COMPARED = {"published": Text(96, 128, 12, 768, 30522, 20), "small": Text(4, 16, 2, 16, 100, 3)}
+"""Sizes in which operators are compared with the CPU, by scale."""
 
 
 class Dense(nn.Module):
@@ -137,3 +154,69 @@ class BERT(nn.Module):
         masked = self.masked(x, table, positions, labels, weights)
         following = self.next(x, next_sentence)
         return {"loss": masked + following, "mlm_loss": masked, "nsp_loss": following}
+
+
+class FeatureReader(Reader):
+    """The seven inputs of BERT, from records with the features that Google's BERT writes."""
+
+    def __init__(self, config: Config, layout: Layout) -> None:
+        super().__init__(config, layout)
+        length, count = (config.shape.seq_length,), (config.shape.max_predictions,)
+        features = (
+            ("input_ids", length, flow.int32),
+            ("input_mask", length, flow.int32),
+            ("segment_ids", length, flow.int32),
+            ("masked_lm_positions", count, flow.int32),
+            ("masked_lm_ids", count, flow.int32),
+            ("masked_lm_weights", count, flow.float32),
+            ("next_sentence_labels", (), flow.int32),
+        )
+        decoders = [nn.OFRecordRawDecoder(name, shape=shape, dtype=dtype) for name, shape, dtype in features]
+        self.decoders = nn.ModuleList(decoders)
+
+    def forward(self):
+        records = self.records()
+        return self.moved(*(decoder(records) for decoder in self.decoders))
+
+
+MODEL = BERT
+READERS = {"ofrecord": FeatureReader}
+
+
+def operators(scale: str, device: str) -> list[Operator]:
+    """The model's operators in the sizes of a scale."""
+    sizes = COMPARED[scale]
+    attention = tuple(Input(name, sizes.heads_shape) for name in ("query", "key", "value"))
+    valid = Input("valid", (sizes.samples, sizes.length), below=2)
+    data = Input("data", sizes.tokens_shape)
+    positions = Input("positions", (sizes.samples, sizes.predictions), below=sizes.length)
+    masked = Operator(
+        f"masked attention, {SPEC.name} fp32",
+        (SPEC.name,),
+        SINGLE,
+        (*attention, valid),
+        compared_attention,
+        plain_masked_attention,
+    )
+    gather = Operator(
+        f"gather in a sample, {SPEC.name} fp32",
+        (SPEC.name,),
+        SINGLE,
+        (data, positions),
+        flow._C.batch_gather,
+        plain_batch_gather,
+    )
+    return [*transformer(SPEC.name, sizes, SINGLE), masked, gather]
+
+
+def plain_batch_gather(x, positions):
+    return flow.matmul(one_hot(positions, x.shape[1]), x)
+
+
+def compared_attention(query, key, value, valid):
+    return ops.masked_attention(query, key, value, ops.padding_mask(valid), NO_DROPS)
+
+
+def plain_masked_attention(query, key, value, valid):
+    hidden = (1.0 - valid.to(flow.float64)) * ops.MASKED
+    return plain_attention(query, key, value, hidden.view(valid.shape[0], 1, 1, valid.shape[1]))

@@ -9,7 +9,9 @@ import numpy as np
 import oneflow as flow
 from oneflow import nn
 
+from repro.models.gpt import SPEC
 from repro.trainers.config import Config
+from repro.trainers.layout import BROADCAST
 from repro.trainers.models import ops
 from repro.trainers.models.layers import (
     INITIAL_STD,
@@ -19,6 +21,16 @@ from repro.trainers.models.layers import (
     TokenEmbedding,
     VocabularyHead,
     look_up,
+)
+from repro.trainers.models.operators import (
+    HALF,
+    NO_DROPS,
+    SINGLE,
+    Input,
+    Operator,
+    Text,
+    plain_attention,
+    transformer,
 )
 from repro.trainers.models.parameters import Parameters, whole
 
@@ -31,6 +43,12 @@ MANY_LOGITS = 1 << 27
 On an H200 that took 0.5 GB less of the published DP_1x1x1_2_1536x16, and no more time. To cut MP_1x1x1_8_768x12 once
 more than MOST_LOGITS asks for took 276 MiB more.
 """
+
+
+COMPARED = {"published": Text(2, 2048, 16, 1536, 50304), "small": Text(2, 1024, 2, 16, 128)}
+"""Sizes in which operators are compared with the CPU, by scale."""
+COMPARED_LAYER = 3
+"""Number of the layer, by which causal attention divides its scores and multiplies them again."""
 
 
 class Embedding(nn.Module):
@@ -157,3 +175,51 @@ class GPT(nn.Module):
         last = self.layout.last_stage
         twin = [(self.twin, last)] if self.twin else []
         return [(self.tokens, 0), (self.embedding, 0), *layers, *twin, (self.head, last)]
+
+
+MODEL = GPT
+
+
+def operators(scale: str, device: str) -> list[Operator]:
+    """The model's operators in the sizes of a scale; in half precision only on CUDA, as the CPU has no such kernels."""
+    sizes = COMPARED[scale]
+    precisions = (SINGLE, HALF) if device == "cuda" else (SINGLE,)
+    return [each for precision in precisions for each in operators_in(sizes, precision)]
+
+
+def operators_in(sizes: Text, precision: str) -> list[Operator]:
+    attention = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
+    causal = [
+        Operator(
+            f"causal attention{how}, {SPEC.name} {precision}",
+            (SPEC.name,),
+            precision,
+            attention,
+            call,
+            plain_causal_attention,
+            axis=1,
+            places=1,
+            rewritten=True,
+        )
+        for how, call in (("", compared_attention), (" in one piece", partial(compared_attention, blocks=1)))
+    ]
+    return [*transformer(SPEC.name, sizes, precision), *causal]
+
+
+def compared_attention(query, key, value, blocks: int = 0):
+    """Causal attention in `blocks`, or in as many as the models cut it into."""
+    blocks = blocks or ops.attention_blocks(query.shape[2], nested=False, amp=query.dtype == flow.float16)
+    masks = []
+    if not query.is_cuda:
+        for values in ops.causal_masks(query.shape[2], blocks):
+            masks.append(flow.tensor(values).to_global(placement=query.placement, sbp=BROADCAST))
+    return ops.causal_attention(query, key, value, COMPARED_LAYER, blocks, masks, NO_DROPS)
+
+
+def future(length: int) -> np.ndarray:
+    """What hides from each position (row) those behind it, (1, 1, length, length)."""
+    return np.triu(np.full((1, 1, length, length), ops.MASKED), 1)
+
+
+def plain_causal_attention(query, key, value):
+    return plain_attention(query, key, value, flow.tensor(future(query.shape[2]), dtype=flow.float64))

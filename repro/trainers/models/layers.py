@@ -56,7 +56,7 @@ class RowLinear(nn.Module):
     def forward(self, x):
         y = flow.matmul(x, whole(self.weight, self.layout))
         if self.layout.tensor > 1:
-            y = y.to_global(sbp=self.layout.rows())
+            y = y.to_global(sbp=self.layout.batch_signature())
         return y, whole(self.bias, self.layout)
 
 
@@ -110,7 +110,7 @@ class TokenEmbedding(nn.Module):
 def look_up(table, ids, layout):
     """Vectors (b, s, h) of token ids (b, s)."""
     x = flow._C.gather(table, ids, axis=0)
-    return x.to_global(sbp=layout.rows()) if layout.tensor > 1 else x
+    return x.to_global(sbp=layout.batch_signature()) if layout.tensor > 1 else x
 
 
 class VocabularyHead(nn.Module):
@@ -139,9 +139,9 @@ class VocabularyHead(nn.Module):
         if self.padded:
             logits = logits + self.mask
             logits = ops.to_half(logits) if self.amp else logits
-        return ops.cross_entropy(logits, labels.reshape(-1), self.layout.rows())
+        return ops.cross_entropy(logits, labels.reshape(-1), self.layout.batch_signature())
 
 
 def shared(x, layout):
     """Mark x as held alike by the tensor parallel ranks, so that their partial gradients are added up."""
-    return x.to_global(sbp=layout.rows(), grad_sbp=layout.rows()) if layout.tensor > 1 else x
+    return x.to_global(sbp=layout.batch_signature(), grad_sbp=layout.batch_signature()) if layout.tensor > 1 else x

@@ -47,22 +47,22 @@ class Parameters:
         transposed : store a matrix the other way round; `axis` then is of what is stored.
         """
         values = normal_values(self.seed, name, shape, std, rows)
-        return self.spread(np.ascontiguousarray(values.T) if transposed else values, stage, axis)
+        return self.parameter(np.ascontiguousarray(values.T) if transposed else values, stage, axis)
 
     def constant(self, shape: tuple, value: float, stage: int = 0, axis: int | None = None):
-        return self.spread(np.full(shape, value, np.float32), stage, axis)
+        return self.parameter(np.full(shape, value, np.float32), stage, axis)
 
     def fixed(self, values: np.ndarray, stage: int = 0, axis: int | None = None) -> flow.Tensor:
         """Tensor that is not trained, split over the tensor parallel ranks along `axis`."""
-        return self.place(values, stage, self.layout.spread(tensor=along(axis)))
+        return self.place(values, stage, self.layout.sbp_signature(tensor=along(axis)))
 
-    def spread(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
+    def parameter(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
         shard = self.shard_axis(values.shape, axis) if self.sharded else None
-        return flow.nn.Parameter(self.place(values, stage, self.layout.spread(along(shard), along(axis))))
+        return flow.nn.Parameter(self.place(values, stage, self.layout.sbp_signature(along(shard), along(axis))))
 
     def place(self, values: np.ndarray, stage: int, signature: list) -> flow.Tensor:
         placement = self.layout.placement(stage)
-        tensor = flow.tensor(values).to_global(placement=placement, sbp=self.layout.spread())
+        tensor = flow.tensor(values).to_global(placement=placement, sbp=self.layout.sbp_signature())
         return tensor.to_global(placement=placement, sbp=signature)
 
     def shard_axis(self, shape: tuple, axis: int | None) -> int | None:

@@ -65,3 +65,6 @@ class ResNet50(nn.Module):
         logits = self.classifier(self.blocks(x).mean(dim=(2, 3)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.smoothing)
         return {"loss": loss, "logits": logits, "labels": labels}
+
+
+MODEL = ResNet50

@@ -1,0 +1,71 @@
+"""GPT: a decoder that predicts each next token, as OneFlow's reports of 2020 and 2021 trained it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.models.spec import AXES, Baseline, Convergence, ConvergenceTraining, LossCurves, ModelSpec, SmallTraining
+from repro.models.transformer import ADAMW, SHAPE_KEYS, STEADY, check
+
+BYTES = 257
+"""Vocabulary of a text read byte by byte: the bytes, and the end of a document."""
+
+
+def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
+    """A random text, and the same text one token on."""
+    text = generator.integers(0, shape.vocab_size, shape.seq_length + 1)
+    return text[:-1], text[1:]
+
+
+SPEC = ModelSpec(
+    name="gpt",
+    title_words=("gpt", "megatron"),
+    family="transformers",
+    shape_keys=SHAPE_KEYS,
+    smoke_shape={"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
+    check=check,
+    inputs={"ids": "int64", "labels": "int64"},
+    sample=sample,
+    last_stage_inputs=("labels",),
+    data_kinds=("synthetic", "megatron"),
+    log_generations=("D", "E"),
+    optimizer="adamw",
+    regularisation="dropout",
+    axes=AXES,
+    options=("activation_checkpointing", "optimizer_sharding", "clip_norm"),
+    vocabulary_block=128,  # OneFlow-Benchmark, LanguageModeling/GPT/oneflow_gpt/config.py
+    curves=LossCurves(
+        cpu=SmallTraining(
+            {"seq_length": 32, "vocab_size": BYTES, "layers": 4, "hidden_size": 64, "attention_heads": 4},
+            global_batch=8,
+            lr=2e-3,
+        ),
+        cuda=SmallTraining(
+            {"seq_length": 512, "vocab_size": BYTES, "layers": 8, "hidden_size": 1024, "attention_heads": 16},
+            global_batch=8,
+            lr=1e-4,
+        ),
+        optimizer=STEADY,
+        reads_text=True,
+    ),
+    convergence=Convergence(
+        cpu=ConvergenceTraining(
+            {"seq_length": 64, "vocab_size": BYTES, "layers": 2, "hidden_size": 64, "attention_heads": 4},
+            global_batch=32,
+            lr=5e-3,
+            iterations=400,
+            goal=1,
+        ),
+        cuda=ConvergenceTraining(
+            {"seq_length": 512, "vocab_size": BYTES, "layers": 8, "hidden_size": 512, "attention_heads": 8},
+            global_batch=16,
+            lr=1e-3,
+            iterations=800,
+            goal=2,
+        ),
+        optimizer=ADAMW,
+        dataset="text",
+    ),
+    baseline=Baseline(),
+    published_flops=True,
+)

@@ -1,0 +1,62 @@
+"""Finds the models: their specifications, and the modules that have their names in other packages."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+from repro import models
+from repro.models.extensions import VARIABLE, missing_folders
+from repro.models.spec import ModelSpec
+
+
+class ModelError(ValueError):
+    """There is no such model, or a part of it is missing; the message says which, and what there is."""
+
+
+@cache
+def specs() -> tuple[ModelSpec, ...]:
+    """The specification of every model, by name: the `SPEC` of each module of this package that has one.
+
+    Raises
+    ------
+    ModelError
+        A folder of REPRO_MODELS does not exist, or a specification's name is not that of its module.
+    """
+    if missing := missing_folders():
+        raise ModelError(f"{VARIABLE}: there is no folder {missing[0]}")
+    found = []
+    for name in sorted(module.name for module in iter_modules(models.__path__)):
+        spec = getattr(import_module(f"{models.__name__}.{name}"), "SPEC", None)
+        if spec and spec.name != name:
+            raise ModelError(f"{models.__name__}.{name}: its specification is named {spec.name!r}; name it {name!r}")
+        found += [spec] if spec else []
+    return tuple(found)
+
+
+def names() -> tuple[str, ...]:
+    """The name of every model."""
+    return tuple(spec.name for spec in specs())
+
+
+def spec_of(name: str) -> ModelSpec:
+    """The specification of a model; ModelError if there is none of that name."""
+    for spec in specs():
+        if spec.name == name:
+            return spec
+    raise ModelError(f"no model {name!r}; there are {', '.join(names())}")
+
+
+def module_of(package: str, name: str) -> ModuleType:
+    """The module of a model in a package such as "repro.perfmodel"; ModelError if the package has none."""
+    module = f"{package}.{spec_of(name).name}"
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ModelError(
+            f"{name}: there is no module {module}; CONTRIBUTING.md lists what a model consists of"
+        ) from error

@@ -1,0 +1,140 @@
+"""The specification of a model: everything that more than one part of the project must know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+AXES = ("data", "tensor", "pipeline")
+
+
+def accept(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
+    """The check of a model whose sizes need not agree with each other."""
+    return None
+
+
+@dataclass(frozen=True)
+class SmallTraining:
+    """A training that is short enough for a check: `global_batch` samples per iteration, learning rate `lr`."""
+
+    shape: Mapping[str, int]
+    global_batch: int
+    lr: float
+
+
+@dataclass(frozen=True)
+class LossCurves:
+    """Trainings whose losses are compared between layouts and precisions, on the CPU and on GPUs.
+
+    `optimizer` is that of the configuration without its learning rate. `layouts` are names in
+    `repro.planning.loss_curves.LAYOUTS`; all are compared if there are none. With `reads_text` the data is a real text,
+    otherwise synthetic.
+    """
+
+    cpu: SmallTraining
+    cuda: SmallTraining
+    optimizer: Mapping[str, Any]
+    layouts: tuple[str, ...] = ()
+    label_smoothing: float = 0.0
+    reads_text: bool = False
+
+
+@dataclass(frozen=True)
+class ConvergenceTraining(SmallTraining):
+    """A training on real data; `goal` says which loss it must reach.
+
+    For a text the goal is the entropy of a byte given the `goal` bytes before it, for labelled pictures the entropy of
+    the labels divided by `goal`.
+    """
+
+    iterations: int = 1
+    goal: int = 1
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How the model shows that it learns real data: `dataset` is a name in `repro.planning.datasets.MAKERS`."""
+
+    cpu: ConvergenceTraining
+    cuda: ConvergenceTraining
+    optimizer: Mapping[str, Any]
+    dataset: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What the PyTorch program of a model can do; `channels_last` says whether its inputs and weights have channels."""
+
+    channels_last: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSpec:
+    """A model as all parts of the project know it.
+
+    Parameters
+    ----------
+    name : also that of the model's modules, in configurations and in case files.
+    title_words : words, in lower case, by which the title of a published report names the model.
+    family : "transformers" or "convolutions": whose uncertainty an expectation on other hardware has.
+    shape_keys : sizes that a case must give.
+    smoke_shape : a shape that trains in seconds on a CPU, as the trainers take it.
+    inputs : names of a batch's arrays with their element types, in the order in which the model takes them.
+    sample : makes one synthetic sample, a value per input, from a numpy generator and the shape's sizes as attributes.
+    log_generations : forms of the published logs that the model's runs have, the newest last.
+    optimizer : "adamw" or "sgd".
+    regularisation : "dropout" or "label_smoothing", whichever the published training states.
+    optional_shape : further sizes that only a trainer's configuration may give, with their published values.
+    check : says what is wrong with a shape and a layout (sizes by axis), as a line that names the key; None if nothing.
+    synthetic_batches : how many synthetic batches there are before they repeat.
+    last_stage_inputs : inputs that the last stage of a pipeline takes; the first takes all others.
+    data_kinds : kinds of data that the trainer reads.
+    axes : parallel axes along which the model can be divided.
+    options : settings of the trainer that the model supports, of activation_checkpointing, optimizer_sharding and
+        clip_norm.
+    batch_statistics : whether samples of a micro-batch share statistics (batch normalisation), so that losses depend
+        on how a batch is divided.
+    vocabulary_block : the vocabulary is padded to a multiple of this times the tensor parallel size.
+    curves, convergence, baseline : None where the model has none.
+    published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) counts its operations.
+    """
+
+    name: str
+    title_words: tuple[str, ...]
+    family: str
+    shape_keys: tuple[str, ...]
+    smoke_shape: Mapping[str, int]
+    inputs: Mapping[str, str]
+    sample: Callable[[Any, Any], Iterable[Any]]
+    log_generations: tuple[str, ...]
+    optimizer: str
+    regularisation: str
+    optional_shape: Mapping[str, int] = field(default_factory=dict)
+    check: Callable[[Mapping[str, int], Mapping[str, int]], str | None] = accept
+    synthetic_batches: int = 8
+    last_stage_inputs: tuple[str, ...] = ()
+    data_kinds: tuple[str, ...] = ("synthetic",)
+    axes: tuple[str, ...] = ("data",)
+    options: tuple[str, ...] = ()
+    batch_statistics: bool = False
+    vocabulary_block: int = 1
+    curves: LossCurves | None = None
+    convergence: Convergence | None = None
+    baseline: Baseline | None = None
+    published_flops: bool = False
+
+    @property
+    def log_generation(self) -> str:
+        """The newest form of its logs."""
+        return self.log_generations[-1]
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether the model embeds tokens."""
+        return "vocab_size" in self.shape_keys
+
+    def padded_vocab_size(self, vocab_size: int, tensor: int) -> int:
+        """Rows of the token embedding: whole rows per tensor parallel rank, in blocks as published."""
+        multiple = self.vocabulary_block * tensor
+        return -(-vocab_size // multiple) * multiple

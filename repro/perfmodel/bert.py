@@ -1,0 +1,28 @@
+"""The performance model's terms of BERT: an encoder that scores masked tokens alone, after a square layer."""
+
+from __future__ import annotations
+
+from repro.models.bert import SPEC
+from repro.perfmodel import transformer
+from repro.perfmodel.work import Job, Stage
+
+
+def stages(job: Job) -> tuple[Stage, ...]:
+    """The stages of the pipeline; ValueError unless layers, heads and hidden size divide by the layout."""
+    masked = job.micro_batch * dict(job.shape)["max_predictions"]
+    return transformer.stages(job, transformer.Head(_vocab(job), masked, transform=True))
+
+
+def flops(job: Job) -> float:
+    """Floating-point operations of an iteration, by the closed formula."""
+    shape = dict(job.shape)
+    return transformer.flops(job, _vocab(job), shape["max_predictions"] / shape["seq_length"])
+
+
+def memory(job: Job) -> tuple[float, float]:
+    """Parameters and bytes of activations of a rank, by the closed formulas."""
+    return transformer.memory(job, _vocab(job))
+
+
+def _vocab(job: Job) -> int:
+    return SPEC.padded_vocab_size(dict(job.shape)["vocab_size"], job.layout.tensor)

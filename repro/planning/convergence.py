@@ -1,0 +1,110 @@
+"""What is trained to show that models learn real data, and the loss that each must reach."""
+
+import math
+from dataclasses import asdict
+
+from repro.models.registry import spec_of
+from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
+from repro.planning.datasets import Dataset
+from repro.planning.loss_curves import RULE, SINGLE
+from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.trainer_config import SEED
+from repro.runs.failures import Failure
+from repro.utils.i18n import N_
+
+KIND = "convergence"
+LEAST_ITERATIONS = 20
+TEXT_GOAL = N_("the entropy of a byte given the {order} before it: a model must use more of the context")
+DIGITS_GOAL = N_("1/{divisor} of the entropy of the labels")
+
+
+def make_convergence_plan(
+    gpus: int, datasets: dict[str, Dataset], repeats: int = 1, iterations: int | None = None
+) -> tuple[Plan, dict]:
+    """Plan the trainings on one device, and the goal of each unit, for run.json.
+
+    Parameters
+    ----------
+    datasets : by model; models without one are left out.
+    iterations : fewer than usual, for a quick look.
+
+    Raises
+    ------
+    PlanError
+        There are too few iterations to tell, or more than the text has fresh samples for.
+    """
+    device = "cuda" if gpus else "cpu"
+    units, goals = [], {}
+    for model, dataset in datasets.items():
+        spec, convergence, training = training_of(model, device)
+        for precision in ("fp32", "amp") if gpus else ("fp32",):
+            unit = _unit(spec, convergence, training, device, precision, dataset, iterations)
+            units.append(unit)
+            goals[unit.name] = _goal(training, dataset)
+    return Plan(REDUCED, device, repeats, tuple(units), kind=KIND), goals
+
+
+def training_of(model: str, device: str) -> tuple[ModelSpec, Convergence, ConvergenceTraining]:
+    """How a model shows on "cpu" or "cuda" that it learns; PlanError if it does not."""
+    spec = spec_of(model)
+    if spec.convergence is None:
+        raise PlanError(f"{model}: its specification does not say what it learns; give it `convergence`")
+    return spec, spec.convergence, spec.convergence.cuda if device == "cuda" else spec.convergence.cpu
+
+
+def _unit(
+    spec: ModelSpec,
+    convergence: Convergence,
+    training: ConvergenceTraining,
+    device: str,
+    precision: str,
+    dataset: Dataset,
+    iterations: int | None,
+) -> Unit:
+    count, name = iterations or training.iterations, f"learn_{spec.name}_{precision}"
+    if count < LEAST_ITERATIONS:
+        raise PlanError(f"{name}: {count} iterations are too few to tell, at least {LEAST_ITERATIONS} are needed")
+    if dataset.facts["kind"] == "text":
+        fresh = (dataset.facts["tokens"] - 1) // training.shape["seq_length"]
+        if count * training.global_batch > fresh:
+            raise PlanError(
+                f"{name}: {count} iterations need more than the {fresh} samples that the text has; a loss "
+                "on text that was seen before says nothing about what was learned"
+            )
+    config = {
+        "case": name,
+        "model": spec.name,
+        "device": device,
+        "seed": SEED,
+        "layout": asdict(SINGLE),
+        "micro_batch": training.global_batch,
+        "accumulation_steps": 1,
+        "precision": precision,
+        "activation_checkpointing": False,
+        "optimizer_sharding": 0,
+        "dropout": 0.0,
+        "iterations": count,
+        "log_interval": 1,
+        "log_generation": spec.log_generation,
+        "shape": dict(training.shape),
+        "optimizer": {**convergence.optimizer, "lr": training.lr},
+        "schedule": {
+            "kind": "cosine",
+            "warmup_iterations": count // 20,
+            "decay_iterations": count,
+            "min_lr": training.lr / 100,
+        },
+        "label_smoothing": 0.0,
+        "data": dataset.data,
+    }
+    return Unit(name, spec.name, config, RULE, training.global_batch)
+
+
+def _goal(training: ConvergenceTraining, dataset: Dataset) -> dict:
+    """The goal, from the data's own entropy; trainers print nats, entropies are in bits."""
+    if dataset.facts["kind"] == "text":
+        bits, meaning = dataset.facts["entropies_bits"][training.goal], Failure(TEXT_GOAL, {"order": training.goal})
+    else:
+        bits = dataset.facts["label_entropy_bits"] / training.goal
+        meaning = Failure(DIGITS_GOAL, {"divisor": training.goal})
+    return {"limit": bits * math.log(2), "meaning": meaning.as_json()}

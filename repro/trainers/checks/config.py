@@ -1,0 +1,75 @@
+"""What the checks of a device and of its links are asked for: JSON configurations, read without OneFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repro.trainers.config import Sizes, parse_layout
+from repro.trainers.validators import ConfigError, flag, number, one_of, require_table, text, whole
+
+SCALES = ("published", "small")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which operators are compared with the CPU: those with these names, or all if there are none.
+
+    `scale` says in which sizes: the published ones, or small ones. `layout` is that of a single process.
+    """
+
+    device: str
+    layout: Sizes
+    scale: str
+    operators: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Which collectives are measured: fp32 tensors of `sizes` bytes, each in `repeats` windows of about `window_s` s.
+
+    The ranks are the data axis of the layout. `pairs` says whether neighbours also send to each other.
+    """
+
+    device: str
+    layout: Sizes
+    sizes: tuple[int, ...]
+    repeats: int
+    window_s: float
+    pairs: bool
+    output: str
+
+
+def parse_comparison(values: dict) -> Comparison:
+    """Build a Comparison from the decoded JSON; ConfigError names the first key that is wrong."""
+    require_table("", values, Comparison)
+    names = values["operators"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"operators: {names!r} is not a list of names")
+    layout = parse_layout(values["layout"])
+    if layout.world_size != 1:
+        raise ConfigError("layout: operators are compared in one process")
+    return Comparison(
+        device=one_of("device", values["device"], ("cpu", "cuda")),
+        layout=layout,
+        scale=one_of("scale", values["scale"], SCALES),
+        operators=tuple(names),
+        output=text("output", values["output"]),
+    )
+
+
+def parse_measurement(values: dict) -> Measurement:
+    """Build a Measurement from the decoded JSON; ConfigError names the first key that is wrong."""
+    require_table("", values, Measurement)
+    sizes = values["sizes"]
+    if not isinstance(sizes, list) or not sizes:
+        raise ConfigError(f"sizes: {sizes!r} is not a list of numbers of bytes")
+    return Measurement(
+        device=one_of("device", values["device"], ("cpu", "cuda")),
+        layout=parse_layout(values["layout"]),
+        sizes=tuple(whole(f"sizes[{place}]", size, 4) for place, size in enumerate(sizes)),
+        repeats=whole("repeats", values["repeats"], 1),
+        window_s=number("window_s", values["window_s"], 0.0, 60.0),
+        pairs=flag("pairs", values["pairs"]),
+        output=text("output", values["output"]),
+    )
