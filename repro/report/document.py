@@ -16,12 +16,16 @@ TONES = ("", "good", "bad", "muted")
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown beside it."""
+    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown with it.
+
+    `anchor` is what a link within the page leads to this cell by; it is the same in each language.
+    """
 
     text: str
     sort: float | None = None
     note: str = ""
     tone: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True)

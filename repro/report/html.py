@@ -9,7 +9,7 @@ from pathlib import Path
 
 from repro.report.charts.canvas import INKS, MARGIN
 from repro.report.document import TEMPLATES, Attachment, Cell, Document, Figure, Items, Section, Table, template
-from repro.utils.i18n import catalogue
+from repro.utils.i18n import Translate, catalogue
 
 EMBEDDED_BYTES = 2**20
 NAME, SENTENCE = 14, 48
@@ -53,7 +53,7 @@ def _edition(document: Document) -> dict:
     }
 
 
-def _shortcuts(_, document: Document) -> list[tuple[str, str]]:
+def _shortcuts(_: Translate, document: Document) -> list[tuple[str, str]]:
     """What is one click away at the top: the environment and the attached files, where the report has them."""
     has_files = [each.id for each in document.sections if any(isinstance(b, Attachment) for b in each.blocks)]
     environment = [each.id for each in document.sections if each.id == "environment"]

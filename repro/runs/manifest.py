@@ -97,11 +97,11 @@ def alterations(root: RunPath) -> list[str]:
     old = read_manifest(root)
     renewable = _renewable(root, old)
     found = _differences(root, old)
-    kinds = {
-        name: tuple(path for path in getattr(found, name) if path not in renewable and not DERIVED.fullmatch(path))
-        for name in ("changed", "removed", "added")
-    }
-    return Verification(**kinds).lines()
+
+    def measured(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path for path in paths if path not in renewable and not DERIVED.fullmatch(path))
+
+    return Verification(measured(found.changed), measured(found.removed), measured(found.added)).lines()
 
 
 def _differences(root: RunPath, entries: dict[str, str]) -> Verification:

@@ -19,7 +19,7 @@ from repro.report.charts.canvas import (
 )
 from repro.report.charts.lines import TOP, number, sentence
 
-HATCHES = ("", "////", "....")
+HATCHES = ("", "////", "xxxx")
 IDLE = Style(Ink(GRID.light, GRID.dark), "-", "o", "")
 
 

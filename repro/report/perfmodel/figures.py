@@ -14,6 +14,7 @@ from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.lines import TOP, Series, sentence, spread_out
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
+from repro.utils.i18n import Translate
 
 HEIGHT, LEFT, GAP = 300, 42, 13
 
@@ -91,7 +92,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
     held_out = [each for each in results if not each.trained]
     printed = [each for each in held_out if each.memory_error is not None]
 
-    def throughput(_):
+    def throughput(_: Translate):
         values = tuple((float(each.case.published.throughput), each.throughput) for each in held_out)
         return DotChart(
             _("Throughput, published and modelled"),
@@ -102,7 +103,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
             log=True,
         )
 
-    def memory(_):
+    def memory(_: Translate):
         values = tuple((float(each.case.published.memory_mib), each.memory_mib) for each in printed)
         return DotChart(
             _("Memory, published and modelled"),
@@ -120,7 +121,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
 
 
 def _scale(study: Study) -> list[FigureSpec]:
-    def weak(_):
+    def weak(_: Translate):
         return ShareChart(
             _("Modelled: share of the peak, batch growing with the GPUs"),
             _("GPT 2304x24, 4 sequences a GPU; best layout at each size"),
@@ -128,7 +129,7 @@ def _scale(study: Study) -> list[FigureSpec]:
             _shares(study.weak),
         )
 
-    def strong(_):
+    def strong(_: Translate):
         return ShareChart(
             _("Modelled: share of the peak, fixed global batch"),
             _("GPT 2304x24, global batch 8192; best layout at each size"),
@@ -140,7 +141,7 @@ def _scale(study: Study) -> list[FigureSpec]:
     return [FigureSpec("scale-weak", weak, caption), FigureSpec("scale-strong", strong, caption)]
 
 
-def _modelled_caption(_) -> str:
+def _modelled_caption(_: Translate) -> str:
     return _(
         "Modelled, not measured. The share is the model's own FLOPs, without recompute, over the peak of the tensor "
         "cores; a missing point means that no layout fits into the memory."

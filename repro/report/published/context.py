@@ -9,7 +9,7 @@ from repro.published.cases import padded_vocab_size
 from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
 from repro.report.published.tables import Sheet
 from repro.report.run.page import rule_text
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 ENVIRONMENT = {
     "gpus": N_("GPU"),
@@ -166,7 +166,7 @@ def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
     yield from _training(_, first.training)
 
 
-def _training(_, training: dict) -> Iterator[tuple[str, str]]:
+def _training(_: Translate, training: dict) -> Iterator[tuple[str, str]]:
     optimizer, schedule = dict(training["optimizer"]), dict(training["schedule"])
     name = {"adamw": "AdamW", "sgd": _("SGD with momentum")}[optimizer.pop("name")]
     yield N_("Optimizer"), _("; ").join([name, *(f"`{key}` {_plain(value)}" for key, value in optimizer.items())])
@@ -180,7 +180,7 @@ def _training(_, training: dict) -> Iterator[tuple[str, str]]:
         yield N_("Label smoothing"), _plain(training["label_smoothing"])
 
 
-def _several(_, values) -> str:
+def _several(_: Translate, values) -> str:
     return _(", ").join(str(value) for value in dict.fromkeys(values))
 
 
@@ -188,7 +188,7 @@ def _plain(value: object) -> str:
     return ", ".join(map(_plain, value)) if isinstance(value, list) else f"{value:.8g}"
 
 
-def _value(_, value: object) -> str:
+def _value(_: Translate, value: object) -> str:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, list):

@@ -18,7 +18,7 @@ from repro.report.charts.figure import (
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.document import Figure
-from repro.utils.i18n import LANGUAGES, N_
+from repro.utils.i18n import LANGUAGES, N_, Translate
 
 V100_MEMORY_MIB = 16 * 1024
 
@@ -68,7 +68,7 @@ def _by_batch(lines: dict) -> Callable:
 
 
 def _published_repeats_figure(cases: list[Case]) -> FigureSpec:
-    def chart(_):
+    def chart(_: Translate):
         several = len({case.micro_batch for case in cases}) > 1
         rows = [
             (
@@ -96,7 +96,7 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     ]
     largest = len(batches) > 1
 
-    def chart(_):
+    def chart(_: Translate):
         here = _("OneFlow, this report")
         rows = [
             here + (f" ({batches[0]})" if largest else ""),
@@ -126,7 +126,7 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     )
 
 
-def _peer_name(_, peer: Peer, with_batch: bool) -> str:
+def _peer_name(_: Translate, peer: Peer, with_batch: bool) -> str:
     name = f"{peer.framework} {peer.version}" if peer.framework == "OneFlow" else peer.framework
     if peer.variant == "no clipping":
         name += _(", no clipping")
@@ -136,11 +136,11 @@ def _peer_name(_, peer: Peer, with_batch: bool) -> str:
 def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     """GPT-2 small with and without sharded optimizer state, beside DeepSpeed."""
 
-    def name(_, framework: str, sharding: int) -> str:
+    def name(_: Translate, framework: str, sharding: int) -> str:
         text = _("{framework}, sharded") if sharding else _("{framework}, not sharded")
         return text.format(framework=framework)
 
-    def lines(_):
+    def lines(_: Translate):
         found = []
         for sharding in (0, 1):
             points = tuple(
@@ -156,7 +156,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             found.append(Series(name(_, "DeepSpeed", sharding), points))
         return tuple(found)
 
-    def throughput(_):
+    def throughput(_: Translate):
         return LineChart(
             _("Throughput with and without sharding of the optimizer state"),
             _("samples/s, batch 4 a GPU"),
@@ -164,7 +164,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             lines(_),
         )
 
-    def memory(_):
+    def memory(_: Translate):
         series = tuple(name(_, framework, sharding) for framework in ("OneFlow", "DeepSpeed") for sharding in (0, 1))
         groups = list(dict.fromkeys((case.micro_batch, case.layout.world_size) for case in cases))
         rows = tuple(batch_and_gpus(_, *group) for group in groups)
@@ -215,13 +215,13 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     megatron = {peer.case: peer for peer in peers("gpt", framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 
-    def scaling(_):
+    def scaling(_: Translate):
         chosen = [case for case in cases if case.name.startswith("DP_") and case.layout.pipeline == 1]
         own = tuple((case.layout.world_size, float(case.published.throughput)) for case in chosen)
         other = tuple((case.layout.world_size, float(megatron[case.name].throughput)) for case in chosen)
         return [Series("OneFlow", own), Series("Megatron-LM", other)]
 
-    def layouts(_):
+    def layouts(_: Translate):
         chosen = [case for case in cases if case.name.startswith("2D_") and case.layout.world_size == 8]
         names = tuple(_("data {data} × tensor {tensor}").format(**vars(case.layout)) for case in chosen)
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in chosen)
@@ -234,13 +234,13 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    def every(_):
+    def every(_: Translate):
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in cases)
         return DotChart(
             _("Throughput of every case"), _("samples/s, logarithmic scale"), rows, values, frameworks, log=True
         )
 
-    def memory(_):
+    def memory(_: Translate):
         values = tuple((float(case.published.memory_mib), float(megatron[case.name].memory_mib)) for case in cases)
         return DotChart(
             _("Memory by layout"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro.report.document import Attachment, Document, Section
+from repro.runs.record import Run
 from repro.utils.i18n import N_, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
@@ -21,21 +22,26 @@ def drawing_pays(attempts: list[dict]) -> bool:
     return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
-def illustrated(document: Document, story, folder: Path, draw: bool) -> Document:
-    """The document with a section of figures after its results if they are to be drawn, and with the raw data."""
+def illustrated(document: Document, story, run: Run, folder: Path, draw: bool) -> Document:
+    """The document with a section of figures after its results if they are to be drawn, and with the raw data.
+
+    `folder` is where the report and its figures are written. Of a run in an archive the raw data is the archive.
+    """
     _ = catalogue(document.language).gettext
     sections = []
     for section in document.sections:
         sections.append(section)
         if section.id in ILLUSTRATED and draw:
-            sections += _figures(_, document.language, story, folder)
+            sections += _figures(_, document.language, story, run, folder)
     present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
+    if run.archived:
+        files = (Attachment("file-archive", run.path, _("The run's files")), *files)
     return replace(document, sections=(*sections, Section("data", _("Raw data"), files)))
 
 
-def _figures(_, language: str, story, folder: Path) -> list[Section]:
+def _figures(_, language: str, story, run: Run, folder: Path) -> list[Section]:
     from repro.report.run.figures import run_figures
 
-    blocks = run_figures(story, folder, language)
+    blocks = run_figures(story, run.files, folder / "figures", language)
     return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

@@ -51,13 +51,13 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
 
 
 def published_case(unit) -> Case | None:
-    """The case that a unit is, or the first that it was derived from, as published; None for peers."""
+    """The case that a unit is, or the first that it was derived from, as published; None for baselines."""
     known = {case.name: case for case in load_catalogue().cases}
     return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
 
 
 def case_of(unit) -> Case | None:
-    """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
+    """The case that a unit is, in its own layout and precision if it was derived from one; None for baselines."""
     case = published_case(unit)
     if case and unit.derived_from:
         case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))

@@ -1,6 +1,5 @@
 """Which figures a run's report has: repeats, scaling beside the published, layouts, memory, iteration times."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,24 +12,22 @@ from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Figure
 from repro.report.run.kinds import correctness_figures
-from repro.runs.files import KEPT, lines
+from repro.runs.files import RunPath, events
 
 FORMATS = ("svg", "png")
 FIELDS = 24
 
 
-def run_figures(story, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
-    """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
+def run_figures(story, files: RunPath, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
+    """Write the figures of a run, whose files these are, into `folder`; the blocks that show them.
 
     A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
-    scaling. Iteration times are read from rank 0's metrics of every successful attempt. A run that was kept for good
-    has no PNG, whose bytes depend on the fonts of the machine.
+    scaling. Iteration times are read from rank 0's metrics of every successful attempt.
     """
-    formats = formats[:1] if (folder / KEPT).exists() else formats
-    return write_figures(run_figure_specs(story, folder), folder / "figures", language, formats=formats)
+    return write_figures(run_figure_specs(story, files), folder, language, formats=formats)
 
 
-def run_figure_specs(story, folder: Path) -> list[FigureSpec]:
+def run_figure_specs(story, files: RunPath) -> list[FigureSpec]:
     """The figures that this run has data for."""
     if story.shown:
         return correctness_figures(story.shown)
@@ -46,7 +43,7 @@ def run_figure_specs(story, folder: Path) -> list[FigureSpec]:
     with_memory = [result for result in measured if result.memory_mib]
     if with_memory:
         figure_specs.append(_memory_figure(with_memory, story.plan.device))
-    times = iteration_times(story, folder)
+    times = iteration_times(story, files)
     return figure_specs + [
         _times_figure(times[first : first + FIELDS], first) for first in range(0, len(times), FIELDS)
     ]
@@ -157,19 +154,19 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
     )
 
 
-def iteration_times(story, folder: Path) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
+def iteration_times(story, files: RunPath) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
     """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
     found: dict[str, dict] = {}
     for attempt in story.attempts:
         if attempt["status"] == "ok":
-            points = _points(folder / attempt["folder"] / "metrics-rank0.jsonl")
+            points = _points(files / attempt["folder"] / "metrics-rank0.jsonl")
             if len(points) > 1:
                 found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
     return [(_name(result), found[result.unit.name]) for result in story.results if result.unit.name in found]
 
 
-def _points(metrics: Path) -> list[tuple[float, float]]:
-    rows = [row for row in map(json.loads, lines(metrics)) if row["event"] == "iteration"]
+def _points(metrics: RunPath) -> list[tuple[float, float]]:
+    rows = [row for row in events(metrics) if row["event"] == "iteration"]
     return [(row["iteration"], row["latency_ms"]) for row in rows if row.get("latency_ms")]
 
 
@@ -202,7 +199,7 @@ def _times_figure(times: list, first: int) -> FigureSpec:
 
 
 def baseline_figures(results: list[Result]) -> list[FigureSpec]:
-    """OneFlow's throughput over its peers', a row a unit and a bar a kind of peer; no plate without peers."""
+    """OneFlow's throughput over its baselines', a row per unit and a bar per kind of baseline; no figure without baselines."""
     relations = baseline_relations(results)
     if not relations:
         return []
@@ -225,11 +222,11 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    return [FigureSpec("peers", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
+    return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
 
 
 def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
-    """Efficiency of what scales here and was not published so: shrunk layouts, and peers beside OneFlow."""
+    """Efficiency of what scales here and was not published so: shrunk layouts, and baselines as well as OneFlow."""
     lines: dict[str, dict[str, list[Relation]]] = {}
     for relation in scaling_relations(results):
         base = relation.base.unit

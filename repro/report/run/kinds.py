@@ -22,11 +22,11 @@ Shown = Curves | Convergence | Profiles
 def shown(run: Run, plan: Plan, attempts: list[dict]) -> Shown | None:
     """What a run shows about correctness or a GPU's time; None for a run that measures speed."""
     if plan.scale == curve_plan.SCALE:
-        return compare(plan, attempts, run.folder)
+        return compare(plan, attempts, run.files)
     if plan.scale == learning.SCALE:
-        return learned(plan, attempts, run.folder, run.description()["goals"])
+        return learned(plan, attempts, run.files, run.description()["goals"])
     if plan.scale == profile_plan.SCALE:
-        return profiles(plan, attempts, run.folder)
+        return profiles(plan, attempts, run.files)
     return None
 
 

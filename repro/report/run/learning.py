@@ -6,9 +6,10 @@ from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
+from repro.utils.i18n import Translate
 
 
-def learning_section(_, learning: Convergence, description: dict) -> Section:
+def learning_section(_: Translate, learning: Convergence, description: dict) -> Section:
     """The rule, what the data are, and what was reached."""
     rule = Text(
         _(
@@ -37,7 +38,7 @@ def learning_section(_, learning: Convergence, description: dict) -> Section:
     return Section("learning", _("Real data are learned"), (rule, *data, table))
 
 
-def _data(_, facts: dict) -> str:
+def _data(_: Translate, facts: dict) -> str:
     if facts["kind"] == "text":
         entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
         said = _(
@@ -54,7 +55,7 @@ def _data(_, facts: dict) -> str:
     ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
 
 
-def _row(_, lesson: ConvergenceResult) -> tuple[Cell, ...]:
+def _row(_: Translate, lesson: ConvergenceResult) -> tuple[Cell, ...]:
     first = lesson.losses[0][0] if lesson.losses and lesson.losses[0] else None
     return (
         Cell(lesson.unit.name),
@@ -78,7 +79,7 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
     if not results:
         return []
 
-    def chart(_):
+    def chart(_: Translate):
         fields = tuple((each.unit.name, _series(_, each)) for each in results)
         return GridChart(_("Losses on real data"), _("bits, against iterations; each field has its own scale"), fields)
 
@@ -87,7 +88,7 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
     ]
 
 
-def _series(_, lesson: ConvergenceResult) -> tuple[Series, ...]:
+def _series(_: Translate, lesson: ConvergenceResult) -> tuple[Series, ...]:
     losses = lesson.losses[0]
     limit = _bits(lesson.goal.limit)
     points = tuple((iteration, _bits(loss)) for iteration, loss in enumerate(losses, 1))

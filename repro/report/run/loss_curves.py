@@ -5,18 +5,18 @@ from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), HARMLESS: N_("harmless change"), ERROR: N_("error made on purpose")}
 
 
-def curve_section(_, curves: Curves, description: dict) -> Section:
+def curve_section(_: Translate, curves: Curves, description: dict) -> Section:
     """The verdict first, then the rule, the tolerances and all comparisons."""
     blocks = (*_verdict(_, curves), *_method(_, description), _tolerances(_, curves), _comparisons(_, curves))
     return Section("curves", _("Same loss curves in every layout and precision"), blocks)
 
 
-def _verdict(_, curves: Curves) -> list[Block]:
+def _verdict(_: Translate, curves: Curves) -> list[Block]:
     layouts, errors = curves.of(LAYOUT), curves.of(ERROR)
     return [
         Text(
@@ -33,7 +33,7 @@ def _verdict(_, curves: Curves) -> list[Block]:
     ]
 
 
-def _method(_, description: dict) -> list[Block]:
+def _method(_: Translate, description: dict) -> list[Block]:
     said = _(
         "All units of a model have the same initial weights, batches, schedule and global batch; dropout is off. The "
         "loss of each iteration is compared with the reference's: |loss − reference| / reference. What decides is the "
@@ -71,7 +71,7 @@ def _method(_, description: dict) -> list[Block]:
     return [Text(said), Text(derived), Text(power), Text(data)]
 
 
-def _tolerances(_, curves: Curves) -> Table:
+def _tolerances(_: Translate, curves: Curves) -> Table:
     found = {}
     for each in curves.comparisons:
         if each.tolerance and each.unit.role != ERROR:
@@ -91,7 +91,7 @@ def _tolerances(_, curves: Curves) -> Table:
     return Table("tolerances", columns, rows)
 
 
-def _comparisons(_, curves: Curves) -> Table:
+def _comparisons(_: Translate, curves: Curves) -> Table:
     columns = (
         Column(_("Loss curve")),
         Column(_("Reference")),
@@ -112,7 +112,7 @@ def _comparisons(_, curves: Curves) -> Table:
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
 
-def _row(_, each: Comparison) -> tuple[Cell, ...]:
+def _row(_: Translate, each: Comparison) -> tuple[Cell, ...]:
     found = each.deviation
     last = each.losses[0][-1] if each.losses and each.losses[0] else None
     return (
@@ -129,7 +129,7 @@ def _row(_, each: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _holds(_, each: Comparison) -> Cell:
+def _holds(_: Translate, each: Comparison) -> Cell:
     if each.holds:
         return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
     note = each.problem.text(_) if each.problem else ""
@@ -148,7 +148,7 @@ def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
     tolerances = {each.unit.config["precision"]: each.tolerance.value for each in judged}
     references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}
 
-    def chart(_):
+    def chart(_: Translate):
         kinds = (
             (_("layouts in fp32"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "fp32")),
             (_("layouts in AMP"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "amp")),

@@ -31,7 +31,7 @@ from repro.report.run.kinds import SCALES, Shown, correctness_section, shown
 from repro.report.run.verdicts import verdict_sections
 from repro.runs.failures import Failure
 from repro.runs.manifest import discard_derived
-from repro.runs.record import Run, write_json, write_text
+from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
 from repro.utils.i18n import LANGUAGES, catalogue
 
 
@@ -59,32 +59,49 @@ class ReportData:
     shown: Shown | None
 
 
-def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:
-    """Write the report in both languages, `results.csv` and `verdicts.json` into the run's folder.
+def report_folder(run: Run, runs: Path = RUNS) -> Path:
+    """Where a run's report is written: its own folder, or `runs/<id>` for a run in an archive.
 
-    Figures are drawn if asked for, and unasked if the run took so long that their seconds do not count.
+    RecordError if a run has that folder already.
     """
-    discard_derived(run.folder)
+    if not run.archived:
+        return run.folder
+    if (runs / run.id / "run.json").exists():
+        raise RecordError(f"{runs / run.id} is a run's own folder; name another folder for the report of {run.path}")
+    return runs / run.id
+
+
+def render(
+    run: Run, tolerance: float | None = None, figures: bool | None = None, folder: Path | None = None
+) -> Rendered:
+    """Write the report in both languages, `results.csv` and `verdicts.json` into a folder, by default the run's own.
+
+    Without `figures`, they are drawn if the run took so long that the seconds for drawing do not count.
+    """
+    folder = folder or run.folder
+    if folder == run.path:
+        discard_derived(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     judgement = judge(run, plan, attempts, results, tolerance)
-    starts = program_starts(run.folder, plan, attempts)
+    starts = program_starts(run.files, plan, attempts)
     story = ReportData(
         description, plan, attempts, results, parities(plan, attempts), judgement, starts, shown(run, plan, attempts)
     )
-    write_json(run.folder / "verdicts.json", judgement.as_json())
-    table = run.folder / "results.csv"
+    write_json(folder / "verdicts.json", judgement.as_json())
+    table = folder / "results.csv"
     write_text(table, results_csv(story.results))
     written = []
     draw = drawing_pays(attempts) if figures is None else figures
-    documents = {each: illustrated(build(story, each), story, run.folder, draw) for each in LANGUAGES}
+    documents = {each: illustrated(build(story, each), story, run, folder, draw) for each in LANGUAGES}
     for language, document in documents.items():
-        target = run.folder / f"report.{language}.md"
-        write_text(target, markdown(document, run.folder))
+        target = folder / f"report.{language}.md"
+        write_text(target, markdown(document, folder))
         written.append(target)
-    written.append(run.folder / "report.html")
-    write_text(written[-1], html(documents, run.folder))
+    written.append(folder / "report.html")
+    write_text(written[-1], html(documents, folder))
     return Rendered(tuple(written), table, judgement, story.shown)
 
 

@@ -1,5 +1,7 @@
 """The section and the figures of a report that show where the GPU's time goes, for OneFlow and for PyTorch."""
 
+from collections.abc import Callable
+
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.analysis.profiles import Comparison, Profiled, Profiles
@@ -8,13 +10,14 @@ from repro.planning.profiling import INTERVAL
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.utils.i18n import Translate
 
 LARGEST = 10
 IDLE = "idle"
 PARTS = (*TITLES, IDLE)
 
 
-def profile_section(_, found: Profiles) -> Section:
+def profile_section(_: Translate, found: Profiles) -> Section:
     """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
     text = Text(
         _(
@@ -31,7 +34,7 @@ def profile_section(_, found: Profiles) -> Section:
     return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
 
 
-def _iterations(_, found: Profiles) -> Table:
+def _iterations(_: Translate, found: Profiles) -> Table:
     columns = (
         Column(_("Configuration")),
         Column(_("Program")),
@@ -63,11 +66,11 @@ def _iterations(_, found: Profiles) -> Table:
 
 
 def program(each: Profiled) -> str:
-    """What trained: OneFlow, or the name of a peer's variant."""
+    """What trained: OneFlow, or the name of a baseline's variant."""
     return variant(each.unit) if each.unit.baseline_of else "OneFlow"
 
 
-def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
+def _comparison(_: Translate, comparison: Comparison, number: int) -> list[Block]:
     own, blocks = comparison.own.profile, []
     name = comparison.own.unit.name
     for index, baseline in enumerate(comparison.baselines, 1):
@@ -83,8 +86,8 @@ def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
     return blocks
 
 
-def _classes_beside(_, name: str, own: Profile, baseline: Profiled, table: str) -> Table:
-    """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
+def _classes_beside(_: Translate, name: str, own: Profile, baseline: Profiled, table: str) -> Table:
+    """Classes and idle time of both, those first on which OneFlow spends most more than its baseline."""
     ours, theirs = _parts(own), _parts(baseline.profile)
     rows = [
         (_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0))
@@ -99,7 +102,7 @@ def _classes_beside(_, name: str, own: Profile, baseline: Profiled, table: str) 
     return Table(table, columns, cells, caption)
 
 
-def _classes(_, name: str, own: Profile, table: str) -> Table:
+def _classes(_: Translate, name: str, own: Profile, table: str) -> Table:
     parts = _parts(own)
     rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
     cells = tuple(
@@ -119,11 +122,11 @@ def _signed(value: float) -> Cell:
     return Cell(f"{rounded:+.3f}", rounded)
 
 
-def _title(_, part: str) -> str:
+def _title(_: Translate, part: str) -> str:
     return _("GPU idle") if part == IDLE else _(TITLES[part])
 
 
-def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
+def _kernels(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
     columns = (
         Column(_("Kernel")),
         Column(_("Class")),
@@ -145,7 +148,7 @@ def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
     return Table(table, columns, rows, caption)
 
 
-def _gaps(_, each: Profiled, profile: Profile, table: str) -> Table:
+def _gaps(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
     columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
     rows = tuple(
         (
@@ -167,29 +170,37 @@ def _numeric(*titles: str) -> tuple[Column, ...]:
 
 
 def profile_figures(found: Profiles) -> list[FigureSpec]:
-    """A figure for each case: a bar for OneFlow and one for each peer, made of the classes and idle time."""
+    """A figure for each case: a bar for OneFlow and one for each baseline, made of the classes and idle time."""
     return [
         _figure(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
     ]
 
 
 def _figure(comparison: Comparison, number: int) -> FigureSpec:
-    shown = [each for each in (comparison.own, *comparison.baselines) if each.profile]
-    times = [_parts(each.profile) for each in shown]
+    bars = [(program(each), each.profile) for each in (comparison.own, *comparison.baselines) if each.profile]
+    name = comparison.own.unit.name
+    return stacked_figure(
+        f"profile-{number}", bars, lambda _: _("Where the time of an iteration goes: {unit}").format(unit=name)
+    )
+
+
+def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[Translate], str]) -> FigureSpec:
+    """A bar for each labelled profile, made of its classes and idle time."""
+    times = [_parts(profile) for _label, profile in bars]
     present = [part for part in PARTS if any(part in each for each in times)]
     values = tuple(tuple(each.get(part, 0.0) for part in present) for each in times)
 
-    def chart(_):
+    def chart(_: Translate) -> StackedChart:
         return StackedChart(
-            _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
+            title(_),
             _("ms an iteration on rank 0's GPU, by class of kernel"),
-            tuple(map(program, shown)),
+            tuple(label for label, _profile in bars),
             tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
             values,
         )
 
     return FigureSpec(
-        f"profile-{number}",
+        name,
         chart,
         lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
     )

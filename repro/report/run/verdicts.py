@@ -3,7 +3,7 @@
 from repro.analysis.cross_hardware import Comparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 OUTCOMES = {
     "reproduced": (N_("reproduced"), "good"),
@@ -27,7 +27,7 @@ BASES = {
 }
 
 
-def verdict_sections(_, judgement: Judgement) -> list[Section]:
+def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
     """The verdicts of a run, and what was compared beside them; a smoke run has only the first, which says why."""
     blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
     sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
@@ -36,7 +36,7 @@ def verdict_sections(_, judgement: Judgement) -> list[Section]:
     return sections
 
 
-def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
+def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
     """Why no case of the run can have a verdict, if none can."""
     if judgement.scale == "smoke":
         said = _(
@@ -54,7 +54,7 @@ def _nothing_to_judge(_, judgement: Judgement) -> list[Block]:
     return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
 
 
-def _summary(_, judgement: Judgement) -> list[Block]:
+def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     rule = _(
         "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
         "configuration, stack and transport must be the published ones, and what is not known counts against it. "
@@ -76,7 +76,7 @@ def _summary(_, judgement: Judgement) -> list[Block]:
     return [Text(tally), Text(rule)]
 
 
-def _verdicts(_, judgement: Judgement) -> list[Block]:
+def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
     columns = (
         Column(_("Case")),
         Column(_("Verdict")),
@@ -96,7 +96,7 @@ def _verdicts(_, judgement: Judgement) -> list[Block]:
     return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
 
 
-def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
+def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     name, tone = OUTCOMES[verdict.outcome]
     repeats = Cell(
         f"{len(verdict.throughputs)}/{verdict.planned}",
@@ -115,7 +115,7 @@ def _row(_, verdict: Verdict) -> tuple[Cell, ...]:
     )
 
 
-def _interval(_, verdict: Verdict) -> Cell:
+def _interval(_: Translate, verdict: Verdict) -> Cell:
     if verdict.ratio is None:
         return figure(None, 4)
     interval = verdict.ratio.interval
@@ -131,12 +131,12 @@ def _tolerance(tolerance: Tolerance | None) -> Cell:
     return percent(tolerance and tolerance.value)
 
 
-def _why(_, judgement: Judgement) -> list[Block]:
+def _why(_: Translate, judgement: Judgement) -> list[Block]:
     """Cases that share all their reasons are told together."""
     return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
 
 
-def _noted(_, judgement: Judgement) -> list[Block]:
+def _noted(_: Translate, judgement: Judgement) -> list[Block]:
     noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
     bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
     if not bases:
@@ -145,7 +145,7 @@ def _noted(_, judgement: Judgement) -> list[Block]:
     return [Text(_("Basis of the tolerance: {basis}.").format(basis=told)), *noted]
 
 
-def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
+def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[Block]:
     groups: dict[str, list[Verdict]] = {}
     for verdict in judgement.verdicts:
         for reason in getattr(verdict, what):
@@ -156,7 +156,7 @@ def _grouped(_, judgement: Judgement, what: str, title: str) -> list[Block]:
     return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
 
 
-def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
+def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:
     """The cases by name, or by report where all of a report's in this run are meant."""
     said = []
     for report in dict.fromkeys(verdict.report for verdict in verdicts):
@@ -167,7 +167,7 @@ def _cases(_, verdicts: list[Verdict], judgement: Judgement) -> str:
     return ", ".join(said)
 
 
-def _relative(_, judgement: Judgement) -> Section:
+def _relative(_: Translate, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
     text = Text(
         _(
@@ -182,7 +182,7 @@ def _relative(_, judgement: Judgement) -> Section:
     )
 
 
-def _comparisons(_, judgement: Judgement) -> list[Block]:
+def _comparisons(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.comparisons:
         return []
     columns = (
@@ -196,7 +196,7 @@ def _comparisons(_, judgement: Judgement) -> list[Block]:
     return [Table("comparisons", columns, rows)]
 
 
-def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
+def _comparison(_: Translate, each: Comparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (
@@ -209,7 +209,7 @@ def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _orders(_, judgement: Judgement) -> list[Block]:
+def _orders(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.orders:
         return []
     said = []
@@ -227,5 +227,5 @@ def _orders(_, judgement: Judgement) -> list[Block]:
     return [Items(tuple(said))]
 
 
-def _agrees(_, agrees: bool) -> Cell:
+def _agrees(_: Translate, agrees: bool) -> Cell:
     return Cell(_("yes"), tone="good") if agrees else Cell(_("NO"), tone="bad")
