@@ -41,7 +41,7 @@ def shown_figures(host: Host) -> list[FigureSpec]:
     curves = [(kept.run.id, kept.shown) for kept in host.runs if isinstance(kept.shown, Curves)]
     learned = [result for kept in host.runs if isinstance(kept.shown, Convergence) for result in kept.shown.results]
     bars = [
-        (f"{each.unit.name} · {kept.label} · {program(each)}", each.profile)
+        (f"{comparison.own.unit.name} · {kept.label} · {program(each)}", each.profile)
         for kept in host.runs
         if isinstance(kept.shown, Profiles)
         for comparison in kept.shown.comparisons

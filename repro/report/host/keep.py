@@ -24,6 +24,8 @@ from repro.runs.record import Run
 from repro.utils.paths import REPORTS, ROOT, sha256_of
 
 REPRODUCED = REPORTS / "reproduced"
+THIS_MACHINE = "this machine"
+"""How a preflight names the machine that it was started on."""
 HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
@@ -64,7 +66,7 @@ class Replacements:
             text = re.sub(re.escape(prefix).encode() + rb"(?![\w.-])", stands.encode(), text)
         if self.hosts:
             either = b"|".join(re.escape(name).encode() for name in sorted(self.hosts, key=len, reverse=True))
-            pattern = rb"(?<![\w-])(?:" + either + rb")(?![\w-])" + NO_FIELD
+            pattern = rb"(?<!\w)(?:" + either + rb")(?![\w-])" + NO_FIELD
             text = re.sub(pattern, lambda found: self.hosts[found[0].decode()].encode(), text)
         return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
 
@@ -139,7 +141,7 @@ def _paths(files: Mapping[str, bytes], name: str) -> dict[str, str]:
 
 
 def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
-    """Every host that a run names: of the controller, of the cluster's nodes, and of the ranks."""
+    """Every host that a run or preflight names: the controller, the nodes, and those of the ranks."""
     environment = json.loads(files.get("run.json", b"{}")).get("environment", {})
     cluster = environment.get("cluster") or {}
     of_ranks = (
@@ -148,7 +150,9 @@ def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
         if METRICS.fullmatch(path) and (line := text.partition(b"\n")[0])
     )
     nodes = cluster.get("fingerprints", {}).get("nodes", {})
-    return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *of_ranks))
+    findings = json.loads(files.get(PREFLIGHT, b"{}")).get("findings", ())
+    machines = (each["machine"] for each in findings if each["machine"] != THIS_MACHINE)
+    return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *machines, *of_ranks))
 
 
 def _packed(root: RunPath, name: str) -> dict[str, bytes]:
@@ -171,10 +175,10 @@ def _packed(root: RunPath, name: str) -> dict[str, bytes]:
             changed[path] = {"sha256": recorded, "replaced": True}
         packed[path] = text
     stands_for = sorted({*before.get("stands_for", ()), *replaced.paths.values()})
-    kept: dict[str, object] = {"stands_for": stands_for, "changed": dict(sorted(changed.items()))}
-    if (root / MANIFEST).is_file():
-        kept["manifest_sha256"] = before.get("manifest_sha256") or sha256_of(content(root / MANIFEST))
-    packed[KEPT] = (json.dumps(kept, indent=1) + "\n").encode()
+    kept = {**before, "stands_for": stands_for, "changed": dict(sorted(changed.items()))}
+    if not before and (root / MANIFEST).is_file():
+        kept["manifest_sha256"] = sha256_of(content(root / MANIFEST))
+    packed[KEPT] = (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode()
     packed[MANIFEST] = manifest_text({path: sha256_of(text) for path, text in packed.items()}).encode()
     return packed
 
