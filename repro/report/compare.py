@@ -4,6 +4,7 @@ from pathlib import Path
 
 from repro.analysis.compare_runs import Comparison, Pair
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.report.run.baselines import interval
 from repro.runs.record import disk_error, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
@@ -65,32 +66,18 @@ def units_table(_: Translate, comparison: Comparison) -> Table:
 def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
     name = pair.name if pair.name == pair.second.unit.name else f"{pair.name} = {pair.second.unit.name}"
     outcome, tone = OUTCOMES[pair.outcome]
-    said = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
+    result = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
     repeats = Cell(f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}")
     return (
         Cell(name),
         figure(pair.first.throughput, 2),
         figure(pair.second.throughput, 2),
         repeats,
-        figure(pair.ratio and pair.ratio.value, 4),
-        _interval(_, pair),
+        figure(pair.ratio.value if pair.ratio else None, 4),
+        interval(_, pair.ratio, 4),
         figure(pair.memory_ratio, 3),
-        said,
+        result,
     )
-
-
-def _interval(_: Translate, pair: Pair) -> Cell:
-    if pair.ratio is None:
-        return figure(None, 4)
-    interval = pair.ratio.interval
-    if not interval:
-        return Cell(
-            _("too few repeats: {samples}, at least {needed} are needed").format(
-                samples=min(interval.samples), needed=interval.needed
-            ),
-            float("-inf"),
-        )
-    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
 
 
 def _units(_: Translate, comparison: Comparison) -> Section:
@@ -138,14 +125,14 @@ def _environment(_: Translate, comparison: Comparison) -> Section:
 
 
 def _attempts(_: Translate, comparison: Comparison) -> Section:
-    told = comparison.as_json()["attempts"]
+    counts_by_side = comparison.as_json()["attempts"]
     columns = (
         Column(_("Run")),
         *(Column(title, numeric=True) for title in (_("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))),
     )
     rows = tuple(
         (Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
-        for side, counts in zip((comparison.first, comparison.second), told, strict=True)
+        for side, counts in zip((comparison.first, comparison.second), counts_by_side, strict=True)
     )
     return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
 

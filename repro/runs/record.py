@@ -161,7 +161,7 @@ def is_full(error: OSError) -> bool:
 
 
 def disk_error(error: OSError, path: Path) -> Exception:
-    """A full disk or a read-only folder, said so that a person knows what to do."""
+    """A full disk or a read-only folder, as an error that says what to do."""
     if is_full(error):
         return RecordError(
             f"the disk is full: {path} could not be written. What had ended is recorded; free some space and "

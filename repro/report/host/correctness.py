@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from repro.analysis.convergence import Convergence
 from repro.analysis.kernel_classes import TITLES
+from repro.analysis.kernel_trace import Profile
 from repro.analysis.loss_curves import Curves
 from repro.analysis.profiles import Profiled, Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
@@ -22,7 +24,7 @@ from repro.utils.i18n import Translate
 
 def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     """Loss curves that were compared, what was learned, and where the time goes: a section for each, run by run."""
-    kinds = (
+    kinds: tuple[tuple[str, str, type, Callable], ...] = (
         ("curves", _("Loss curves"), Curves, _curves),
         ("learning", _("Real data are learned"), Convergence, _learning),
         ("profile", _("Where the GPU's time goes"), Profiles, _profiles),
@@ -31,7 +33,7 @@ def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     for name, title, kind, blocks in kinds:
         runs = [kept for kept in host.runs if isinstance(kept.shown, kind)]
         if runs:
-            found = tuple(block for kept in runs for block in blocks(_, kept, drawn))
+            found = [block for kept in runs for block in blocks(_, kept, kept.shown, drawn)]
             sections.append(Section(name, title, (*found, *figures_of(drawn, name))))
     return sections
 
@@ -55,9 +57,9 @@ def shown_figures(host: Host) -> list[FigureSpec]:
     ]
 
 
-def _curves(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
-    compared = [each for each in kept.shown.comparisons if each.unit.role == LAYOUT]
-    errors = [each for each in kept.shown.comparisons if each.unit.role == ERROR]
+def _curves(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
+    compared = [each for each in curves.comparisons if each.unit.role == LAYOUT]
+    errors = [each for each in curves.comparisons if each.unit.role == ERROR]
     kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
     rows = []
     for model, precision in kinds:
@@ -96,7 +98,7 @@ def _curves(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
     return [Text(text), table, *figures]
 
 
-def _learning(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
+def _learning(_: Translate, kept: KeptRun, learned: Convergence, drawn: list[Figure]) -> list[Block]:
     rows = tuple(
         (
             *words(each.unit.name, each.unit.config["precision"], each.goal.meaning.text(_)),
@@ -106,11 +108,11 @@ def _learning(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
             percent(each.top_1, 1),
             Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
         )
-        for each in kept.shown.results
+        for each in learned.results
     )
     text = _(
         "Run {run}: {good} of {of} trainings on real data come below the loss that follows from the data's entropy."
-    ).format(run=link(kept), good=sum(each.holds for each in kept.shown.results), of=len(kept.shown.results))
+    ).format(run=link(kept), good=sum(each.holds for each in learned.results), of=len(learned.results))
     titles = columns(
         _("Configuration"),
         _("Precision"),
@@ -121,10 +123,10 @@ def _learning(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
     return [Text(text), table]
 
 
-def _profiles(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
+def _profiles(_: Translate, kept: KeptRun, profiles: Profiles, drawn: list[Figure]) -> list[Block]:
     """A row for each case and baseline, or for a case without baselines."""
     rows = []
-    for comparison in kept.shown.comparisons:
+    for comparison in profiles.comparisons:
         if comparison.own.profile:
             rows += [_profile_row(_, comparison.own, baseline) for baseline in comparison.baselines or (None,)]
     text = _(
@@ -142,21 +144,22 @@ def _profiles(_: Translate, kept: KeptRun, drawn: list[Figure]) -> list[Block]:
 
 
 def _profile_row(_: Translate, own: Profiled, baseline: Profiled | None) -> tuple[Cell, ...]:
-    ours, theirs = own.profile, baseline and baseline.profile
+    ours, theirs = own.profile, baseline.profile if baseline else None
+    assert ours is not None  # only what has a profile has a row
     return (
         *words(own.unit.name, program(baseline) if baseline else "–"),
         figure(ours.iteration_ms, 2),
         percent(ours.busy_ms / ours.iteration_ms, 1),
-        figure(theirs and theirs.iteration_ms, 2),
-        percent(theirs and theirs.busy_ms / theirs.iteration_ms, 1),
+        figure(theirs.iteration_ms if theirs else None, 2),
+        percent(theirs.busy_ms / theirs.iteration_ms if theirs else None, 1),
         Cell(_slower_in(_, ours, theirs) if theirs else "–"),
     )
 
 
-def _slower_in(_: Translate, ours, theirs) -> str:
+def _slower_in(_: Translate, ours: Profile, theirs: Profile) -> str:
     """The class, or idle time, with the largest difference, if OneFlow takes longer in any."""
     spent, other = (profile.by_class() | {"": profile.idle_ms} for profile in (ours, theirs))
     apart = {kind: spent.get(kind, 0.0) - other.get(kind, 0.0) for kind in spent}
-    worst = max(apart, key=apart.get)
+    worst = max(apart, key=lambda kind: apart[kind])
     name = _(TITLES[worst]) if worst else _("GPU idle")
     return f"{name} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else "–"

@@ -60,10 +60,10 @@ class Replacements:
 
     def apply(self, text: bytes) -> bytes:
         """The text with all of it replaced, longer prefixes first; what merely begins like a prefix or a name stays."""
-        for prefix, stands in sorted(self.paths.items(), key=lambda pair: -len(pair[0])):
-            begin = b"" if stands == "." else stands.encode() + b"/"
+        for prefix, placeholder in sorted(self.paths.items(), key=lambda pair: -len(pair[0])):
+            begin = b"" if placeholder == "." else placeholder.encode() + b"/"
             text = text.replace(prefix.encode() + b"/", begin)
-            text = re.sub(re.escape(prefix).encode() + rb"(?![\w.-])", stands.encode(), text)
+            text = re.sub(re.escape(prefix).encode() + rb"(?![\w.-])", placeholder.encode(), text)
         if self.hosts:
             either = b"|".join(re.escape(name).encode() for name in sorted(self.hosts, key=len, reverse=True))
             pattern = rb"(?<!\w)(?:" + either + rb")(?![\w-])" + NO_FIELD

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Cell, Section, Table, Text, figure, words
+from repro.report.document import Block, Cell, Section, Table, Text, figure, words
 from repro.report.host.measured import columns, link
 from repro.report.host.results import Host, KeptRun, clocks, preflight_tables
 from repro.report.run.verdicts import OUTCOMES
@@ -139,8 +138,8 @@ def _clocks(_: Translate, runs: list[KeptRun]) -> str:
     found = clocks(runs)
     if not found:
         return ""
-    said = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
-    return said.format(
+    message = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
+    return message.format(
         middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest, heat=found.hottest
     )
 
@@ -164,11 +163,11 @@ def _kernels(_: Translate, kernels: dict | None) -> str:
     if not kernels:
         return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    said = _("{count}, results and gradients; largest relative error: {largest}").format(
+    message = _("{count}, results and gradients; largest relative error: {largest}").format(
         count=kernels["operators"], largest=largest
     )
     wrong = _("wrong: {operators}").format(operators="; ".join(kernels["wrong"])) if kernels["wrong"] else ""
-    return "; ".join(filter(None, (said, wrong)))
+    return "; ".join(filter(None, (message, wrong)))
 
 
 def _programs(_: Translate, host: Host) -> list:
@@ -194,7 +193,7 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     for number, kept in enumerate(host.preflights, 1):
         tables = preflight_tables(kept)
         rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
-        blocks = [
+        blocks: list[Block] = [
             Text(
                 _("`make preflight`, kept in [{name}](runs/{name}.zip); what was found is as it was printed.").format(
                     name=kept.id
@@ -213,12 +212,12 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
     results = kernels["results"]
     wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
     worst = sorted((each for each in results if each not in wrong), key=lambda each: -each["error"])[:LARGEST]
-    said = _(
+    message = _(
         "{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
         "within their tolerances: {worst}."
     )
     return Text(
-        said.format(
+        message.format(
             n=len(results),
             wrong=len(wrong),
             worst=_("; ").join(
@@ -229,7 +228,7 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
     )
 
 
-def _allreduce(_: Translate, table: dict, number: str) -> Iterable:
+def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
     rows = tuple(
         (
             figure(each["bytes"], 0),
@@ -240,7 +239,7 @@ def _allreduce(_: Translate, table: dict, number: str) -> Iterable:
         for each in table["rows"]
     )
     limit = table.get("link_gbs")
-    said = _(
+    message = _(
         "All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
         "links can do {limit}."
     ).format(
@@ -250,7 +249,7 @@ def _allreduce(_: Translate, table: dict, number: str) -> Iterable:
         limit=f"{limit:.1f} GB/s" if limit else "?",
     )
     titles = columns(numeric=(_("Bytes"), _("Time (µs)"), _("Algorithm bandwidth (GB/s)"), _("Bus bandwidth (GB/s)")))
-    return [Text(said), Table(f"allreduce-{number}", titles, rows)]
+    return [Text(message), Table(f"allreduce-{number}", titles, rows)]
 
 
 def memory(_: Translate, host: Host) -> list[Section]:

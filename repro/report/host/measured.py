@@ -10,8 +10,8 @@ from repro.analysis.relations import layout_text, variant
 from repro.analysis.results import Result
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
-from repro.report.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
-from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, Row
+from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
+from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
 from repro.report.run.baselines import interval
 from repro.report.run.expectation import published_case
 from repro.report.run.verdicts import KINDS
@@ -35,13 +35,13 @@ def share(good: int, of: int) -> Cell:
     return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
 
 
-def tally(_: Translate, rows: Iterable[Row]) -> str:
+def tally(_: Translate, rows: Iterable[Row | LayoutRow]) -> str:
     """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
     found = [row.status for row in rows if row.target]
-    said = [
+    parts = [
         _("{n} {what}").format(what=_(STATUSES[each][0]), n=found.count(each)) for each in STATUSES if each in found
     ]
-    return _("; ").join(said)
+    return _("; ").join(parts)
 
 
 def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
@@ -103,11 +103,11 @@ def _repeats(row: Row) -> Cell:
     return Cell(str(ours) if ours == theirs else f"{ours}, {theirs}", ours)
 
 
-def _least(row: Row) -> Cell:
+def _least(row: Row | LayoutRow) -> Cell:
     return Cell(f"≥ {row.target.at_least:.2f}", row.target.at_least) if row.target else figure(None, 2)
 
 
-def _status(_: Translate, row: Row) -> Cell:
+def _status(_: Translate, row: Row | LayoutRow) -> Cell:
     if not row.target:
         return Cell("–")
     name, tone = STATUSES[row.status]
@@ -170,8 +170,9 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
 def _published(_: Translate, unit: Unit) -> Cell:
     """The published efficiency of the case that a unit is or was derived from, a dash without one."""
     case = published_case(unit)
-    alike = case and case.precision == unit.config["precision"]
-    found = published_scaling(case, load_catalogue().cases) if alike else None
+    if case is None or case.precision != unit.config["precision"]:
+        return percent(None)
+    found = published_scaling(case, load_catalogue().cases)
     if found is None:
         return percent(None)
     return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
@@ -213,8 +214,8 @@ def layouts(_: Translate, host: Host) -> list[Section]:
             figure(row.result.latency_ms, 1),
             figure(row.result.memory_mib, 0),
             figure(row.expected, 2),
-            figure(row.ratio and row.ratio.value, 3),
-            interval(_, row.ratio) if row.ratio else figure(None, 3),
+            figure(row.ratio.value if row.ratio else None, 3),
+            interval(_, row.ratio),
             _least(row),
             _status(_, row),
         )
@@ -234,7 +235,7 @@ def transfers(_: Translate, host: Host) -> list[Section]:
     factors = _factors(host)
     if not compared and not factors:
         return []
-    blocks = []
+    blocks: list[Block] = []
     if factors:
         blocks += [
             Text(

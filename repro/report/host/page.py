@@ -61,12 +61,12 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
 
 def _glance(_: Translate, host: Host) -> list[Section]:
     """The targets, and how many rows reach them; nothing without a row that has a target."""
-    said = [
+    lines = [
         (_("OneFlow over PyTorch in the same run: {tally}."), tally(_, host.ratios)),
         (_("Efficiency of data parallelism: {tally}."), tally(_, host.efficiencies)),
         (_("Layouts beside the performance model: {tally}."), tally(_, host.layouts)),
     ]
-    texts = tuple(Text(text.format(tally=found)) for text, found in said if found)
+    texts = tuple(Text(text.format(tally=found)) for text, found in lines if found)
     return [Section("glance", _("Targets at a glance"), texts)] if texts else []
 
 

@@ -64,10 +64,10 @@ def _of(_: Translate, host: Host, language: str) -> list[Block]:
         "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
         "page](reports/reproduced/{host}/{page}) has every case with its 95% interval."
     )
-    said = text.format(
+    summary = text.format(
         host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, runs))), when=when, page=INDEX[language]
     )
-    return [Text(said), _table(_, host, rows), Code("\n".join(commands))]
+    return [Text(summary), _table(_, host, rows), Code("\n".join(commands))]
 
 
 def _runs(rows: list[Row]) -> list[KeptRun]:
@@ -86,8 +86,8 @@ def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
     for (model, precision, count), mine in groups.items():
         ours = {(row.kept.label, row.result.unit.name) for row in mine}
         ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
-        held = [row for row in mine if row.target]
-        least = ", ".join(dict.fromkeys(f"≥ {row.target.at_least:.2f}" for row in held)) or "–"
+        targets = [row.target.at_least for row in mine if row.target]
+        least = ", ".join(dict.fromkeys(f"≥ {target:.2f}" for target in targets)) or "–"
         status = tally(_, mine) or "–"
         cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, status)))
     titles = columns(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +27,7 @@ from repro.report.host.notes import Notes, read, toml
 from repro.report.run.environment import program_starts
 from repro.report.run.expectation import case_of
 from repro.report.run.kinds import shown
-from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, read_json
+from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
 from repro.runs.manifest import alterations
 from repro.runs.record import Run
 from repro.utils.paths import DATA
@@ -291,8 +292,7 @@ def _samples(attempt: RunPath) -> list[tuple[float, float]]:
 def preflight_tables(preflight: Run) -> dict[str, list[dict]]:
     """What a kept preflight measured: its findings, and the tables "kernels" and "allreduce", one for each machine."""
     found: dict[str, list[dict]] = {"findings": read_json(preflight.files / PREFLIGHT)["findings"]}
-    folders = sorted(preflight.files.iterdir(), key=lambda each: each.name)
     for name in ("kernels", "allreduce"):
-        tables = [each / f"{name}.json" for each in folders if each.name.startswith(f"{name}-")]
-        found[name] = [read_json(table) for table in tables if table.is_file()]
+        tables = [path for path in names(preflight.files) if re.fullmatch(rf"{name}-[^/]+/{name}\.json", path)]
+        found[name] = [read_json(preflight.files / table) for table in tables]
     return found

@@ -53,7 +53,7 @@ COLUMNS = {
 
 
 def place(_: Translate, found: Finding) -> str:
-    """Where a finding stands, in words."""
+    """Where a finding is, in words."""
     table, row, column = found.place.table, found.place.row, found.place.column
     parts = (
         _(TABLES.get(table, table)),
@@ -243,7 +243,7 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
     return Section("efficiency", _("Efficiency, derived"), (text, Table("efficiency", columns, tuple(rows))))
 
 
-def _published(result: Audit, report: str, case: str, column: str, value) -> Cell:
+def _published(result: Audit, report: str, case: str, column: str, value: float | None) -> Cell:
     notes = [found for found in result.at(report, "efficiency", case, column)]
     return Cell(
         "–" if value is None else str(value),

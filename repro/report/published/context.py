@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from repro.published.cases import padded_vocab_size
 from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
@@ -66,7 +66,9 @@ def environment(sheet: Sheet) -> Section:
     cluster = sheet.result.material.cluster(report)
     known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
     own, others = _("this report"), _("other reports of the cluster")
-    rows = [(Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))]
+    rows: list[tuple[Cell, ...]] = [
+        (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))
+    ]
     for key, title in ENVIRONMENT.items():
         if key in report.environment:
             rows.append((Cell(_(title)), _printed(sheet, key), Cell(own)))
@@ -143,17 +145,17 @@ def settings(sheet: Sheet) -> Section:
         rows.append(words(_(SETTINGS[key]), _value(_, value)))
     if "xla" in sheet.report.claims:
         rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
-    text = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
+    note = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
     table = Table("settings", (Column(_("Item")), Column(_("Value"))), tuple(rows))
-    return Section("settings", _("Settings"), (text, table))
+    return Section("settings", _("Settings"), (note, table))
 
 
 def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
     _, cases = sheet._, sheet.cases
     first, same = cases[0], len({tuple(case.shape.items()) for case in cases}) == 1
     shape = {key: value for key, value in first.shape.items() if same or key in ("seq_length", "vocab_size")}
-    said = _("; ").join(f"{_(SHAPE[key])} {value}" for key, value in shape.items())
-    yield N_("Model"), said if same else _("{shape}; the rest differs by case").format(shape=said)
+    text = _("; ").join(f"{_(SHAPE[key])} {value}" for key, value in shape.items())
+    yield N_("Model"), text if same else _("{shape}; the rest differs by case").format(shape=text)
     if first.model == "gpt":
         sizes = sorted({case.layout.tensor for case in cases})
         padded = [f"{size}: {padded_vocab_size(first.shape['vocab_size'], size)}" for size in sizes]
@@ -180,7 +182,7 @@ def _training(_: Translate, training: dict) -> Iterator[tuple[str, str]]:
         yield N_("Label smoothing"), _plain(training["label_smoothing"])
 
 
-def _several(_: Translate, values) -> str:
+def _several(_: Translate, values: Iterable[object]) -> str:
     return _(", ").join(str(value) for value in dict.fromkeys(values))
 
 
@@ -249,9 +251,8 @@ def open_points(sheet: Sheet) -> Section:
 def reproduce(sheet: Sheet) -> Section:
     """The commands that run these cases."""
     _ = sheet._
-    pattern = " ".join(
-        dict.fromkeys(re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name)[0] + "*" for case in sheet.cases)
-    )
+    families = (re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name) for case in sheet.cases)
+    pattern = " ".join(dict.fromkeys(f"{family[0]}*" for family in families if family))
     one = f"make bench CASES={sheet.cases[-1].name} REPEATS={sheet.report.rule.repeats}"
     command = f'make bench CASES="{pattern}"\n{one}'
     text = Text(

@@ -76,8 +76,9 @@ def _peer_title(_: Translate, framework: str, version: str, variant: str, batch:
 
 def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
     """A row for each case that the other framework ran too: this report's figures, then the other's."""
-    _, names = sheet._, ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
-    names = [name for name in names if any(getattr(peer, name) is not None for peer in found)]
+    _ = sheet._
+    every = ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
+    names = [name for name in every if any(getattr(peer, name) is not None for peer in found)]
     first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
     columns = [
         Column(_("Case")),

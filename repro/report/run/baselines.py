@@ -167,15 +167,15 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     return [Section("scaling", _("Scaling and layouts in this run"), tuple(blocks))] if blocks else []
 
 
-def interval(_: Translate, ratio: Ratio) -> Cell:
-    """A ratio's interval, or that the repeats are too few for one."""
+def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
+    """A ratio's interval, or that the repeats are too few for one; a dash without a ratio."""
+    if ratio is None:
+        return figure(None, decimals)
     found = ratio.interval
     if isinstance(found, TooFew):
-        message = _("too few repeats: {samples}, at least {needed} are needed").format(
-            samples=min(found.samples), needed=found.needed
-        )
-        return Cell(message, float("-inf"))
-    return Cell(f"{found.low:.3f} … {found.high:.3f}", found.low)
+        message = _("too few repeats: {samples}, at least {needed} are needed")
+        return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
+    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f}", found.low)
 
 
 def _columns(*titles: str) -> tuple[Column, ...]:

@@ -1,4 +1,4 @@
-"""The section of a run's report on what it ran on: machine, code, and what each program said of itself."""
+"""The section of a run's report on what it ran on: machine, code, and what each program reported of itself."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from repro.utils.i18n import Translate
 
 
 def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
-    """What rank 0 of each program's first successful attempt told at its start, by the program's name."""
+    """What rank 0 of each program's first successful attempt reported at its start, by the program's name."""
     units = {unit.name: unit for unit in plan.units}
     found: dict[str, dict] = {}
     for attempt in attempts:
@@ -24,7 +24,7 @@ def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str
 
 
 def environment_section(_: Translate, environment: dict, starts: dict[str, dict]) -> Section:
-    """The machine as it was read when the run was planned, and each program's versions as its processes told them."""
+    """The machine as it was read when the run was planned, and each program's versions as its processes reported them."""
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
         model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
@@ -49,7 +49,7 @@ def environment_section(_: Translate, environment: dict, starts: dict[str, dict]
 
 
 def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
-    """The nodes that the ranks ran on; what stands below them is then said of the controller."""
+    """The nodes that the ranks ran on; the rows below are then of the controller."""
     if not cluster:
         return []
     nodes = cluster["fingerprints"]["nodes"]
@@ -93,25 +93,25 @@ def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
     if not kernels:
         return []
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    said = [
+    parts = [
         _("{count}, results and gradients; largest relative error: {largest}").format(
             count=kernels["operators"], largest=largest
         )
     ]
     if kernels["wrong"]:
-        said.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
-    return [(_("Operators compared with the CPU"), "; ".join(said))]
+        parts.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
+    return [(_("Operators compared with the CPU"), "; ".join(parts))]
 
 
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     """A column a program; libraries are the files that its process had loaded."""
-    told = {name: _told(_, start) for name, start in starts.items()}
-    items = dict.fromkeys(item for each in told.values() for item in each)
-    rows = tuple(words(item, *(each.get(item, "–") for each in told.values())) for item in items)
-    return Table("programs", (Column(_("Item")), *map(Column, told)), rows)
+    reported = {name: _reported(_, start) for name, start in starts.items()}
+    items = dict.fromkeys(item for each in reported.values() for item in each)
+    rows = tuple(words(item, *(each.get(item, "–") for each in reported.values())) for item in items)
+    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows)
 
 
-def _told(_: Translate, start: dict) -> dict[str, str]:
+def _reported(_: Translate, start: dict) -> dict[str, str]:
     versions = {name: str(value) for name, value in sorted(readable(start.get("versions") or {}).items()) if value}
     settings = {name: _("yes") if value else _("no") for name, value in (start.get("settings") or {}).items()}
     files = [Path(path).name for path in start.get("libraries", ())]

@@ -54,12 +54,12 @@ def _iterations(_: Translate, found: Profiles) -> Table:
             (
                 Cell(each.unit.name),
                 Cell(program(each)),
-                figure(profile and profile.iteration_ms, 2),
-                figure(profile and profile.busy_ms, 2),
-                figure(profile and profile.idle_ms, 2),
-                percent(profile and profile.busy_ms / profile.iteration_ms, 1),
-                figure(profile and profile.launches, 0),
-                figure(profile and sum(profile.by_class().values()), 2),
+                figure(profile.iteration_ms if profile else None, 2),
+                figure(profile.busy_ms if profile else None, 2),
+                figure(profile.idle_ms if profile else None, 2),
+                percent(profile.busy_ms / profile.iteration_ms if profile else None, 1),
+                figure(profile.launches if profile else None, 0),
+                figure(sum(profile.by_class().values()) if profile else None, 2),
             )
         )
     return Table("profile-iterations", columns, tuple(rows))
@@ -71,11 +71,14 @@ def program(each: Profiled) -> str:
 
 
 def _comparison(_: Translate, comparison: Comparison, number: int) -> list[Block]:
-    own, blocks = comparison.own.profile, []
+    own = comparison.own.profile
+    blocks: list[Block] = []
     name = comparison.own.unit.name
     for index, baseline in enumerate(comparison.baselines, 1):
         if own and baseline.profile:
-            blocks.append(_classes_beside(_, name, own, baseline, f"profile-classes-{number}-{index}"))
+            blocks.append(
+                _classes_beside(_, name, own, baseline.profile, program(baseline), f"profile-classes-{number}-{index}")
+            )
     if own and not blocks:
         blocks.append(_classes(_, name, own, f"profile-classes-{number}"))
     for index, each in enumerate((comparison.own, *comparison.baselines)):
@@ -86,19 +89,19 @@ def _comparison(_: Translate, comparison: Comparison, number: int) -> list[Block
     return blocks
 
 
-def _classes_beside(_: Translate, name: str, own: Profile, baseline: Profiled, table: str) -> Table:
+def _classes_beside(_: Translate, name: str, own: Profile, theirs: Profile, label: str, table: str) -> Table:
     """Classes and idle time of both, those first on which OneFlow spends most more than its baseline."""
-    ours, theirs = _parts(own), _parts(baseline.profile)
+    ours, others = _parts(own), _parts(theirs)
     rows = [
-        (_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0))
+        (_title(_, part), ours.get(part, 0.0), others.get(part, 0.0))
         for part in PARTS
-        if part in ours or part in theirs
+        if part in ours or part in others
     ]
     rows.sort(key=lambda row: row[2] - row[1])
-    rows.append((_("Iteration"), own.iteration_ms, baseline.profile.iteration_ms))
-    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(baseline)} (ms)", _("Difference (ms)")))
+    rows.append((_("Iteration"), own.iteration_ms, theirs.iteration_ms))
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{label} (ms)", _("Difference (ms)")))
     cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
-    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=program(baseline))
+    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=label)
     return Table(table, columns, cells, caption)
 
 

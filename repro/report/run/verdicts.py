@@ -3,6 +3,7 @@
 from repro.analysis.cross_hardware import Comparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.run.baselines import interval
 from repro.utils.i18n import N_, Translate
 
 OUTCOMES = {
@@ -39,19 +40,19 @@ def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
 def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
     """Why no case of the run can have a verdict, if none can."""
     if judgement.scale == "smoke":
-        said = _(
+        message = _(
             "No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
             "interrupted: {interrupted}."
         )
     elif not judgement.verdicts:
-        said = _(
+        message = _(
             "No case ran as it was published, so that there is no speed to compare: only cases derived from "
             "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
             "{interrupted}."
         )
     else:
         return []
-    return [Text(said.format(failed=judgement.failed, interrupted=judgement.interrupted))]
+    return [Text(message.format(failed=judgement.failed, interrupted=judgement.interrupted))]
 
 
 def _summary(_: Translate, judgement: Judgement) -> list[Block]:
@@ -107,32 +108,20 @@ def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     return (
         Cell(verdict.case),
         Cell(_(name), tone=tone),
-        figure(verdict.ratio and verdict.ratio.value, 4),
-        _interval(_, verdict),
+        figure(verdict.ratio.value if verdict.ratio else None, 4),
+        interval(_, verdict.ratio, 4),
         _tolerance(verdict.tolerance),
         repeats,
         failed,
     )
 
 
-def _interval(_: Translate, verdict: Verdict) -> Cell:
-    if verdict.ratio is None:
-        return figure(None, 4)
-    interval = verdict.ratio.interval
-    if not interval:
-        said = _("too few repeats: {samples}, at least {needed} are needed").format(
-            samples=min(interval.samples), needed=interval.needed
-        )
-        return Cell(said, float("-inf"))
-    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
-
-
 def _tolerance(tolerance: Tolerance | None) -> Cell:
-    return percent(tolerance and tolerance.value)
+    return percent(tolerance.value if tolerance else None)
 
 
 def _why(_: Translate, judgement: Judgement) -> list[Block]:
-    """Cases that share all their reasons are told together."""
+    """Cases that share all their reasons are listed together."""
     return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
 
 
@@ -141,8 +130,8 @@ def _noted(_: Translate, judgement: Judgement) -> list[Block]:
     bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
     if not bases:
         return noted
-    told = _("; ").join(_(BASES[basis]) for basis in bases)
-    return [Text(_("Basis of the tolerance: {basis}.").format(basis=told)), *noted]
+    text = _("; ").join(_(BASES[basis]) for basis in bases)
+    return [Text(_("Basis of the tolerance: {basis}.").format(basis=text)), *noted]
 
 
 def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[Block]:
@@ -158,13 +147,13 @@ def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[
 
 def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:
     """The cases by name, or by report where all of a report's in this run are meant."""
-    said = []
+    parts = []
     for report in dict.fromkeys(verdict.report for verdict in verdicts):
         names = [verdict.case for verdict in verdicts if verdict.report == report]
         every = sum(verdict.report == report for verdict in judgement.verdicts)
         whole = report and len(names) == every > 1
-        said.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
-    return ", ".join(said)
+        parts.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))
+    return ", ".join(parts)
 
 
 def _relative(_: Translate, judgement: Judgement) -> Section:
@@ -212,19 +201,19 @@ def _comparison(_: Translate, each: Comparison) -> tuple[Cell, ...]:
 def _orders(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.orders:
         return []
-    said = []
+    parts = []
     for order in judgement.orders:
         head = _("Order by throughput in {report} on {gpus} GPUs").format(report=order.report, gpus=order.gpus)
         published = _("published: {cases}").format(cases=" > ".join(order.published))
         measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
         swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
         agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
-        said.append(
+        parts.append(
             _("{head}: {parts}.").format(
                 head=head, parts=_("; ").join((published, measured, agrees if order.agrees else swapped))
             )
         )
-    return [Items(tuple(said))]
+    return [Items(tuple(parts))]
 
 
 def _agrees(_: Translate, agrees: bool) -> Cell:
