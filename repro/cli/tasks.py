@@ -456,7 +456,7 @@ def compare(c):
     """Compare two runs, by name or folder, and write the comparison beside the first, RUNS="A B" [TOLERANCE=%]."""
     from repro.analysis.compare_runs import compare as compared
     from repro.report.compare import print_table, write
-    from repro.runs.record import Run
+    from repro.runs.record import RUNS, Run
 
     check_settings()
     names = (setting("RUNS") or "").split()
@@ -467,7 +467,7 @@ def compare(c):
         first, second = (Run.find(name) for name in names)
         comparison = compared(first, second, tolerance)
     with bad_input(FAILED):
-        written = write(comparison, first.path.parent)
+        written = write(comparison, RUNS if first.archived else first.folder.parent)
     print_table(comparison)
     for path in written:
         print(path)
