@@ -107,7 +107,7 @@ def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
     `given` is the relative tolerance within which throughputs are the same; without it, three times the largest
     deviation between equal configurations in the published figures. PlanError if there is nothing to compare.
     """
-    if first.folder.resolve() == second.folder.resolve():
+    if first.path.resolve() == second.path.resolve():
         raise PlanError(f"{first.id} and {second.id} are the same run: name two")
     one, two = Side.of(first), Side.of(second)
     for side in (one, two):

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 from repro.analysis.loss_curves import read_losses
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
+from repro.runs.files import RunPath
 
 TAIL = 10
 """The loss that counts is the mean over the last 1/TAIL of all iterations."""
@@ -76,17 +76,17 @@ class Convergence:
         return "\n".join((*held, *self.problems))
 
 
-def learned(plan: Plan, attempts: list[dict], folder: Path, goals: dict) -> Convergence:
+def learned(plan: Plan, attempts: list[dict], files: RunPath, goals: dict) -> Convergence:
     """What each unit of a run learned.
 
     Parameters
     ----------
-    folder : the run's; losses are read from the metrics of rank 0 there.
+    files : the run's; losses are read from the metrics of rank 0 there.
     goals : by unit, as run.json keeps them.
     """
     results = []
     for unit in plan.units:
-        folders = [folder / each["folder"] for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
+        folders = [files / each["folder"] for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
         losses = tuple(map(read_losses, folders))
         shares = [share for each in folders if (share := _top_1(each)) is not None]
         results.append(ConvergenceResult(unit, Goal.from_json(goals[unit.name]), losses, min(shares, default=None)))
@@ -99,6 +99,6 @@ def tail_mean(values: tuple[float, ...]) -> float:
     return math.fsum(tail) / len(tail)
 
 
-def _top_1(attempt: Path) -> float | None:
+def _top_1(attempt: RunPath) -> float | None:
     shares = read_losses(attempt, "top_1")
     return tail_mean(shares) if shares else None

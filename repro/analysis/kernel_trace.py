@@ -3,7 +3,6 @@
 import bisect
 import csv
 import io
-import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from repro.analysis.kernel_classes import class_of
 from repro.planning.profiling import INTERVAL
 from repro.runs.failures import Failure
-from repro.runs.files import lines
+from repro.runs.files import RunPath, events, lines, read_json
 from repro.runs.record import write_json, write_text
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
@@ -111,9 +110,9 @@ class Profile:
         write_json(folder / SUMMARY, rest)
 
     @classmethod
-    def read(cls, folder: Path) -> "Profile":
+    def read(cls, folder: RunPath) -> "Profile":
         """The profile that `write` kept; its classes are looked up anew."""
-        content = json.loads("\n".join(lines(folder / SUMMARY)))
+        content = read_json(folder / SUMMARY)
         del content["idle_ms"]
         rows = csv.DictReader(lines(folder / KERNELS))
         kernels = tuple(
@@ -149,9 +148,9 @@ def read_trace(path: Path) -> Trace:
     return Trace(cupti, tuple(clocks), names, tuple(sorted(records)), dropped)
 
 
-def window(metrics: Path) -> tuple[float, float, int]:
+def window(metrics: RunPath) -> tuple[float, float, int]:
     """Begin and end of the last INTERVAL iterations or more that were printed, since 1970 in s, and their number."""
-    rows = [row for row in map(json.loads, lines(metrics)) if row["event"] == "iteration"]
+    rows = [row for row in events(metrics) if row["event"] == "iteration"]
     last = rows[-1] if rows else {"iteration": 0}
     first = next((row for row in reversed(rows) if row["iteration"] <= last["iteration"] - INTERVAL), None)
     if first is None:

@@ -1,15 +1,13 @@
 """Compares the loss curves of a run: how far each is from its reference's, and whether that is within the tolerance."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
-from repro.runs.files import lines
+from repro.runs.files import RunPath, events
 from repro.utils.i18n import N_
 
 WINDOW = 10
@@ -94,26 +92,26 @@ class Curves:
         return "\n".join((said, *self.problems))
 
 
-def compare(plan: Plan, attempts: list[dict], folder: Path) -> Curves:
+def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
     """Compare every unit of a run that has a reference.
 
     Parameters
     ----------
-    folder : the run's; losses are read from the metrics of rank 0 there.
+    files : the run's; losses are read from the metrics of rank 0 there.
     """
     found: dict[str, list[tuple[float, ...]]] = {}
     for attempt in attempts:
         if attempt["status"] == "ok":
-            found.setdefault(attempt["unit"], []).append(read_losses(folder / attempt["folder"]))
+            found.setdefault(attempt["unit"], []).append(read_losses(files / attempt["folder"]))
     named = {unit.name: unit for unit in plan.units}
     plain = [_comparison(unit, named.get(unit.reference), found) for unit in plan.units if unit.reference]
     return Curves(tuple(_judged(each, plain) for each in plain))
 
 
-def read_losses(attempt: Path, name: str = "loss") -> tuple[float, ...]:
+def read_losses(attempt: RunPath, name: str = "loss") -> tuple[float, ...]:
     """Loss, or another value of the metrics, at each iteration of an attempt from the first on, up to a gap."""
-    events = [event for event in map(json.loads, lines(attempt / "metrics-rank0.jsonl")) if name in event]
-    values = {event["iteration"]: event[name] for event in events}
+    found = [event for event in events(attempt / "metrics-rank0.jsonl") if name in event]
+    values = {event["iteration"]: event[name] for event in found}
     gap = next(number for number in range(1, len(values) + 2) if number not in values)
     return tuple(values[iteration] for iteration in range(1, gap))
 

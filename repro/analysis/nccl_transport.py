@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from repro.runs.files import opened
+from repro.runs.files import RunPath, opened
 
 LOG_BYTES = 4_000_000
 NETWORK = re.compile(rb"NCCL INFO Using network (\w+)|NCCL INFO NET/(IB|Socket) ?: Using ")
@@ -33,7 +32,7 @@ class Transport:
         return {"networks": ranks, "ways": list(self.ways)}
 
 
-def transport(logs: dict[int, Iterable[Path]]) -> Transport:
+def transport(logs: dict[int, Iterable[RunPath]]) -> Transport:
     """Read the logs of each rank; a log that is not there is passed over.
 
     NCCL 2.7 writes "NET/IB : Using [0]mlx5_0:1/IB …" and "Using network IB", 2.12 only the latter where a plugin is
@@ -41,20 +40,20 @@ def transport(logs: dict[int, Iterable[Path]]) -> Transport:
     """
     networks, ways = {}, set()
     for rank, paths in logs.items():
-        for text in (_start_of(path) for path in paths if path.exists()):
+        for text in (_start_of(path) for path in paths if path.is_file()):
             for found in NETWORK.finditer(text):
                 networks[rank] = (found[1] or found[2]).decode()
             ways |= _ways(text)
     return Transport(networks, tuple(sorted(ways)))
 
 
-def transport_of(folder: Path, world_size: int) -> Transport:
+def transport_of(attempt: RunPath, world_size: int) -> Transport:
     """That of an attempt, by its folder."""
-    ranks = {rank: folder / "logs" / f"local_rank_{rank}" for rank in range(world_size)}
+    ranks = {rank: attempt / "logs" / f"local_rank_{rank}" for rank in range(world_size)}
     return transport({rank: (each / "stdout", each / "stderr") for rank, each in ranks.items()})
 
 
-def ways_in(paths: Iterable[Path]) -> set[str]:
+def ways_in(paths: Iterable[RunPath]) -> set[str]:
     """The ways between ranks that any of the logs names."""
     return {way for path in paths for way in _ways(_start_of(path))}
 
@@ -64,6 +63,6 @@ def _ways(text: bytes) -> set[str]:
     return {"SHM" if way == "direct shared memory" else way for way in found}
 
 
-def _start_of(path: Path) -> bytes:
+def _start_of(path: RunPath) -> bytes:
     with opened(path) as file:
         return file.read(LOG_BYTES)

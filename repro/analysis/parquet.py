@@ -11,8 +11,8 @@ LISTS = ("stands_for", "derived_from")
 COUNTS = ("world_size", "global_batch", "repeats", "failed_attempts")
 
 
-def write_parquet(run: Run) -> Path:
-    """Write `results.parquet`, with the columns of `results.csv`; cells of several values are lists."""
+def write_parquet(run: Run, folder: Path | None = None) -> Path:
+    """Write `results.parquet` into the run's folder, or another, with the columns of `results.csv`; cells of several values are lists."""
     import pyarrow
     from pyarrow import parquet
 
@@ -22,7 +22,7 @@ def write_parquet(run: Run) -> Path:
     types["throughputs_samples_per_s"] = pyarrow.list_(pyarrow.float64())
     results = summarise(Plan.from_json(run.description()["plan"]), run.attempts())
     rows = [dict(zip(RESULT_COLUMNS, result_row(result), strict=True)) for result in results]
-    target = run.folder / "results.parquet"
+    target = (folder or run.folder) / "results.parquet"
     partial = target.with_name(target.name + ".partial")
     parquet.write_table(pyarrow.Table.from_pylist(rows, pyarrow.schema(types.items())), partial)
     partial.replace(target)

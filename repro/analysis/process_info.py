@@ -2,10 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from repro.analysis.nccl_transport import ways_in
-from repro.runs.files import opened
+from repro.runs.files import RunPath, names, opened
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Observed:
         return self.versions.get(name, frozenset())
 
 
-def observe(run_folder: Path, attempts: list[dict], world_size: int) -> Observed:
-    """Read the start events and the NCCL lines of a unit's successful attempts."""
-    folders = [run_folder / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
+def observe(files: RunPath, attempts: list[dict], world_size: int) -> Observed:
+    """Read the start events and the NCCL lines of a unit's successful attempts from the files of a run."""
+    folders = [files / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
     starts = [[start_event(folder / f"metrics-rank{rank}.jsonl") for rank in range(world_size)] for folder in folders]
     told = [start for ranks in starts for start in ranks if start]
     hosts = [{start["host"] for start in ranks if start and start.get("host")} for ranks in starts]
@@ -72,19 +71,20 @@ def readable(versions: dict) -> dict:
     return texts
 
 
-def start_event(path: Path) -> dict | None:
+def start_event(metrics: RunPath) -> dict | None:
     """The start event of a rank's metrics, None if there is none."""
     try:
-        with opened(path) as file:
+        with opened(metrics) as file:
             event = json.loads(file.readline())
     except (OSError, ValueError):
         return None
     return event if isinstance(event, dict) and event.get("event") == "start" else None
 
 
-def transports(folder: Path) -> set[str]:
+def transports(attempt: RunPath) -> set[str]:
     """How NCCL's channels go ("P2P", "SHM", "NET/IB", "NET/Socket"), from what NCCL_DEBUG=INFO left in any log."""
-    return ways_in(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("metrics-rank"))
+    logs = [attempt / name for name in names(attempt) if not name.rpartition("/")[2].startswith("metrics-rank")]
+    return ways_in(log for log in logs if log.is_file())
 
 
 def _values(tables: list[dict], name: str) -> frozenset[str]:

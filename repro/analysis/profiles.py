@@ -1,10 +1,10 @@
 """What a run of `make profile` shows: the profile of each case, and those of its peers beside it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from repro.analysis.kernel_trace import Profile
 from repro.planning.plan import Plan, Unit
+from repro.runs.files import RunPath
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Profiles:
         return "\n".join((*lines, *self.problems))
 
 
-def profiles(plan: Plan, attempts: list[dict], folder: Path) -> Profiles:
-    """Read the profiles of a run, whose folder this is, from its first successful attempt at each unit."""
+def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
+    """Read the profiles of a run, whose files these are, from its first successful attempt at each unit."""
     good: dict[str, str] = {}
     for attempt in attempts:
         if attempt["status"] == "ok":
             good.setdefault(attempt["unit"], attempt["folder"])
     found = [
-        Profiled(unit, Profile.read(folder / good[unit.name]) if unit.name in good else None) for unit in plan.units
+        Profiled(unit, Profile.read(files / good[unit.name]) if unit.name in good else None) for unit in plan.units
     ]
     return Profiles(
         tuple(

@@ -224,7 +224,7 @@ class _Judge:
             return self._with(name, case, result, comparable=None, outcome="none", reasons=why)
         report = self._catalogue.report(case.report)
         cluster = load_cluster(report.cluster)
-        observed = observe(self._run.folder, _of(self._attempts, result.unit.name), result.unit.world_size)
+        observed = observe(self._run.files, _of(self._attempts, result.unit.name), result.unit.world_size)
         why = reasons(case, result.unit, self._environment, cluster, observed)
         said = {"reasons": why, "remarks": remarks(case, report, result.unit, self._environment, cluster, observed)}
         if why:

@@ -61,13 +61,14 @@ def reproduce(c):
 
 @task
 def keep(c):
-    """Copy a run or a preflight to reports/reproduced/HOST/runs/, to be committed, RUN= HOST=.
+    """Pack a run or a preflight into reports/reproduced/HOST/runs/, to be committed, RUN= HOST=.
 
-    Paths of this machine are rewritten and large files compressed; nothing is kept unless the run is as it was
-    recorded and its copy gives the same results and verdicts.
+    Host names, GPU UUIDs and paths of this machine are replaced; nothing is kept unless the run is as it was recorded
+    and the archive gives the same results and verdicts.
     """
-    from repro.report.host.keep import PREFLIGHT, runs_of
     from repro.report.host.keep import keep as kept
+    from repro.report.host.keep import runs_of
+    from repro.runs.files import ARCHIVE, PREFLIGHT
     from repro.runs.record import RUNS, Run
 
     check_settings()
@@ -76,12 +77,11 @@ def keep(c):
     runs, name = Path(setting("RUNS", RUNS)), setting("RUN")
     with bad_input():
         folder = next((each for each in (runs / name, Path(name)) if (each / PREFLIGHT).is_file()), None)
-        source = folder or Run.find(name, runs).folder
-        target = runs_of(setting("HOST")) / source.name
+        source = folder or Run.find(name, runs).path
+        target = runs_of(setting("HOST")) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
     with bad_input(FAILED):
-        target.parent.mkdir(parents=True, exist_ok=True)
         found = kept(source, target)
-    print(f"{found.folder}: {found.files} files, {found.size / 1e6:.1f} MB")
+    print(f"{found.path}: {found.files} files, {found.size / 1e6:.1f} MB")
     print(f"paths outside the checkout that it names: {', '.join(found.named) or 'none'}")
     print(f"make reproduced HOST={setting('HOST')} puts it into the host's page and the READMEs")
 
@@ -89,24 +89,24 @@ def keep(c):
 @task
 def reproduced(c):
     """Write the pages of the kept runs and the table in the READMEs; CHECK=1 only compares [HOST= CHECK=1]."""
-    from repro.report.host import page as reproduced_page
-    from repro.report.host import readme as reproduced_readme
-    from repro.report.host.results import hosts
+    from repro.report.host import page, readme
+    from repro.report.host.results import hosts, load
 
     check_settings()
     if setting("CHECK", "0") not in ("0", "1"):
         raise Exit(f"CHECK={setting('CHECK')}: it is 0 or 1", BAD_INPUT)
-    names = [setting("HOST")] if setting("HOST") else hosts()
     with bad_input():
+        every = {name: load(name) for name in dict.fromkeys([*hosts(), *filter(None, [setting("HOST")])])}
+        chosen = [every[setting("HOST")]] if setting("HOST") else every.values()
         if setting("CHECK") == "1":
-            stale = [path for name in names for path in reproduced_page.differing(name)]
-            if stale := [*stale, *reproduced_readme.differing()]:
+            stale = [path for host in chosen for path in page.differing(host)]
+            if stale := [*stale, *readme.differing(every.values())]:
                 raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
             return
-        written = [path for name in names for path in reproduced_page.render(name)]
-        for path in (*written, *reproduced_readme.render()):
+        written = [path for host in chosen for path in page.render(host)]
+        for path in (*written, *readme.render(every.values())):
             print(path)
-    if not names:
+    if not every:
         print("no run is kept; `make keep RUN=<id> HOST=<name>` keeps one")
 
 

@@ -389,26 +389,29 @@ class bad_input:
 def report(c):
     """Write a run's report, verdicts and tables anew [RUN= CHECK=1 TOLERANCE=%].
 
-    RUN is a name or a folder, the latest run if left out. CHECK=1 exits by the verdicts: 0 if every comparable case is
+    RUN is a name, a folder or an archive (whose report is written to runs/<id>/), the latest run if left out. CHECK=1 exits by the verdicts: 0 if every comparable case is
     reproduced or faster in all its repeats, 1 if one is not or none of its repeats succeeded, 3 if nothing can be
     judged (a smoke run, or other hardware); make itself turns 1 and 3 into 2, and names the number in its last line.
     TOLERANCE, in per cent, replaces every tolerance the verdicts derive.
     """
     from repro.analysis.parquet import write_parquet
-    from repro.report.run.page import render
+    from repro.report.run.page import render, report_folder
     from repro.runs.manifest import alterations, record
+    from repro.runs.record import RUNS
 
     check_settings()
     tolerance, check = _tolerance(), _check()
     with bad_input():
         run = _chosen_run()
+        target = report_folder(run, Path(setting("RUNS", RUNS)))
     with bad_input(FAILED):
-        if altered := alterations(run.folder):
-            raise Exit("\n".join((f"{run.folder} is not as it was recorded; no report was made:", *altered)), FAILED)
-        rendered = render(run, tolerance, figures=True)
-        table = write_parquet(run)
-        record(run)
-    for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):
+        if altered := alterations(run.files):
+            raise Exit("\n".join((f"{run.path} is not as it was recorded; no report was made:", *altered)), FAILED)
+        rendered = render(run, tolerance, figures=True, folder=target)
+        table = write_parquet(run, target)
+        if not run.archived:
+            record(run)
+    for path in (*rendered.reports, rendered.results, table, target / "verdicts.json"):
         print(path)
     if check and rendered.status:
         raise Exit(rendered.summary(), rendered.status)
@@ -424,22 +427,22 @@ def verify(c):
     with bad_input():
         run = _chosen_run()
     with bad_input(FAILED):
-        found = verified(run.folder)
+        found = verified(run.files)
     if not found.holds:
-        raise Exit("\n".join((f"{run.folder} is not as it was recorded:", *found.lines())), FAILED)
-    print(f"{run.folder}: {found.files} files are as recorded; SHA-256 of the record: {found.digest}")
+        raise Exit("\n".join((f"{run.path} is not as it was recorded:", *found.lines())), FAILED)
+    print(f"{run.path}: {found.files} files are as recorded; SHA-256 of the record: {found.digest}")
 
 
 @task
 def bundle_run(c):
     """Pack a run's folder into one archive to hand over, if it is as it was recorded [RUN=]."""
-    from repro.runs.archive import bundle
+    from repro.runs.archive import archive
 
     check_settings()
     with bad_input():
         run = _chosen_run()
     with bad_input(FAILED):
-        packed = bundle(run)
+        packed = archive(run)
     print(f"{packed.path}\nSHA-256 {packed.digest}")
 
 
@@ -448,7 +451,7 @@ def compare(c):
     """Compare two runs, by name or folder, and write the comparison beside the first, RUNS="A B" [TOLERANCE=%]."""
     from repro.analysis.compare_runs import compare as compared
     from repro.report.compare import print_table, write
-    from repro.runs.record import Run
+    from repro.runs.record import RUNS, Run
 
     check_settings()
     names = (setting("RUNS") or "").split()
@@ -459,7 +462,7 @@ def compare(c):
         first, second = (Run.find(name) for name in names)
         comparison = compared(first, second, tolerance)
     with bad_input(FAILED):
-        written = write(comparison, first.folder.parent)
+        written = write(comparison, RUNS if first.archived else first.folder.parent)
     print_table(comparison)
     for path in written:
         print(path)

@@ -6,14 +6,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+from repro.runs.files import GPU_FIELDS, GPU_FILE
+
 EVERY_S = 5
-FILE = "gpu.csv"
 
 
 def sample_command() -> list[str]:
     """Prints a line for each GPU every 5 s: index, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
-    return ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
+    return ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
 
 
 def events_of(text: str, visible: str = "") -> list[dict]:
@@ -24,7 +24,7 @@ def events_of(text: str, visible: str = "") -> list[dict]:
     chosen = [name.strip() for name in visible.split(",")] if visible else None
     events = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) != len(FIELDS) or not row[0].isdigit() or not row[2].isdigit():
+        if len(row) != len(GPU_FIELDS) or not row[0].isdigit() or not row[2].isdigit():
             continue
         index, uuid = row[:2]
         if chosen is None:
@@ -43,7 +43,7 @@ class Sampler:
     """
 
     def __init__(self, folder: Path, wanted: bool, visible: str = "", preexec: Callable[[], object] | None = None):
-        self._path, self._offset, self._visible = folder / FILE, 0, visible
+        self._path, self._offset, self._visible = folder / GPU_FILE, 0, visible
         self._wanted, self._preexec = wanted and shutil.which("nvidia-smi") is not None, preexec
 
     def __enter__(self) -> "Sampler":

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from repro.analysis.compare_runs import Comparison, Pair
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.report.run.baselines import interval
 from repro.runs.record import disk_error, write_json, write_text
-from repro.utils.i18n import LANGUAGES, N_, catalogue
+from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 OUTCOMES = {
     "same": (N_("same"), "good"),
@@ -42,7 +43,7 @@ def build(comparison: Comparison, language: str) -> Document:
     return Document(language, title, lead.format(first=first, second=second), tuple(sections))
 
 
-def units_table(_, comparison: Comparison) -> Table:
+def units_table(_: Translate, comparison: Comparison) -> Table:
     """The matched units, a row each."""
     columns = (
         Column(_("Configuration")),
@@ -62,38 +63,24 @@ def units_table(_, comparison: Comparison) -> Table:
     return Table("units", columns, tuple(_row(_, pair) for pair in comparison.pairs))
 
 
-def _row(_, pair: Pair) -> tuple[Cell, ...]:
+def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
     name = pair.name if pair.name == pair.second.unit.name else f"{pair.name} = {pair.second.unit.name}"
     outcome, tone = OUTCOMES[pair.outcome]
-    said = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
+    result = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
     repeats = Cell(f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}")
     return (
         Cell(name),
         figure(pair.first.throughput, 2),
         figure(pair.second.throughput, 2),
         repeats,
-        figure(pair.ratio and pair.ratio.value, 4),
-        _interval(_, pair),
+        figure(pair.ratio.value if pair.ratio else None, 4),
+        interval(_, pair.ratio, 4),
         figure(pair.memory_ratio, 3),
-        said,
+        result,
     )
 
 
-def _interval(_, pair: Pair) -> Cell:
-    if pair.ratio is None:
-        return figure(None, 4)
-    interval = pair.ratio.interval
-    if not interval:
-        return Cell(
-            _("too few repeats: {samples}, at least {needed} are needed").format(
-                samples=min(interval.samples), needed=interval.needed
-            ),
-            float("-inf"),
-        )
-    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
-
-
-def _units(_, comparison: Comparison) -> Section:
+def _units(_: Translate, comparison: Comparison) -> Section:
     if comparison.scale == "smoke":
         text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
     else:
@@ -105,7 +92,7 @@ def _units(_, comparison: Comparison) -> Section:
     return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))
 
 
-def _apart(_, comparison: Comparison) -> list[Section]:
+def _apart(_: Translate, comparison: Comparison) -> list[Section]:
     """What could not be compared: other configurations under one name, and units that one run lacks."""
     blocks: list[Block] = []
     rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
@@ -126,7 +113,7 @@ def _apart(_, comparison: Comparison) -> list[Section]:
     return [Section("apart", _("Not compared"), tuple(blocks))] if blocks else []
 
 
-def _environment(_, comparison: Comparison) -> Section:
+def _environment(_: Translate, comparison: Comparison) -> Section:
     if not comparison.environment:
         return Section("environment", _("What differs in the environment"), (Text(_("Nothing that was recorded.")),))
     columns = (Column(_("Item")), Column(_("First")), Column(_("Second")))
@@ -137,15 +124,15 @@ def _environment(_, comparison: Comparison) -> Section:
     return Section("environment", _("What differs in the environment"), (Table("environment", columns, rows),))
 
 
-def _attempts(_, comparison: Comparison) -> Section:
-    told = comparison.as_json()["attempts"]
+def _attempts(_: Translate, comparison: Comparison) -> Section:
+    counts_by_side = comparison.as_json()["attempts"]
     columns = (
         Column(_("Run")),
         *(Column(title, numeric=True) for title in (_("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))),
     )
     rows = tuple(
         (Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
-        for side, counts in zip((comparison.first, comparison.second), told, strict=True)
+        for side, counts in zip((comparison.first, comparison.second), counts_by_side, strict=True)
     )
     return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
 

@@ -1,14 +1,20 @@
 """What a report consists of, before it is Markdown or HTML: sections of text, tables, figures and attached files.
 
-A report is built once a language, with all its sentences looked up in that language's catalogue; both languages
+A report is built once per language, with all its sentences looked up in that language's catalogue; both languages
 have the same sections, blocks, identifiers and numbers, and each format is one template over these classes.
 """
+
+from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.utils.paths import CACHE
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 TONES = ("", "good", "bad", "muted")
@@ -16,12 +22,16 @@ TONES = ("", "good", "bad", "muted")
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown beside it."""
+    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown with it.
+
+    `anchor` is what a link within the page leads to this cell by; it is the same in each language.
+    """
 
     text: str
     sort: float | None = None
     note: str = ""
     tone: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, as many a row as there are columns; `id` is unique in a document and the same in each language."""
+    """Rows of cells, as many per row as there are columns; `id` is unique in a document and the same in each language."""
 
     id: str
     columns: tuple[Column, ...]
@@ -50,7 +60,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; what stands between backticks is code."""
+    """A paragraph; text between backticks is code."""
 
     text: str
     kind: str = "text"
@@ -145,7 +155,7 @@ def markdown(document: Document, folder: Path) -> str:
     return template("document.md.j2").render(document=document, relative=relative)
 
 
-def template(name: str):
+def template(name: str) -> Template:
     """A compiled template of this package; those ending in `.html.j2` escape what they are given."""
     import jinja2
 

@@ -1,15 +1,21 @@
 """Renders a report as one HTML file that holds both languages, figures and attached files, and loads nothing."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import mimetypes
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import INKS, MARGIN
-from repro.report.document import TEMPLATES, Attachment, Cell, Document, Figure, Items, Section, Table, template
-from repro.utils.i18n import catalogue
+from repro.report.document import TEMPLATES, Attachment, Block, Cell, Document, Figure, Items, Section, Table, template
+from repro.utils.i18n import Translate, catalogue
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 EMBEDDED_BYTES = 2**20
 NAME, SENTENCE = 14, 48
@@ -18,7 +24,7 @@ LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
 
 
 def html(documents: dict[str, Document], folder: Path) -> str:
-    """One report in all its languages, the first of which stands first, as it will lie in `folder`.
+    """One report in all its languages, in their order, as it will be in `folder`.
 
     Figures and attached files are held in the file itself; an attached file of more than a MiB is linked instead.
     A ValueError says where the languages differ in structure or in numbers.
@@ -53,7 +59,7 @@ def _edition(document: Document) -> dict:
     }
 
 
-def _shortcuts(_, document: Document) -> list[tuple[str, str]]:
+def _shortcuts(_: Translate, document: Document) -> list[tuple[str, str]]:
     """What is one click away at the top: the environment and the attached files, where the report has them."""
     has_files = [each.id for each in document.sections if any(isinstance(b, Attachment) for b in each.blocks)]
     environment = [each.id for each in document.sections if each.id == "environment"]
@@ -87,7 +93,7 @@ def _shape(section: Section) -> tuple:
     return (section.level, *map(_block_shape, section.blocks))
 
 
-def _block_shape(block) -> tuple:
+def _block_shape(block: Block) -> tuple:
     if isinstance(block, Table):
         numbers = tuple(tuple(str(cell.sort) for cell in row) for row in block.rows)
         return block.kind, block.id, tuple(column.numeric for column in block.columns), numbers
@@ -111,7 +117,7 @@ def cell_class(cell: Cell, numeric: bool, table: Table) -> str:
     return f"{width} {cell.tone}".strip()
 
 
-def prose(text: str):
+def prose(text: str) -> Markup:
     """Text with `code` between backticks, whose long names may be broken after underscores."""
     from markupsafe import Markup, escape
 
@@ -122,13 +128,13 @@ def prose(text: str):
     return Markup().join(Markup("<code>{}</code>").format(piece) if i % 2 else piece for i, piece in enumerate(pieces))
 
 
-def _breakable(escaped):
+def _breakable(escaped: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(re.sub(r"(?<=\w)_(?=\w)", "_<wbr>", str(escaped)))
 
 
-def inline(figure: Figure, prefix: str):
+def inline(figure: Figure, prefix: str) -> Markup:
     """The SVG of a figure for a place inside a page: its identifiers get a prefix, and it says what it shows."""
     from markupsafe import Markup, escape
 

@@ -1,4 +1,5 @@
-"""The run folder: record, raw files, manifest, failures, archive.
+"""A run's folder or archive: record, raw files, manifest, failures.
 
-The only package that opens a run's raw files. A run folder is append-only. Imports `utils`. Start reading at `record.py`.
+The only package that opens a run's raw files: `files.py` reads them in a folder and in a ZIP archive alike. A run's folder
+is append-only, an archive is never changed. Imports `utils`. Start reading at `record.py`.
 """

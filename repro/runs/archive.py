@@ -1,67 +1,99 @@
-"""Packs a run's folder into one archive to hand over: the same folder always gives the same bytes."""
+"""Packs runs into ZIP archives: the same files always give the same bytes.
 
-import gzip
+`archive` packs a whole run to hand over, with its reports, a manifest and an RO-Crate; `repro.report.host.keep` packs
+the small one that is committed. `repro.runs.files` reads both in place.
+"""
+
 import hashlib
-import tarfile
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.runs.manifest import MANIFEST, files, read_manifest, verify
-from repro.runs.record import RecordError, Run, disk_error
+from repro.runs.files import ARCHIVE, RecordError, is_archive, open_files
+from repro.runs.manifest import MANIFEST, manifest_text, read_manifest, verify
+from repro.runs.record import Run, disk_error
+from repro.runs.ro_crate import METADATA, metadata
+from repro.utils.paths import sha256_of
+
+DATE = (1980, 1, 1, 0, 0, 0)
+PERMISSIONS = 0o644
+UNIX = 3
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Archive:
     """An archive, and the SHA-256 of its bytes."""
 
     path: Path
     digest: str
 
 
-def bundle(run: Run) -> Bundle:
-    """Write `<run>.tar.gz` beside the run's folder.
+def archive(run: Run, target: Path | None = None) -> Archive:
+    """Pack a run's folder with an RO-Crate into `target`, by default `<run>.zip` beside the folder.
 
-    RecordError if the folder is not as recorded, or if what was packed is not: nothing is written then.
+    RecordError if the folder is not as it was recorded, or if what was packed is not: nothing is written then.
     """
     found = verify(run.folder)
     if not found.holds:
         raise RecordError("\n".join((f"{run.folder} is not as it was recorded; nothing was packed:", *found.lines())))
-    target = run.folder.parent / f"{run.id}.tar.gz"
-    partial = target.with_name(target.name + ".partial")
+    target = target or run.folder.parent / f"{run.id}{ARCHIVE}"
+    entries = {path: digest for path, digest in read_manifest(run.folder).items() if path != METADATA}
+    crate = _crate(run, entries)
+    manifest = manifest_text({**entries, METADATA: sha256_of(crate)}).encode()
+    content: dict[str, Path | bytes] = {path: run.folder / path for path in entries}
+    return write_archive(target, {**content, METADATA: crate, MANIFEST: manifest})
+
+
+def _crate(run: Run, entries: dict[str, str]) -> bytes:
+    """The metadata of the crate as JSON-LD, which rocrate can read; RecordError without rocrate."""
     try:
-        _pack(run, partial)
-        _check(partial, run)
+        from rocrate.rocrate import ROCrate
+    except ImportError:
+        raise RecordError(
+            "packing a run needs rocrate: install the group `export` (`uv sync --group export`)"
+        ) from None
+    sizes = {path: (digest, (run.folder / path).stat().st_size) for path, digest in sorted(entries.items())}
+    crate = metadata(run.description(), run.attempts(), sizes)
+    ROCrate(json.loads(json.dumps(crate)))
+    return (json.dumps(crate, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def write_archive(target: Path, content: Mapping[str, Path | bytes]) -> Archive:
+    """Write an archive of files, from elsewhere or given as bytes, by their paths in it; whole or not at all.
+
+    Paths are sorted; dates and permissions are always the same. That of a run must agree with its manifest: RecordError
+    if a file changed while it was packed.
+    """
+    if not is_archive(target):
+        raise RecordError(f"{target}: the name of an archive ends in {ARCHIVE}")
+    partial = target.with_name(f".partial-{target.name}")
+    try:
+        with zipfile.ZipFile(partial, "w") as packed:
+            for path, source in sorted(content.items()):
+                _add(packed, path, source)
+        if "run.json" in content and not (found := verify(open_files(partial))).holds:
+            raise RecordError(
+                "\n".join((f"the run changed while it was packed into {target.name}; pack it again:", *found.lines()))
+            )
         partial.replace(target)
+        with open(target, "rb") as file:
+            return Archive(target, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
         raise disk_error(error, target) from error
     finally:
         partial.unlink(missing_ok=True)
-    with open(target, "rb") as file:
-        return Bundle(target, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _pack(run: Run, target: Path) -> None:
-    """Names sorted, and nothing in it of who packed where and when: the time is that of the run."""
-    created = int(run.description()["created"])
-    with (
-        open(target, "wb") as file,
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=created) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in files(run.folder):
-            member = tarfile.TarInfo(f"{run.id}/{path}")
-            member.size, member.mtime, member.mode = (run.folder / path).stat().st_size, created, 0o644
-            with open(run.folder / path, "rb") as content:
-                archive.addfile(member, content)
-
-
-def _check(archive: Path, run: Run) -> None:
-    """What lies in the archive has to be what the manifest in it says."""
-    packed = {}
-    with tarfile.open(archive) as opened:
-        for member in opened:
-            content = hashlib.file_digest(opened.extractfile(member), "sha256")
-            packed[member.name.partition("/")[2]] = content.hexdigest()
-    packed.pop(MANIFEST, None)
-    if packed != read_manifest(run.folder):
-        raise RecordError(f"{run.folder} changed while it was packed: pack it again once nothing writes into it")
+def _add(packed: zipfile.ZipFile, path: str, source: Path | bytes) -> None:
+    member = zipfile.ZipInfo(path, DATE)
+    member.compress_type, member.create_system = zipfile.ZIP_DEFLATED, UNIX
+    member.external_attr = PERMISSIONS << 16
+    if isinstance(source, bytes):
+        packed.writestr(member, source, compresslevel=9)
+        return
+    member.file_size = source.stat().st_size
+    with open(source, "rb") as read, packed.open(member, "w") as written:
+        shutil.copyfileobj(read, written)

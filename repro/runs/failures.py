@@ -1,10 +1,10 @@
-"""Why a run failed, in words that can be translated, and what known lines in a log mean."""
+"""Why a run failed, as a message that can be translated, and what known lines in a log mean."""
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 KNOWN = [
     (r"No space left on device|ENOSPC", N_("the disk is full: free some space, then resume the run")),
@@ -25,7 +25,7 @@ KNOWN_ON_GPUS = [
     (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
 ]
 STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
-"""A line of the native stack that OneFlow prints after it has said what is wrong."""
+"""A line of the native stack that OneFlow prints after it has printed what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Failure:
     values: dict = field(default_factory=dict)
     hint: str | None = None
 
-    def text(self, translate=lambda message: message) -> str:
+    def text(self, translate: Translate = str) -> str:
         """The reason as one sentence, with what is known about its cause."""
-        said = translate(self.message).format(**self.values)
-        return f"{said} ({translate(self.hint)})" if self.hint else said
+        reason = translate(self.message).format(**self.values)
+        return f"{reason} ({translate(self.hint)})" if self.hint else reason
 
     @classmethod
     def from_json(cls, content: dict) -> "Failure":
@@ -47,7 +47,7 @@ class Failure:
         return cls(content["message"], content["values"], content.get("hint"))
 
     def as_json(self) -> dict:
-        """The form in which results keep it."""
+        """The form that is kept in results."""
         return {"message": self.message, "values": self.values, "hint": self.hint}
 
 

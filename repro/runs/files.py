@@ -1,35 +1,124 @@
-"""Opens the raw files of a run, which lie there as they were written, or compressed where the run was kept."""
+"""Opens the files of a run where they are: in its folder, or in the ZIP archive that it was packed into.
+
+`open_files` gives a run's root; paths below it are made with `/` and behave alike for both, so that whatever reads a
+run need not know which it is. An archive is opened once and read in place, without unpacking it.
+"""
 
 from __future__ import annotations
 
-import gzip
+import csv
+import hashlib
+import json
+import os
+import zipfile
+import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
 
-PACKED = ".gz"
+from repro.utils.errors import ReproError
+from repro.utils.paths import sha256
+
+ARCHIVE = ".zip"
 KEPT = "kept.json"
-"""What a kept run says of how it differs from the run as it was recorded; written by `repro.report.host.keep`."""
+"""In a kept run: how it differs from the run as it was recorded; written by `repro.report.host.keep`."""
+PREFLIGHT = "preflight.json"
+GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+"""The columns of `GPU_FILE`, which has no header: number, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
+GPU_FILE = "gpu.csv"
+
+RunPath = Path | zipfile.Path
 
 
-def opened(path: Path) -> BinaryIO:
-    """The content of a file: its own, or that of `<path>.gz`; a path that ends in .gz is unpacked as well.
+class RecordError(ReproError):
+    """A run cannot be made, read or written; the message says which and what to do."""
 
-    FileNotFoundError if there is neither.
+
+def is_archive(path: Path) -> bool:
+    """Whether a path names an archive instead of a folder."""
+    return path.suffix == ARCHIVE
+
+
+def open_files(path: Path) -> RunPath:
+    """The root of a run's files: the folder itself, or the inside of an archive.
+
+    RecordError if an archive cannot be read, or holds two files of the same name.
     """
-    packed = path if path.suffix == PACKED else path.with_name(path.name + PACKED)
-    if packed != path and path.exists():
-        return open(path, "rb")
-    return gzip.open(packed, "rb")
+    if not is_archive(path):
+        return path
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise RecordError(f"{path} cannot be read as a ZIP archive: {error}") from error
+    names = archive.namelist()
+    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+        raise RecordError(f"{path} holds more than one {', '.join(twice)}: copy the archive again from its source")
+    return zipfile.Path(archive)
 
 
-def present(path: Path) -> bool:
-    """Whether there is such a file, compressed or not."""
-    return path.is_file() or path.with_name(path.name + PACKED).is_file()
+def names(root: RunPath) -> list[str]:
+    """Paths, relative to the root and sorted, of everything below it that is no folder."""
+    if isinstance(root, zipfile.Path):
+        every = (name for name in root.root.namelist() if not name.endswith("/"))
+        return sorted(name.removeprefix(root.at) for name in every if name.startswith(root.at))
+    found = []
+    for parent, folders, files in os.walk(root):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        found += [(Path(parent) / name).relative_to(root).as_posix() for name in (*files, *links)]
+    return sorted(found)
 
 
-def lines(path: Path) -> list[str]:
-    """The whole lines of a file, without their ends; none if there is no such file."""
-    if not present(path):
-        return []
+def opened(path: RunPath) -> IO[bytes]:
+    """The content of a file, to be read; FileNotFoundError if there is none."""
+    return path.open("rb")
+
+
+def content(path: RunPath) -> bytes:
+    """The whole content of a file; FileNotFoundError if there is none."""
     with opened(path) as file:
-        return file.read().decode("utf-8").split("\n")[:-1]
+        return file.read()
+
+
+def lines(path: RunPath) -> list[str]:
+    """The whole lines of a file, without their ends; none if there is no such file. A last line without end is cut off.
+
+    UnicodeDecodeError if it is not UTF-8.
+    """
+    return content(path).decode("utf-8").split("\n")[:-1] if path.is_file() else []
+
+
+def events(metrics: RunPath) -> list[dict]:
+    """The events of a rank's metrics (JSON Lines); none if there is no such file."""
+    return [json.loads(line) for line in lines(metrics)]
+
+
+def read_json(path: RunPath) -> Any:
+    """The content of a JSON file; RecordError if it is missing or is none."""
+    try:
+        return json.loads(content(path))
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+
+
+def digest(path: RunPath) -> str | None:
+    """The SHA-256 of a plain file in hexadecimal; None if it is missing, a link, or damaged in its archive."""
+    if isinstance(path, Path):
+        return sha256(path)
+    if not path.is_file():
+        return None
+    running = hashlib.sha256()
+    try:
+        with opened(path) as file:
+            while block := file.read(2**20):
+                running.update(block)
+    except (zipfile.BadZipFile, zlib.error):
+        return None
+    return running.hexdigest()
+
+
+def gpu_samples(attempt: RunPath) -> list[dict[str, str]]:
+    """What nvidia-smi printed every few seconds of an attempt, by `GPU_FIELDS`; none if it was not sampled."""
+    file = attempt / GPU_FILE
+    if not file.is_file():
+        return []
+    rows = csv.reader(content(file).decode("utf-8", "replace").splitlines(), skipinitialspace=True)
+    return [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]

@@ -1,4 +1,4 @@
-"""The folder of a run: what was planned, one line for each attempt that ended, and nothing ever rewritten."""
+"""A run's record: what was planned, one line for each attempt that ended, and nothing ever rewritten."""
 
 import errno
 import json
@@ -7,30 +7,49 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from repro.utils.errors import ReproError
+from typing import IO, Any
+
+from repro.runs.files import RecordError, RunPath, is_archive, lines, open_files, read_json
 
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-
-
-class RecordError(ReproError):
-    """A run folder cannot be made, read or written; the message says which and what to do."""
+ATTEMPTS = "attempts.jsonl"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder. `run.json` is written once, `attempts.jsonl` only grows, the rest is derived from them."""
+    """One run, in its folder or in an archive (`path`).
 
-    folder: Path
+    `run.json` is written once, `attempts.jsonl` only grows, the rest is derived from them. An archive is never changed.
+    """
+
+    path: Path
 
     @property
     def id(self) -> str:
-        return self.folder.name
+        return self.path.stem if self.archived else self.path.name
+
+    @property
+    def archived(self) -> bool:
+        return is_archive(self.path)
+
+    @cached_property
+    def files(self) -> RunPath:
+        """The root of the run's files, to read them; RecordError if an archive cannot be opened."""
+        return open_files(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, to write into it; RecordError for an archive."""
+        if self.archived:
+            raise RecordError(f"{self.path} is an archive, which is never changed; unpack it and name its folder")
+        return self.path
 
     @property
     def attempts_file(self) -> Path:
-        return self.folder / "attempts.jsonl"
+        return self.folder / ATTEMPTS
 
     @classmethod
     def create(cls, label: str, description: dict, runs: Path = RUNS) -> "Run":
@@ -62,7 +81,15 @@ class Run:
 
     @classmethod
     def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
-        """The run of that name in `runs`, or whose folder it is wherever it lies; without a name the latest."""
+        """The run of that name in `runs`, or whose folder or archive it is, wherever that is; without a name the latest.
+
+        RecordError if there is no such run.
+        """
+        if name and is_archive(Path(name)):
+            found = next((path for path in (Path(name), runs / name) if path.is_file()), None)
+            if found is None:
+                raise RecordError(f"RUN={name}: no such archive, neither here nor in {runs}/")
+            return cls(found.resolve())
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
             return cls(Path(name).resolve())
         latest = max((path.parent.name for path in runs.glob("*/run.json")), default="")
@@ -70,14 +97,11 @@ class Run:
 
     def description(self) -> dict:
         """What was planned and where, as written when the run was made, in the terms of today."""
-        return in_terms_of_today(read_json(self.folder / "run.json"))
+        return in_terms_of_today(read_json(self.files / "run.json"))
 
     def attempts(self) -> list[dict]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over."""
-        if not self.attempts_file.exists():
-            return []
-        lines = self.attempts_file.read_bytes().split(b"\n")
-        return [json.loads(line) for line in lines[:-1]]
+        return [json.loads(line) for line in lines(self.files / ATTEMPTS)]
 
     def add_attempt(self, attempt: dict) -> None:
         """Record an attempt that ended; it is on the disk when this returns."""
@@ -98,7 +122,7 @@ class Run:
                 self._drop_half_line(file)
 
     @staticmethod
-    def _drop_half_line(file) -> None:
+    def _drop_half_line(file: IO[bytes]) -> None:
         """A line that a full disk or a crash cut off is no record: its attempt is run again."""
         end = file.seek(0, os.SEEK_END)
         if end:
@@ -147,7 +171,7 @@ def is_full(error: OSError) -> bool:
 
 
 def disk_error(error: OSError, path: Path) -> Exception:
-    """A full disk or a read-only folder, said so that a person knows what to do."""
+    """A full disk or a read-only folder, as an error that says what to do."""
     if is_full(error):
         return RecordError(
             f"the disk is full: {path} could not be written. What had ended is recorded; free some space and "
@@ -158,15 +182,7 @@ def disk_error(error: OSError, path: Path) -> Exception:
     return error
 
 
-def read_json(path: Path):
-    """The content of a JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
-
-
-def write_json(path: Path, content) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 

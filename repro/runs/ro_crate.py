@@ -1,12 +1,17 @@
-"""Describes a run's folder as an RO-Crate 1.1: files with their SHA-256, command, code, software and hardware.
+"""Describes a run as an RO-Crate 1.1: files with their SHA-256, command, code, software and hardware.
 
-It is written with the standard library alone, as every `make bench` does it and importing rocrate takes 0.25 s;
-rocrate reads it back in `make verify`. https://w3id.org/ro/crate/1.1 and https://w3id.org/ro/wfrun/process/0.5.
+Only an archive to hand over has one (`repro.runs.archive`), where rocrate reads it back.
+https://w3id.org/ro/crate/1.1 and https://w3id.org/ro/wfrun/process/0.5.
 """
 
+import json
 import time
+from collections.abc import Iterable
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import quote, unquote
+
+from repro.runs.files import RunPath, content
 
 METADATA = "ro-crate-metadata.json"
 CRATE = "https://w3id.org/ro/crate/1.1"
@@ -57,11 +62,26 @@ def metadata(description: dict, attempts: list[dict], files: dict[str, tuple[str
     return {"@context": [f"{CRATE}/context", TERMS], "@graph": graph}
 
 
-def recorded_files(crate: dict) -> dict[str, str]:
-    """Path to SHA-256 of every file that the metadata lists with one."""
+def crate_faults(root: RunPath, entries: dict[str, str]) -> list[str]:
+    """Where the metadata, if a run has any, cannot be read or disagree with its manifest (path to SHA-256)."""
+    if not (root / METADATA).is_file():
+        return []
+    try:
+        listed = _recorded_files(json.loads(content(root / METADATA)))
+    except (ValueError, LookupError, TypeError) as error:
+        return [f"{METADATA} is no valid RO-Crate: {error!r}"]
+    expected = {path: digest for path, digest in entries.items() if path != METADATA}
+    return [] if listed == expected else [f"{METADATA} and the manifest list different files"]
+
+
+def _recorded_files(crate: dict) -> dict[str, str]:
+    """Path to SHA-256 of every file that the metadata lists with one; KeyError without a descriptor."""
+    entities = {entity["@id"]: entity for entity in crate["@graph"]}
+    if entities[METADATA]["about"]["@id"] not in entities:
+        raise KeyError(entities[METADATA]["about"]["@id"])
     return {
-        unquote(entity["@id"]): entity["sha256"]
-        for entity in crate["@graph"]
+        unquote(name): entity["sha256"]
+        for name, entity in entities.items()
         if entity["@type"] == "File" and "sha256" in entity
     }
 
@@ -133,8 +153,8 @@ def _software(environment: dict, attempts: list[dict]) -> list[dict]:
         "name": "OneFlow benchmark reproduction bundle",
         "softwareVersion": environment["git_commit"] or "unknown",
     }
-    told = [attempt.get("versions") or {} for attempt in attempts]
-    versions = {(name, str(value)) for each in told for name, value in each.items() if value is not None}
+    reported = [attempt.get("versions") or {} for attempt in attempts]
+    versions = {(name, str(value)) for each in reported for name, value in each.items() if value is not None}
     releases = [_release(name, value) for name, value in sorted(versions)]
     bundle["softwareRequirements"] = _references(_ids(releases))
     return [*_with_properties(bundle, values), *releases]
@@ -184,7 +204,7 @@ def _ids(entities: list[dict]) -> list[str]:
     return [entity["@id"] for entity in entities]
 
 
-def _references(identities) -> list[dict]:
+def _references(identities: Iterable[str]) -> list[dict]:
     return [{"@id": identity} for identity in identities]
 
 

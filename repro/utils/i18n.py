@@ -3,12 +3,15 @@
 import contextlib
 import gettext
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 from repro.utils.paths import PACKAGE
 
 FOLDER = PACKAGE / "locale"
 LANGUAGES = ("zh", "en")
+Translate = Callable[[str], str]
+"""What looks a message up: a catalogue's `gettext`, conventionally called `_`."""
 
 
 def N_(message: str) -> str:

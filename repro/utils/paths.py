@@ -19,3 +19,8 @@ def sha256(path: Path) -> str | None:
         return None
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of(content: bytes) -> str:
+    """The SHA-256 of bytes in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()

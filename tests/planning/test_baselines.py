@@ -123,4 +123,4 @@ def test_a_run_with_peers_is_gone_on_with(task, tmp_path):
     found = attempts(folder)
     assert [attempt["status"] for attempt in found] == ["failed", "failed", "ok", "ok"]
     text = (folder / "report.en.md").read_text()
-    assert "| Peers that print OneFlow's losses | 1 / 1 |" in text
+    assert "| Baselines that print OneFlow's losses | 1 / 1 |" in text

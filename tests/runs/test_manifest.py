@@ -1,26 +1,22 @@
-"""The record of a run's files: any change is found and named, and only what may be rewritten is recorded anew."""
+"""The record of a run's files: any change is found and named, and only what may be rewritten is recorded again."""
 
-import csv
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
+import zipfile
 
 import pytest
-from rocrate.rocrate import ROCrate
-from tests.support.synthetic import GPU, VERSIONS, add_attempt, published_run
 
-from repro.runs import archive as bundle_module
-from repro.runs.archive import bundle
 from repro.published.cases import load_catalogue
-from repro.runs.ro_crate import METADATA
-from repro.analysis.parquet import write_parquet
-from repro.runs.manifest import MANIFEST, alterations, files, manifest_text, read_manifest, record, verify
-from repro.runs.record import RecordError, Run
 from repro.report.run.page import render
+from repro.runs.archive import write_archive
+from repro.runs.files import open_files
+from repro.runs.manifest import MANIFEST, alterations, manifest_text, read_manifest, record, verify
+from repro.runs.files import names as files
+from repro.runs.record import RecordError
+from tests.support.synthetic import add_attempt, published_run
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 LOG = f"units/{CASE.name}/repeat-1.attempt-1/launcher.log"
@@ -69,7 +65,6 @@ def test_a_changed_byte_in_any_file_is_found_and_named(run):
         (lambda folder: os.truncate(folder / LOG, 3), f"changed: {LOG}"),
         (lambda folder: os.truncate(folder / LOG, 0), f"changed: {LOG}"),
         (lambda folder: (folder / LOG).unlink(), f"removed: {LOG}"),
-        (lambda folder: (folder / METADATA).unlink(), f"removed: {METADATA}"),
         (lambda folder: (folder / LOG).rename(folder / "moved.log"), "added: moved.log"),
         (lambda folder: (folder / ".hidden").touch(), "added: .hidden"),
         (
@@ -135,20 +130,6 @@ def test_a_manifest_that_names_a_file_twice_is_not_written_over(run):
     assert (run.folder / MANIFEST).read_text() == text
 
 
-def test_a_file_changed_together_with_the_manifest_is_found_in_the_crate(run):
-    (run.folder / LOG).write_text("other lines\n")
-    entries = {**read_manifest(run.folder), LOG: hashlib.sha256(b"other lines\n").hexdigest()}
-    (run.folder / MANIFEST).write_text(manifest_text(entries))
-    assert lines(run) == [f"{METADATA} and {MANIFEST} list different files"]
-
-
-def test_a_crate_that_is_none_is_a_fault(run):
-    (run.folder / METADATA).write_text('{"@graph": []}')
-    entries = {**read_manifest(run.folder), METADATA: hashlib.sha256(b'{"@graph": []}').hexdigest()}
-    (run.folder / MANIFEST).write_text(manifest_text(entries))
-    assert "is no valid RO-Crate" in "\n".join(lines(run))
-
-
 def test_a_folder_without_a_record_or_a_run_says_so(run, tmp_path):
     (run.folder / MANIFEST).unlink()
     with pytest.raises(RecordError, match="its run never ended"):
@@ -157,51 +138,7 @@ def test_a_folder_without_a_record_or_a_run_says_so(run, tmp_path):
         verify(tmp_path)
 
 
-# The crate
-
-
-def test_the_crate_lists_files_command_code_software_and_hardware(run):
-    crate = ROCrate(run.folder)
-    recorded = read_manifest(run.folder)
-    payload = {entity.id: entity for entity in crate.data_entities}
-    assert {path: entity["sha256"] for path, entity in payload.items()} == {
-        path: digest for path, digest in recorded.items() if path != METADATA
-    }
-    assert all(int(entity["contentSize"]) == (run.folder / path).stat().st_size for path, entity in payload.items())
-    action = crate.dereference("#run")
-    assert (action["name"], action["startTime"]) == ("make bench", "2020-09-13T12:26:40+00:00")
-    assert action["actionStatus"].endswith("CompletedActionStatus")
-    assert {result.id for result in action["result"]} == payload.keys() - {"run.json"}
-    bundled = action["instrument"]
-    assert bundled["softwareVersion"] == "0123456789abcdef0123456789abcdef01234567"
-    properties = {each["name"]: each["value"] for each in bundled["additionalProperty"]}
-    assert properties["SHA-256 of docker/trainer.lock"] == "0" * 64 and properties["changed files"] == 0
-    assert {each["name"]: each["softwareVersion"] for each in bundled["softwareRequirements"]} == VERSIONS
-    gpus = [entity for entity in crate.contextual_entities if entity.id.startswith("#gpu") and entity.type == "Product"]
-    assert [gpu["name"] for gpu in gpus] == [GPU["name"]] * 8
-
-
-def test_the_crate_is_flat_and_every_reference_in_it_is_resolved(run):
-    graph = json.loads((run.folder / METADATA).read_text())["@graph"]
-    identities = [entity["@id"] for entity in graph]
-    assert len(identities) == len(set(identities))
-    outside = ("https://w3id.org/ro/crate/1.1",)
-    for entity in graph:
-        for value in entity.values():
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, dict):
-                    assert set(each) == {"@id"} and (each["@id"] in identities or each["@id"] in outside), each
-
-
-def test_a_run_with_a_case_that_never_succeeded_has_failed(tmp_path):
-    run = published_run(tmp_path, [CASE.name], ())
-    add_attempt(run, CASE, 1, status="failed")
-    record(run)
-    action = ROCrate(run.folder).dereference("#run")
-    assert action["actionStatus"].endswith("FailedActionStatus") and "1 did not succeed" in action["description"]
-
-
-# Recording anew
+# Recording again
 
 
 def test_the_same_report_is_the_same_record(run):
@@ -290,85 +227,29 @@ def test_a_half_line_is_no_part_of_the_record(run):
 
 
 def test_the_path_of_make_bench_imports_nothing_heavy():
-    heavy = {"rocrate", "pandas", "pyarrow", "numpy", "matplotlib", "requests"}
+    heavy = {"rocrate", "pyarrow", "matplotlib", "requests"}
     code = f"import sys; from repro.analysis import verdict; from repro.report.run import page; from repro.runs import manifest; print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
 
 
-# Parquet
-
-
-def test_parquet_holds_what_the_csv_holds(run):
-    from pyarrow import parquet
-
-    table = parquet.read_table(write_parquet(run)).to_pylist()
-    with open(run.folder / "results.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert [list(row) for row in table] == [list(row) for row in rows] and len(table) == 1
-    for name, value in table[0].items():
-        text = " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-        assert text == rows[0][name], name
-    assert table[0]["throughputs_samples_per_s"] == pytest.approx([4.92, 4.92492])
-
-
-# The archive
-
-
-def test_the_archive_is_the_same_for_the_same_run_and_verifies_elsewhere(run, tmp_path):
-    first = bundle(run)
-    content = first.path.read_bytes()
-    assert int.from_bytes(content[4:8], "little") == 1_600_000_000, "the time in it is the run's"
-    for path in run.folder.rglob("*"):
-        os.utime(path, (1e9, 1e9))
-    again = bundle(run)
-    assert again.path.read_bytes() == content and again.digest == hashlib.sha256(content).hexdigest()
-    with tarfile.open(first.path) as archive:
-        archive.extractall(tmp_path / "elsewhere", filter="data")
-    assert verify(tmp_path / "elsewhere" / run.id).holds
-    assert bundle(Run(tmp_path / "elsewhere" / run.id)).digest == first.digest
-
-
-def test_a_run_that_was_touched_is_not_packed(run):
-    (run.folder / LOG).write_text("x")
-    with pytest.raises(RecordError, match=f"changed: {LOG}"):
-        bundle(run)
-    assert not list(run.folder.parent.glob("*.tar.gz*"))
-
-
-def test_a_run_that_changes_while_it_is_packed_is_not_packed(run, monkeypatch):
-    packer = bundle_module._pack
-
-    def pack_too_late(run, target):
-        (run.folder / LOG).write_text("x")
-        packer(run, target)
-
-    monkeypatch.setattr(bundle_module, "_pack", pack_too_late)
-    with pytest.raises(RecordError, match="changed while it was packed"):
-        bundle(run)
-    assert not list(run.folder.parent.glob("*.tar.gz*"))
-
-
-# The tasks
-
-
-def test_bench_records_and_the_tasks_verify_report_and_pack(task, tmp_path):
-    assert task("bench", CASES="bert_1n1g_bs96", REPEATS=1).returncode == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert task("verify").returncode == 0
-    reported = task("report", RUN=folder.name)
-    assert reported.returncode == 0 and (folder / "results.parquet").is_file()
-    assert task("verify", RUN=folder).returncode == 0
-    packed = task("bundle-run", RUN=folder.name)
-    assert packed.returncode == 0 and f"{folder}.tar.gz" in packed.stdout
-    with tarfile.open(f"{folder}.tar.gz") as archive:
-        archive.extractall(tmp_path / "elsewhere", filter="data")
-    assert task("verify", RUN=tmp_path / "elsewhere" / folder.name).returncode == 0
-
-    log = next((folder / "units").rglob("stdout"))
-    log.write_text(log.read_text().replace("step: 1,", "step: 2,"))
-    said = f"changed: {log.relative_to(folder)}"
-    for name in ("verify", "report", "bundle-run"):
-        refused = task(name, RUN=folder.name)
-        assert refused.returncode == 1 and said in refused.stderr, name
-    assert task("verify", RUN="absent").returncode == 2
+def test_an_archive_is_verified_in_place(run, tmp_path):
+    content = {path: run.folder / path for path in files(run.folder)}
+    archive = write_archive(tmp_path / "run.zip", content).path
+    root = open_files(archive)
+    assert verify(root) == verify(run.folder) and alterations(root) == []
+    other = write_archive(tmp_path / "other.zip", {"run": b""}).path
+    with zipfile.ZipFile(archive) as before, zipfile.ZipFile(other, "w") as after:
+        for path in before.namelist():
+            if path != "run.json":
+                after.writestr(path, before.read(path) + (b"more" if path == LOG else b""))
+        after.writestr("run.json", before.read("run.json"))
+        after.writestr("units/extra.log", b"")
+    assert verify(open_files(other)).lines() == [f"changed: {LOG}", "added: units/extra.log"]
+    assert alterations(open_files(other)) == [f"changed: {LOG}", "added: units/extra.log"]
+    damaged = bytearray(archive.read_bytes())
+    with zipfile.ZipFile(archive) as opened:
+        place = opened.getinfo(LOG).header_offset + 30 + len(LOG)
+    damaged[place + 1] ^= 0xFF
+    (tmp_path / "damaged.zip").write_bytes(damaged)
+    assert f"changed: {LOG}" in verify(open_files(tmp_path / "damaged.zip")).lines()

@@ -1,4 +1,4 @@
-"""Builds the folder of a run with peers on GPUs that never took place, as `make bench` leaves it on some machine."""
+"""Builds folders of runs and preflights on GPUs that never took place, as the tasks leave them on some machine."""
 
 import json
 
@@ -8,13 +8,18 @@ from repro.report.run.page import render
 from repro.runs.failures import Failure
 from repro.runs.manifest import record
 from repro.runs.record import Run, write_json
+from repro.utils.paths import ROOT
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
 
 CASES = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16,MP_1x8x1_16_1536x16"
 CHECKOUT = "/home/someone/checkout"
 RUNS = "/scratch/someone/runs"
+UUID = "GPU-79d32954-53f7-0135-2bd5-d2f66d04944{}"
 H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.1", "clocks.max.sm": "1980"}
-SAMPLES = "0, GPU-0, 99, 20000, 1500, 61\n0, GPU-0, 3, 20000, 345, 40\n0, GPU-0, 97, 20000, 1700, 64\n"
+SAMPLES = "".join(
+    f"0, {UUID.format(0)}, {rest}\n" for rest in ("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64")
+)
+HOST = "lab-7"
 REPEATS = (1.0, 1.002, 0.998)
 
 
@@ -25,11 +30,13 @@ def throughput(unit) -> float:
 
 
 def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=throughput, repeats=REPEATS, failed=True):
-    """A run of GPT cases with PyTorch beside them on 4 GPUs, recorded and with its report; one attempt failed."""
+    """A run of GPT cases with PyTorch baselines on 4 GPUs, recorded and with its report; one attempt failed."""
     plan = make_plan(load_catalogue().select(None, cases), 4, "published", len(repeats), (2, 4), ("pytorch",))
-    told = environment(
+    described = environment(
         H200,
         4,
+        host=HOST,
+        gpus=[dict(H200, uuid=UUID.format(n)) for n in range(4)],
         stack={
             "name": "cu102-modern",
             "notes": [f"cuDNN {CHECKOUT}/.cache/libcudnn.so.9"],
@@ -42,7 +49,7 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
     write_json(
         run.folder / "run.json",
-        {"id": name, "created": 1.79e9, "command": command, "environment": told, "plan": plan.as_json()},
+        {"id": name, "created": 1.79e9, "command": command, "environment": described, "plan": plan.as_json()},
     )
     if failed:
         _attempt(run, plan.units[0], 1, None)
@@ -52,6 +59,50 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     render(run, figures=False)
     record(run)
     return run
+
+
+def preflight_folder(folder):
+    """A preflight of one machine, with a measured all-reduce."""
+    (folder / "allreduce-node1").mkdir(parents=True)
+    found = {
+        "check": "names",
+        "what": "",
+        "machine": "node1",
+        "result": "ok",
+        "found": f"{ROOT}/x is there",
+        "means": "",
+        "fix": "",
+        "mended": False,
+        "seconds": 1.0,
+    }
+    write_json(folder / "preflight.json", {"created": 1.79e9, "cluster": None, "findings": [found]})
+    rows = [
+        {
+            "bytes": 4**n,
+            "calls": 1,
+            "windows_s": [0.1] * 40,
+            "seconds": 1e-4 * n,
+            "algorithm_gbs": 1.0 * n,
+            "bus_gbs": 1.5 * n,
+        }
+        for n in range(5, 14)
+    ]
+    write_json(
+        folder / "allreduce-node1" / "allreduce.json",
+        {
+            "device": "cuda",
+            "ranks": 4,
+            "rows": rows,
+            "pairs": [],
+            "versions": {},
+            "libraries": [],
+            "transports": ["P2P"],
+            "bus_gbs": 19.5,
+            "latency_us": 500.0,
+            "link_gbs": 39.0,
+        },
+    )
+    return folder
 
 
 def _attempt(run, unit, repeat, speed):
@@ -74,7 +125,7 @@ def _attempt(run, unit, repeat, speed):
         start = {
             "event": "start",
             "rank": rank,
-            "host": "node1",
+            "host": HOST,
             "device": "cuda",
             "gpu": H200["name"],
             "versions": VERSIONS,
@@ -94,11 +145,15 @@ def _attempt(run, unit, repeat, speed):
         lines = [json.dumps(event) + "\n" for event in (start, *rows, {"event": "end"})]
         (folder / f"metrics-rank{rank}.jsonl").write_text("".join(lines))
         logs = folder / "logs" / f"local_rank_{rank}"
-        (logs / "vm").mkdir(parents=True)
-        said = NCCL_LINE.format("P2P/IPC") * 100 if unit.world_size > 1 else f"reading {CHECKOUT}/repro\n"
-        (logs / "stdout").write_text(said)
+        (logs / HOST).mkdir(parents=True)
+        printed = (
+            NCCL_LINE.format("P2P/IPC").replace("node1", HOST) * 100
+            if unit.world_size > 1
+            else f"reading {CHECKOUT}/repro\n"
+        )
+        (logs / "stdout").write_text(printed)
         (logs / "stderr").write_text("")
-        (logs / "vm" / "oneflow.vm.root.log.INFO.20261121-080000.1").write_text("what glog writes\n")
+        (logs / HOST / f"oneflow.{HOST}.root.log.INFO.20261121-080000.1").write_text(f"Running on machine: {HOST}\n")
     (folder / "gpu.csv").write_text(SAMPLES)
     attempt = {
         "unit": unit.name,

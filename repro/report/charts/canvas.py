@@ -5,13 +5,23 @@ on the fonts of the machine nor on the date. A PNG needs its glyphs here, so tha
 only where `CJK_FONT` is installed, and with English labels elsewhere.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 import unicodedata
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+    from matplotlib.transforms import Bbox
 
 CJK_FONT = "Noto Sans CJK SC"
 SVG_FONTS = (
@@ -28,7 +38,7 @@ PNG_DPI = 200
 
 @dataclass(frozen=True)
 class Ink:
-    """A colour on white paper and the one that stands for it on dark paper, both as #rrggbb."""
+    """A colour on white paper and its counterpart on dark paper, both as #rrggbb."""
 
     light: str
     dark: str
@@ -58,6 +68,16 @@ STYLES = (
 )
 
 
+class Chart(Protocol):
+    """What can be written as a figure: it draws itself, and says in words what it shows."""
+
+    def draw(self) -> Drawing:
+        """The drawing."""
+
+    def described(self) -> str:
+        """What the chart shows, for those who cannot see it."""
+
+
 class Canvas:
     """A figure laid out in points from its top left corner, with a title and a line that says what is drawn."""
 
@@ -69,7 +89,7 @@ class Canvas:
         self.text(0, 15, title, size=SIZE + 2.5, weight="bold")
         self.text(0, 31, subtitle, color=MUTED.light)
 
-    def axes(self, left: float, top: float, width: float, height: float):
+    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes without a frame, ticks outside, grid behind."""
         box = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
         axes = self.figure.add_axes(box, facecolor="none")
@@ -80,19 +100,20 @@ class Canvas:
         axes.set_axisbelow(True)
         return axes
 
-    def text(self, x: float, y: float, text: str, **style) -> None:
+    def text(self, x: float, y: float, text: str, **style: Any) -> None:
         """Text whose baseline starts, or with `ha` ends or is centred, at a point of the figure."""
-        style = {"size": SIZE, "color": TEXT.light, "va": "baseline", **style}
-        self.figure.text(x / WIDTH, 1 - y / self.height, text, **style)
+        self.figure.text(
+            x / WIDTH, 1 - y / self.height, text, **{"size": SIZE, "color": TEXT.light, "va": "baseline", **style}
+        )
 
-    def legend(self, top: float, labels, handle) -> None:
+    def legend(self, top: float, labels: Sequence[str], handle: Callable[[int, float, float], Artist]) -> None:
         """Rows of labels, each behind the artist that `handle(index, x, y)` makes."""
         for index, (left, row, label) in enumerate(legend_places(labels)):
             y = top + 8 + row * LEGEND_ROW
             self.figure.add_artist(handle(index, left / WIDTH, 1 - (y - 3.5) / self.height))
             self.text(left + 23, y, label)
 
-    def box(self, index: int, x: float, y: float):
+    def box(self, index: int, x: float, y: float) -> Artist:
         """A legend's handle for bars."""
         from matplotlib.patches import Rectangle
 
@@ -100,7 +121,7 @@ class Canvas:
         return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(STYLES[index]))
 
 
-def legend_places(labels) -> list[tuple[float, int, str]]:
+def legend_places(labels: Sequence[str]) -> list[tuple[float, int, str]]:
     """For each label of a legend its left end in points, its row and itself."""
     places, left, row = [], 0.0, 0
     for label in labels:
@@ -112,7 +133,7 @@ def legend_places(labels) -> list[tuple[float, int, str]]:
     return places
 
 
-def legend_height(labels) -> float:
+def legend_height(labels: Sequence[str]) -> float:
     """The height of a legend in points, 0 without labels."""
     return LEGEND_ROW * (legend_places(labels)[-1][1] + 1) if labels else 0
 
@@ -128,14 +149,19 @@ def text_width(text: str, size: float = SIZE) -> float:
     return sum(size if unicodedata.east_asian_width(character) in "WF" else 0.57 * size for character in text)
 
 
-def write_svg(chart, file: Path) -> None:
+def write_svg(chart: Chart, file: Path) -> None:
     """Draw a chart, which has `draw() -> matplotlib.figure.Figure`, into an SVG file."""
     import io
 
     import matplotlib
 
     out = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "repro", "font.family": "DejaVu Sans", "hatch.linewidth": 0.7}
+    settings: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "repro",
+        "font.family": "DejaVu Sans",
+        "hatch.linewidth": 0.7,
+    }
     with matplotlib.rc_context({**settings, "path.simplify": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         figure = chart.draw()
@@ -143,7 +169,7 @@ def write_svg(chart, file: Path) -> None:
     _write(file, _tidy(out.getvalue()).encode())
 
 
-def write_png(chart, english, file: Path) -> None:
+def write_png(chart: Chart, english: Chart, file: Path) -> None:
     """Draw a chart into a PNG file; its `english` twin if it needs a font that is not here, which a warning says."""
     import io
 
@@ -160,7 +186,7 @@ def write_png(chart, english, file: Path) -> None:
     _write(file, out.getvalue())
 
 
-def _frame(figure):
+def _frame(figure: Drawing) -> Bbox:
     from matplotlib.transforms import Bbox
 
     margin = MARGIN / 72
@@ -174,10 +200,10 @@ def has_cjk_font() -> bool:
     return CJK_FONT in fontManager.get_font_names()
 
 
-_already_warned = []
+_already_warned: list[bool] = []
 
 
-def _warned(chart):
+def _warned(chart: Chart) -> Chart:
     if not _already_warned:
         print(
             f"PNG figures have English labels in both languages: the font {CJK_FONT} is not installed (in Debian and "
@@ -209,9 +235,9 @@ def _tidy(svg: str) -> str:
         if f"{XLINK}href" in parent.attrib:
             parent.set("href", parent.attrib.pop(f"{XLINK}href"))
         for name in parent.attrib.keys() & {"d", "x", "y", "points", "transform", "width", "height", "viewBox"}:
-            parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.get(name)))
+            parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.attrib[name]))
         if "d" in parent.attrib:
-            parent.set("d", " ".join(parent.get("d").split()))
+            parent.set("d", " ".join(parent.attrib["d"].split()))
     root.attrib.pop("version", None)
     for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
         root.set(name, value)
@@ -219,14 +245,17 @@ def _tidy(svg: str) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _styles(style: str):
+def _styles(style: str) -> Iterator[tuple[str, str]]:
+    """The declarations of an inline style as attributes; ValueError for a font in a form that matplotlib never writes."""
     for declaration in filter(None, (each.strip() for each in style.split(";"))):
         name, value = (part.strip() for part in declaration.split(":", 1))
         if name == "font":
-            weight, size = re.fullmatch(r"(?:(bold|\d+) )?([\d.]+px) .*", value).groups()
-            yield "font-size", size
-            if weight:
-                yield "font-weight", weight
+            found = re.fullmatch(r"(?:(bold|\d+) )?([\d.]+px) .*", value)
+            if not found:
+                raise ValueError(f"font: {value}: not a weight, a size in px and a family")
+            yield "font-size", found[2]
+            if found[1]:
+                yield "font-weight", found[1]
         else:
             yield name, value
 

@@ -1,6 +1,6 @@
 """What published reports' and runs' figures have in common: a figure before it has a language, and its files."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from repro.report.charts.canvas import write_png, write_svg
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
-from repro.utils.i18n import catalogue
+from repro.utils.i18n import Translate, catalogue
 from repro.utils.stats import median, relative_difference, scaling_efficiency
 
 
@@ -28,7 +28,7 @@ def write_figures(
     prefix: str = "",
     formats: tuple[str, ...] = ("svg",),
 ) -> list[Figure]:
-    """Write each plate as `<prefix><id>.<language>.<format>` and return the blocks that show the SVG files."""
+    """Write each figure as `<prefix><id>.<language>.<format>` and return the blocks that show the SVG files."""
     _, english = catalogue(language).gettext, catalogue("en").gettext
     blocks = []
     for figure_spec in figure_specs:
@@ -64,7 +64,7 @@ def ideal_line(series: list[Series], label: str) -> Series:
 def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> FigureSpec:
     """Throughput against GPUs with the ideal line; `lines` makes the series with a catalogue's `gettext`."""
 
-    def chart(_):
+    def chart(_: Translate) -> LineChart:
         series = lines(_)
         return LineChart(
             _("Throughput against GPUs"), "samples/s", _("GPUs"), tuple(series), ideal_line(series, _("ideal"))
@@ -83,7 +83,7 @@ def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> Figur
 def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> FigureSpec:
     """The same lines as shares of what their first points promise."""
 
-    def chart(_):
+    def chart(_: Translate) -> LineChart:
         series = tuple(efficiency(each) for each in lines(_))
         last = max(x for each in series for x, _y in each.points)
         return LineChart(
@@ -100,12 +100,12 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
     )
 
 
-def gpus_text(_, count: int) -> str:
+def gpus_text(_: Translate, count: int) -> str:
     """A number of GPUs in words."""
     return _("1 GPU") if count == 1 else _("{n} GPUs").format(n=count)
 
 
-def batch_and_gpus(_, batch: int, gpus: int) -> str:
+def batch_and_gpus(_: Translate, batch: int, gpus: int) -> str:
     """A batch size a GPU and a number of GPUs in words."""
     return _("batch {n}, {gpus}").format(n=batch, gpus=gpus_text(_, gpus))
 
@@ -113,10 +113,13 @@ def batch_and_gpus(_, batch: int, gpus: int) -> str:
 def efficiency(series: Series) -> Series:
     """A line's values over those that its first point promises."""
     (x, y), *_rest = series.points
-    return Series(series.label, tuple((each, scaling_efficiency(value, each, y, x)) for each, value in series.points))
+    return Series(
+        series.label,
+        tuple((each, scaling_efficiency(value, round(each), y, round(x))) for each, value in series.points),
+    )
 
 
-def repeats_chart(_, rows: list[tuple[str, tuple[float, ...]]]) -> DotChart:
+def repeats_chart(_: Translate, rows: Sequence[tuple[str, tuple[float, ...]]]) -> DotChart:
     """Each repeat's deviation from the median of its row in per cent; a row's label ends with the median."""
     middles = [median(values) for _name, values in rows]
     deviations = tuple(
@@ -134,6 +137,6 @@ def repeats_chart(_, rows: list[tuple[str, tuple[float, ...]]]) -> DotChart:
     )
 
 
-def repeats_caption(_) -> str:
+def repeats_caption(_: Translate) -> str:
     """What the figure of repeats shows."""
     return _("Every circle is one repeat; the upright line is the median of the row, whose value stands at the left.")

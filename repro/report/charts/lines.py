@@ -3,9 +3,18 @@
 Each holds its texts in one language and its data; `draw()` makes the figure, `described()` says the data in words.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, legend_height, text_width
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 TOP = 46
 LABEL_GAP = 13
@@ -20,7 +29,7 @@ class Series:
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A number as charts write it: four significant digits unless told."""
+    """A number as charts write it: four significant digits by default."""
     if decimals is None:
         decimals = max(0, 4 - len(str(int(abs(value))))) if value else 0
         text = f"{value:.{decimals}f}"
@@ -28,7 +37,7 @@ def number(value: float, decimals: int | None = None) -> str:
     return f"{value:.{decimals}f}"
 
 
-def sentence(title: str, parts) -> str:
+def sentence(title: str, parts: Iterable[str]) -> str:
     """A title and the parts that say what the chart shows."""
     return f"{title}: " + "; ".join(parts)
 
@@ -58,7 +67,7 @@ class LineChart:
     def _text(self, value: float) -> str:
         return f"{100 * value:.1f}%" if self.percent else number(value)
 
-    def draw(self):
+    def draw(self) -> Drawing:
         canvas = Canvas(304, self.title, self.subtitle)
         right = max(text_width(each.label) for each in self._all) + 14
         axes = canvas.axes(42, TOP, WIDTH - 42 - right, 304 - TOP - 38)
@@ -78,11 +87,11 @@ class LineChart:
                 clip_on=False,
             )
         self._scale(axes)
-        self._name_lines(axes)
+        self._name_lines(axes, canvas.height)
         canvas.text(42 + (WIDTH - 42 - right) / 2, 304 - 7, self.x_label, color=MUTED.light, ha="center")
         return canvas.figure
 
-    def _scale(self, axes) -> None:
+    def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
         xs = sorted({x for each in self.series for x, _ in each.points})
@@ -98,10 +107,10 @@ class LineChart:
         axes.locator_params(axis="y", nbins=6)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:,.0f}"))
 
-    def _name_lines(self, axes) -> None:
+    def _name_lines(self, axes: Axes, figure_height: float) -> None:
         """The label of each line beside its end, moved apart where ends are close."""
         last = max(x for each in self.series for x, _ in each.points)
-        height = axes.get_position().height * axes.figure.get_figheight() * 72
+        height = axes.get_position().height * figure_height
         low, high = axes.get_ylim()
         ends = []
         styles = [*(style.ink.light for style in STYLES[: len(self.series)]), MUTED.light]
@@ -154,7 +163,7 @@ class GridChart:
         )
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
-    def draw(self):
+    def draw(self) -> Drawing:
         lines = -(-len(self.fields) // self.columns)
         field, labels = 86, max([series for _, series in self.fields], key=len)
         names = [each.label for each in labels] if len(labels) > 1 else []
@@ -168,7 +177,7 @@ class GridChart:
             self._draw_field(canvas.axes(left + 34, top + 17, width - 52, field - 38), series)
         return canvas.figure
 
-    def _draw_field(self, axes, series: tuple[Series, ...]) -> None:
+    def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
         for each, style in zip(series, STYLES, strict=False):
             axes.plot(*zip(*each.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
         ys, xs = ([point[k] for each in series for point in each.points] for k in (1, 0))
@@ -181,8 +190,9 @@ class GridChart:
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
 
 
-def _line_handle(index: int, x: float, y: float):
+def _line_handle(index: int, x: float, y: float) -> Artist:
     from matplotlib.lines import Line2D
 
     style = STYLES[index]
-    return Line2D([x, x + 18 / WIDTH], [y, y], color=style.ink.light, linestyle=style.line, linewidth=1.4)
+    pen: dict[str, Any] = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.4}
+    return Line2D([x, x + 18 / WIDTH], [y, y], **pen)

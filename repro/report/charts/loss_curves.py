@@ -1,10 +1,19 @@
 """A chart of many loss curves over their reference, and below them how far each is from it."""
 
-import math
-from dataclasses import dataclass
+from __future__ import annotations
 
-from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, Canvas, legend_height
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, Canvas, Style, legend_height
 from repro.report.charts.lines import TOP, number, sentence
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 LEFT, LOSS_HEIGHT, GAP, DEVIATION_HEIGHT = 42, 150, 30, 130
 SMALLEST = 1e-9
@@ -37,7 +46,7 @@ class CurveChart:
     window: int
 
     @property
-    def _drawn(self) -> list[tuple[Group, object]]:
+    def _drawn(self) -> list[tuple[Group, Style]]:
         return [(group, style) for group, style in zip(self.groups, STYLES, strict=False) if group.curves]
 
     def described(self) -> str:
@@ -49,12 +58,12 @@ class CurveChart:
         parts += [f"{label}: {value:.1e}" for label, value in self.limits]
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
-    def _deviations(self, losses, reference) -> list[float]:
+    def _deviations(self, losses: Sequence[float], reference: Sequence[float]) -> list[float]:
         apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
         count = len(apart) - self.window + 1
         return [math.fsum(apart[start : start + self.window]) / self.window for start in range(count)]
 
-    def draw(self):
+    def draw(self) -> Drawing:
         labels = [self.reference_label, *(group.label for group, _style in self._drawn)]
         head = TOP + legend_height(labels)
         canvas = Canvas(head + LOSS_HEIGHT + GAP + DEVIATION_HEIGHT + 38, self.title, self.subtitle)
@@ -68,7 +77,7 @@ class CurveChart:
             axes.locator_params(axis="x", nbins=8)
         for group, style in reversed(self._drawn):
             for losses, reference in group.curves:
-                pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 0.9}
+                pen: dict[str, Any] = {"color": style.ink.light, "linestyle": style.line, "linewidth": 0.9}
                 above.plot(range(1, len(losses) + 1), losses, **pen)
                 apart = [max(each, SMALLEST) for each in self._deviations(losses, reference)]
                 below.plot(range(self.window, len(losses) + 1), apart, **pen)
@@ -78,7 +87,7 @@ class CurveChart:
         canvas.text(LEFT + (WIDTH - LEFT) / 2, canvas.height - 7, self.x_label, color=MUTED.light, ha="center")
         return canvas.figure
 
-    def _scale(self, axes) -> None:
+    def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
         axes.set_yscale("log")
@@ -88,11 +97,11 @@ class CurveChart:
             axes.axhline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
             axes.annotate(label, (1, value), (3, 3), textcoords="offset points", color=MUTED.light, size=SIZE - 1)
 
-    def _handle(self, index: int, x: float, y: float):
+    def _handle(self, index: int, x: float, y: float) -> Artist:
         from matplotlib.lines import Line2D
 
         if index == 0:
-            pen = {"color": TEXT.light, "linewidth": 0.6}
+            pen: dict[str, Any] = {"color": TEXT.light, "linewidth": 0.6}
         else:
             style = self._drawn[index - 1][1]
             pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.2}

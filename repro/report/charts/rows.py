@@ -3,7 +3,11 @@
 Each holds its texts in one language and its data; `draw()` makes the figure, `described()` says the data in words.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import (
     GRID,
@@ -14,11 +18,17 @@ from repro.report.charts.canvas import (
     TEXT,
     WIDTH,
     Canvas,
+    Style,
     fill,
     legend_height,
     text_width,
 )
 from repro.report.charts.lines import TOP, number, sentence
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class BarChart:
 
     @property
     def _decimals(self) -> int:
-        """As told, or so many that the largest value has four digits."""
+        """As given, or as many as give the largest value four digits."""
         if self.decimals is not None:
             return self.decimals
         largest = max(
@@ -72,7 +82,7 @@ class BarChart:
     def _several(self) -> bool:
         return len(self.series) > 1
 
-    def draw(self):
+    def draw(self) -> Drawing:
         row_height = 7 + 13 * len(self.series)
         legend = self.series if self._several else ()
         head = TOP + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
@@ -90,7 +100,7 @@ class BarChart:
                 canvas.text(left + i * each, head - 5, panel.title, weight="bold")
         return canvas.figure
 
-    def _draw_panel(self, axes, panel: Panel, width: float) -> None:
+    def _draw_panel(self, axes: Axes, panel: Panel, width: float) -> None:
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.spines["bottom"].set_visible(False)
         axes.spines["left"].set_visible(True)
@@ -111,7 +121,7 @@ class BarChart:
         if self.limit:
             _draw_limit(axes, *self.limit)
 
-    def _draw_bar(self, axes, at: float, value: float, thick: float, style) -> None:
+    def _draw_bar(self, axes: Axes, at: float, value: float, thick: float, style: Style) -> None:
         axes.barh(at, value, thick * 0.84, **fill(style))
         behind = {"facecolor": PAPER.light, "edgecolor": "none", "pad": 0.6} if self.limit else None
         axes.annotate(
@@ -154,10 +164,10 @@ class DotChart:
         )
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
-    def _names(self, values) -> tuple[str, ...]:
+    def _names(self, values: Sequence[float]) -> tuple[str, ...]:
         return self.series or ("",) * len(values)
 
-    def draw(self):
+    def draw(self) -> Drawing:
         height, head = 17 * len(self.rows), TOP + legend_height(self.series) + (14 if self.limit else 0)
         canvas = Canvas(head + height + 30, self.title, self.subtitle)
         left = max(map(text_width, self.rows)) + 12
@@ -174,7 +184,7 @@ class DotChart:
             _draw_limit(axes, *self.limit)
         return canvas.figure
 
-    def _draw_row(self, axes, row: int, values) -> None:
+    def _draw_row(self, axes: Axes, row: int, values: Sequence[float]) -> None:
         if self.series:
             axes.plot((min(values), max(values)), (row, row), color=MUTED.light, linewidth=0.9)
         for index, value in enumerate(values):
@@ -184,7 +194,7 @@ class DotChart:
         if self.marks:
             axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
 
-    def _scale(self, axes) -> None:
+    def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
         if self.log:
@@ -205,7 +215,7 @@ def _deviation(percent: float) -> str:
     return f"{percent:+g}%".replace("-", "−") if percent else "0"
 
 
-def _draw_limit(axes, label: str, value: float) -> None:
+def _draw_limit(axes: Axes, label: str, value: float) -> None:
     axes.axvline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)), zorder=0.5)
     axes.annotate(
         label,
@@ -219,13 +229,13 @@ def _draw_limit(axes, label: str, value: float) -> None:
     )
 
 
-def _dot_handle(index: int, x: float, y: float):
+def _dot_handle(index: int, x: float, y: float) -> Artist:
     from matplotlib.lines import Line2D
 
     return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(STYLES[index], index > 0))
 
 
-def _dot(style, hollow: bool) -> dict:
+def _dot(style: Style, hollow: bool) -> dict:
     face = PAPER.light if hollow else style.ink.light
     return {
         "marker": style.marker,

@@ -1,6 +1,9 @@
 """A chart of bars made of parts: the time of an iteration by what it went into."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import (
     GRID,
@@ -19,7 +22,11 @@ from repro.report.charts.canvas import (
 )
 from repro.report.charts.lines import TOP, number, sentence
 
-HATCHES = ("", "////", "....")
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure as Drawing
+
+HATCHES = ("", "////", "xxxx")
 IDLE = Style(Ink(GRID.light, GRID.dark), "-", "o", "")
 
 
@@ -61,7 +68,7 @@ class StackedChart:
         )
         return sentence(f"{self.title} ({self.subtitle})", rows)
 
-    def draw(self):
+    def draw(self) -> Drawing:
         labels = [part.label for part in self.parts]
         head, height = TOP + legend_height(labels), 26 * len(self.rows)
         canvas = Canvas(head + height + 8, self.title, self.subtitle)
@@ -95,7 +102,7 @@ class StackedChart:
             )
         return canvas.figure
 
-    def _box(self, canvas: Canvas, index: int, x: float, y: float):
+    def _box(self, canvas: Canvas, index: int, x: float, y: float) -> Artist:
         from matplotlib.patches import Rectangle
 
         height = 8 / canvas.height

@@ -1,42 +1,67 @@
-"""The sections of a host's page on runs that show something else than speed: loss curves, learning, and profiles."""
+"""The sections of a host's page on runs that show something else than speed: loss curves, convergence, and profiles."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
+from repro.analysis.convergence import Convergence
 from repro.analysis.kernel_classes import TITLES
-from repro.analysis.profiles import Profiled
-from repro.planning.convergence import KIND as CONVERGENCE
+from repro.analysis.kernel_trace import Profile
+from repro.analysis.loss_curves import Curves
+from repro.analysis.profiles import Profiled, Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
-from repro.planning.loss_curves import KIND as CURVES
-from repro.planning.profiling import KIND as PROFILE
+from repro.report.charts.figure import FigureSpec
 from repro.report.document import Block, Cell, Figure, Section, Table, Text, figure, percent, scientific, words
-from repro.report.host.measured import columns, link, share
+from repro.report.host.measured import columns, figures_of, link, share
 from repro.report.host.results import Host, KeptRun
-from repro.report.run.profile import program
+from repro.report.run.learning import learning_figures
+from repro.report.run.loss_curves import curve_figures
+from repro.report.run.profile import program, stacked_figure
+from repro.utils.i18n import Translate
 
 
-def shown(_, host: Host, language: str) -> list[Section]:
+def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     """Loss curves that were compared, what was learned, and where the time goes: a section for each, run by run."""
-    kinds = (
-        ("curves", _("Loss curves"), CURVES, _curves),
-        ("learning", _("Real data are learned"), CONVERGENCE, _learning),
-        ("profile", _("Where the GPU's time goes"), PROFILE, _profiles),
+    kinds: tuple[tuple[str, str, type, Callable], ...] = (
+        ("curves", _("Loss curves"), Curves, _curves),
+        ("learning", _("Real data are learned"), Convergence, _learning),
+        ("profile", _("Where the GPU's time goes"), Profiles, _profiles),
     )
-    sections = [
-        Section(
-            name,
-            title,
-            tuple(block for told in host.runs if told.plan.kind == kind for block in blocks(_, told, language)),
-        )
-        for name, title, kind, blocks in kinds
+    sections = []
+    for name, title, kind, blocks in kinds:
+        runs = [kept for kept in host.runs if isinstance(kept.findings, kind)]
+        if runs:
+            found = [block for kept in runs for block in blocks(_, kept, kept.findings, drawn)]
+            sections.append(Section(name, title, (*found, *figures_of(drawn, name))))
+    return sections
+
+
+def shown_figures(host: Host) -> list[FigureSpec]:
+    """Loss curves of each run, what was learned in all, and all profiles side by side; none without such runs."""
+    curves = [(kept.run.id, kept.findings) for kept in host.runs if isinstance(kept.findings, Curves)]
+    learned = [
+        result for kept in host.runs if isinstance(kept.findings, Convergence) for result in kept.findings.results
     ]
-    return [section for section in sections if section.blocks]
+    bars = [
+        (f"{comparison.own.unit.name} · {kept.label} · {program(each)}", each.profile)
+        for kept in host.runs
+        if isinstance(kept.findings, Profiles)
+        for comparison in kept.findings.comparisons
+        for each in (comparison.own, *comparison.baselines)
+        if each.profile
+    ]
+    return [
+        *(replace(spec, id=f"{run}-{spec.id}") for run, found in curves for spec in curve_figures(found)),
+        *learning_figures(Convergence(tuple(learned))),
+        *([stacked_figure("profile", bars, lambda _: _("Where the time of an iteration goes"))] if bars else []),
+    ]
 
 
-def _curves(_, told: KeptRun, language: str) -> list[Block]:
-    compared = [each for each in told.findings.comparisons if each.unit.role == LAYOUT]
-    errors = [each for each in told.findings.comparisons if each.unit.role == ERROR]
+def _curves(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
+    compared = [each for each in curves.comparisons if each.unit.role == LAYOUT]
+    errors = [each for each in curves.comparisons if each.unit.role == ERROR]
     kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
     rows = []
     for model, precision in kinds:
@@ -56,14 +81,14 @@ def _curves(_, told: KeptRun, language: str) -> list[Block]:
         "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} errors made on "
         "purpose were seen."
     ).format(
-        run=link(told, language),
+        run=link(kept),
         good=sum(each.holds for each in compared),
         of=len(compared),
         seen=sum(each.holds for each in errors),
         made=len(errors),
     )
     table = Table(
-        f"curves-{told.label}",
+        f"curves-{kept.label}",
         columns(
             _("Model"),
             _("Precision"),
@@ -71,18 +96,11 @@ def _curves(_, told: KeptRun, language: str) -> list[Block]:
         ),
         tuple(rows),
     )
-    models = dict.fromkeys(model for model, precision in kinds)
-    drawn = [each for model in models for each in _kept_figure(_, told, f"curves-{model}", language)]
-    return [Text(text), table, *drawn]
+    figures = [each for each in drawn if each.id.startswith(f"figure-{kept.run.id}-")]
+    return [Text(text), table, *figures]
 
 
-def _kept_figure(_, told: KeptRun, name: str, language: str) -> list[Figure]:
-    file = told.run.folder / "figures" / f"{name}.{language}.svg"
-    said = _("From run {run}, whose report has its numbers.").format(run=told.label)
-    return [Figure(f"{told.label}-{name}", file, name, said)] if file.exists() else []
-
-
-def _learning(_, told: KeptRun, language: str) -> list[Block]:
+def _learning(_: Translate, kept: KeptRun, learned: Convergence, drawn: list[Figure]) -> list[Block]:
     rows = tuple(
         (
             *words(each.unit.name, each.unit.config["precision"], each.goal.meaning.text(_)),
@@ -92,62 +110,58 @@ def _learning(_, told: KeptRun, language: str) -> list[Block]:
             percent(each.top_1, 1),
             Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
         )
-        for each in told.findings.results
+        for each in learned.results
     )
     text = _(
         "Run {run}: {good} of {of} trainings on real data come below the loss that follows from the data's entropy."
-    ).format(
-        run=link(told, language), good=sum(each.holds for each in told.findings.results), of=len(told.findings.results)
-    )
+    ).format(run=link(kept), good=sum(each.holds for each in learned.results), of=len(learned.results))
     titles = columns(
         _("Configuration"),
         _("Precision"),
         _("Must be below"),
         numeric=(_("Iterations"), _("Must be below (bits)"), _("Reached (bits)"), _("Right labels")),
     )
-    table = Table(f"learning-{told.label}", (*titles, *columns(_("Learned"))), rows)
-    return [Text(text), table, *_kept_figure(_, told, "learning", language)]
+    table = Table(f"learning-{kept.label}", (*titles, *columns(_("Learned"))), rows)
+    return [Text(text), table]
 
 
-def _profiles(_, told: KeptRun, language: str) -> list[Block]:
-    """Each case beside each of its peers; a case without a peer stands alone."""
+def _profiles(_: Translate, kept: KeptRun, profiles: Profiles, drawn: list[Figure]) -> list[Block]:
+    """A row for each case and baseline, or for a case without baselines."""
     rows = []
-    for comparison in told.findings.comparisons:
+    for comparison in profiles.comparisons:
         if comparison.own.profile:
             rows += [_profile_row(_, comparison.own, baseline) for baseline in comparison.baselines or (None,)]
     text = _(
         "Run {run}: rank 0's GPU traced for a few iterations, which costs time, so that nothing here is a "
-        "throughput. The last column names the class of kernels in which OneFlow spends most more than its peer, "
+        "throughput. The last column names the class of kernels in which OneFlow spends most more than its baseline, "
         "and how much an iteration; the run's report has all classes, kernels and gaps."
-    ).format(run=link(told, language))
+    ).format(run=link(kept))
     titles = columns(
-        _("Configuration"), _("Peer"), numeric=("OneFlow (ms)", _("Busy share"), "PyTorch (ms)", _("Its busy share"))
+        _("Configuration"),
+        _("Baseline"),
+        numeric=("OneFlow (ms)", _("Busy share"), "PyTorch (ms)", _("Its busy share")),
     )
-    table = Table(f"profile-{told.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
-    drawn = [
-        each
-        for number in range(1, len(told.findings.comparisons) + 1)
-        for each in _kept_figure(_, told, f"profile-{number}", language)
-    ]
-    return [Text(text), table, *drawn]
+    table = Table(f"profile-{kept.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
+    return [Text(text), table]
 
 
-def _profile_row(_, own: Profiled, baseline: Profiled | None) -> tuple[Cell, ...]:
-    ours, theirs = own.profile, baseline and baseline.profile
+def _profile_row(_: Translate, own: Profiled, baseline: Profiled | None) -> tuple[Cell, ...]:
+    ours, theirs = own.profile, baseline.profile if baseline else None
+    assert ours is not None  # only what has a profile has a row
     return (
         *words(own.unit.name, program(baseline) if baseline else "–"),
         figure(ours.iteration_ms, 2),
         percent(ours.busy_ms / ours.iteration_ms, 1),
-        figure(theirs and theirs.iteration_ms, 2),
-        percent(theirs and theirs.busy_ms / theirs.iteration_ms, 1),
+        figure(theirs.iteration_ms if theirs else None, 2),
+        percent(theirs.busy_ms / theirs.iteration_ms if theirs else None, 1),
         Cell(_slower_in(_, ours, theirs) if theirs else "–"),
     )
 
 
-def _slower_in(_, ours, theirs) -> str:
+def _slower_in(_: Translate, ours: Profile, theirs: Profile) -> str:
     """The class, or idle time, with the largest difference, if OneFlow takes longer in any."""
     spent, other = (profile.by_class() | {"": profile.idle_ms} for profile in (ours, theirs))
     apart = {kind: spent.get(kind, 0.0) - other.get(kind, 0.0) for kind in spent}
-    worst = max(apart, key=apart.get)
+    worst = max(apart, key=lambda kind: apart[kind])
     name = _(TITLES[worst]) if worst else _("GPU idle")
     return f"{name} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else "–"

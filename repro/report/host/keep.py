@@ -1,51 +1,74 @@
-"""Copies a run to where it is committed: paths of the machine rewritten, large files compressed.
+"""Packs a run into the small archive that is committed: raw files, without what tells whose machine it was.
 
-`kept.json` in the copy names every recorded file that is not as it was, with the SHA-256 that it had, so that whoever
-has the run itself can tell that the copy is one of it.
+Paths of the machine, its host name and the UUIDs of its GPUs are replaced. `kept.json` in the archive names every
+recorded file that is not as it was, with the SHA-256 that it had, so that whoever has the run itself can tell that the
+archive is made from it.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.parquet import write_parquet
 from repro.analysis.results import results_csv, summarise
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
-from repro.report.run.page import render
-from repro.runs.files import KEPT, PACKED, opened
-from repro.runs.manifest import ATTEMPT, DERIVED, MANIFEST, files, record, verify
-from repro.runs.record import RecordError, Run, disk_error, write_json
-from repro.utils.paths import REPORTS, ROOT, sha256
+from repro.runs.archive import write_archive
+from repro.runs.files import ARCHIVE, KEPT, PREFLIGHT, RecordError, RunPath, content, names, open_files, read_json
+from repro.runs.manifest import ATTEMPT, DERIVED, MANIFEST, manifest_text, verify
+from repro.runs.record import Run
+from repro.utils.paths import REPORTS, ROOT, sha256_of
 
 REPRODUCED = REPORTS / "reproduced"
+THIS_MACHINE = "this machine"
+"""How a preflight names the machine that it was started on."""
 HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-PREFLIGHT = "preflight.json"
-COMPRESSED_FROM = 4096
-PLAIN = ("config.json", "command.json")
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
+METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
 PROGRAM = re.compile(r"(/.+)/repro/(?:trainers|peers|baselines)/\w+\.py")
 OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-trainer/)")
 ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
+NO_FIELD = rb'(?!":\s*[^{\s])'
+"""Not followed by a value, as the name of a field is in JSON, even if a host has the same name."""
+UUID = re.compile(rb"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The copy of a run or of a preflight: its folder, its files, and their size in bytes.
+    """The archive of a run or of a preflight, how many files it holds, and its size in bytes.
 
     `named` are the folders, two deep, of other files that it still names: libraries and interpreters, as evidence.
     """
 
-    folder: Path
+    path: Path
     files: int
     size: int
     named: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Replacements:
+    """What is replaced in a run's files, and by what: prefixes of paths, names of hosts, UUIDs of GPUs."""
+
+    paths: Mapping[str, str]
+    hosts: Mapping[str, str]
+    gpus: Mapping[str, str]
+
+    def apply(self, text: bytes) -> bytes:
+        """The text with all of it replaced, longer prefixes first; what merely begins like a prefix or a name stays."""
+        for prefix, placeholder in sorted(self.paths.items(), key=lambda pair: -len(pair[0])):
+            begin = b"" if placeholder == "." else placeholder.encode() + b"/"
+            text = text.replace(prefix.encode() + b"/", begin)
+            text = re.sub(re.escape(prefix).encode() + rb"(?![\w.-])", placeholder.encode(), text)
+        if self.hosts:
+            either = b"|".join(re.escape(name).encode() for name in sorted(self.hosts, key=len, reverse=True))
+            pattern = rb"(?<!\w)(?:" + either + rb")(?![\w-])" + NO_FIELD
+            text = re.sub(pattern, lambda found: self.hosts[found[0].decode()].encode(), text)
+        return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
 
 
 def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
@@ -56,138 +79,123 @@ def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
 
 
 def keep(source: Path, target: Path) -> Kept:
-    """Copy a run's folder, or that of a preflight, to `target`.
+    """Pack a run, or a preflight, from its folder or archive into `target`, the archive to be committed.
 
-    What is measured is copied: with the paths of the checkout and of the run's own folder rewritten (`rewriting`),
-    compressed from `COMPRESSED_FROM` bytes on below `units/`, and without glog's files of attempts that succeeded,
-    which repeat what was printed. Reports, figures and tables are made anew from the copy.
+    What is measured is packed with what identifies the machine replaced, without glog's files of attempts that
+    succeeded, which repeat what was printed. Reports, figures and tables are not packed: they can be made from it.
 
     Raises
     ------
     RecordError
-        The run is not as it was recorded, `target` is there already, or the copy does not say what the run says.
+        The run is not as it was recorded, `target` is there already, or the archive does not give the results and
+        verdicts that the run gives.
     """
     if target.exists():
-        raise RecordError(f"{target} is there already; remove it to keep {source.name} anew")
-    is_run = (source / "run.json").is_file()
-    if not is_run and not (source / PREFLIGHT).is_file():
+        raise RecordError(f"{target} is there already; remove it to keep {source.stem} again")
+    root = open_files(source)
+    is_run = (root / "run.json").is_file()
+    if not is_run and not (root / PREFLIGHT).is_file():
         raise RecordError(f"{source} holds neither run.json nor {PREFLIGHT}: it is neither a run nor a preflight")
-    if is_run and not (found := verify(source)).holds:
+    if is_run and not (found := verify(root)).holds:
         raise RecordError("\n".join((f"{source} is not as it was recorded; nothing was kept:", *found.lines())))
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        _copy(source, partial)
-        if is_run:
-            _derive(Run(source), Run(partial))
-        _refuse_paths(partial, rewriting(source))
-        partial.rename(target)
-    except OSError as error:
-        raise disk_error(error, target) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    paths = files(target)
-    named = {
-        found.decode()
-        for path in paths
-        if not DERIVED.fullmatch(path) and path != MANIFEST
-        for found in ABSOLUTE.findall(_content(target / path))
-    }
-    return Kept(target, len(paths), sum((target / path).stat().st_size for path in paths), tuple(sorted(named)))
+    packed = _packed(root, source.name.removesuffix(ARCHIVE))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_archive(target, packed)
+    if is_run and _statements(Run(source)) != _statements(Run(target)):
+        target.unlink()
+        raise RecordError(f"{source}: what would be kept gives other results or verdicts; nothing was kept")
+    named = {found.decode() for path, text in packed.items() if path != MANIFEST for found in ABSOLUTE.findall(text)}
+    return Kept(target, len(packed), target.stat().st_size, tuple(sorted(named)))
 
 
-def rewriting(source: Path) -> dict[str, str]:
-    """Prefixes of paths that belong to machines, and what stands for each in a copy.
+def replacements(files: Mapping[str, bytes], name: str) -> Replacements:
+    """What to replace in the files of a run of this name, found in the files themselves.
 
     The checkout, here and where the run was made, becomes the path relative to it; the run's folder, there and then,
-    becomes `runs/<id>`; and the folder that it lay in, `runs`. Other paths are of installed libraries: evidence.
+    becomes `runs/<name>`, and the folder that it was in, `runs`. Other paths are of installed libraries: evidence.
+    Hosts become host1, host2 …, and GPUs GPU-0, GPU-1 …, in the order in which the run names them.
     """
+    hosts = dict.fromkeys(_hosts(files))
+    found = (uuid for path in ("run.json", *files) for uuid in UUID.findall(files.get(path, b"")))
+    return Replacements(
+        _paths(files, name),
+        {host: f"host{number}" for number, host in enumerate(hosts, 1)},
+        {uuid.decode(): f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(found))},
+    )
+
+
+def _paths(files: Mapping[str, bytes], name: str) -> dict[str, str]:
     found = {str(ROOT): "."}
-    if (source / "run.json").is_file():
-        told = (source / "run.json").read_text(encoding="utf-8")
-        found |= {prefix: "." for prefix in OF_CHECKOUT.findall(told)}
-    for path in files(source):
+    found |= {prefix: "." for prefix in OF_CHECKOUT.findall(files.get("run.json", b"").decode())}
+    for path, text in files.items():
         if path.endswith("command.json"):
-            words = json.loads((source / path).read_text(encoding="utf-8"))
-            programs = [PROGRAM.fullmatch(word) for word in words if isinstance(word, str)]
+            programs = [PROGRAM.fullmatch(word) for word in json.loads(text) if isinstance(word, str)]
             found |= {each[1]: "." for each in programs if each}
         elif path.endswith("config.json"):
-            output = json.loads((source / path).read_text(encoding="utf-8")).get("output", "")
+            output = json.loads(text).get("output", "")
             then = Path(output.removesuffix(f"/{Path(path).parent.as_posix()}"))
             if str(then) != output and then.is_absolute():
-                found[str(then)] = f"runs/{source.name}"
+                found[str(then)] = f"runs/{name}"
                 found |= {str(then.parent): "runs"} if len(then.parts) > 3 else {}
     return found
 
 
-def _copy(source: Path, target: Path) -> None:
-    pairs = rewriting(source)
-    succeeded = _succeeded(source)
-    changed: dict[str, dict] = {}
-    for path in files(source):
-        if path == MANIFEST or DERIVED.fullmatch(path) or (source / path).is_symlink():
-            continue
-        was = {"sha256": sha256(source / path)}
-        attempt = ATTEMPT.match(path)
-        if GLOG.fullmatch(path) and attempt and attempt[0] in succeeded:
-            changed[path] = {**was, "left_out": True}
-            continue
-        before = (source / path).read_bytes()
-        after = rewritten(before, pairs)
-        large = "/" in path and Path(path).name not in PLAIN and len(after) >= COMPRESSED_FROM
-        if after != before or large:
-            changed[path] = {**was, "paths_rewritten": after != before, "compressed": large}
-        place = target / (path + PACKED if large else path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(gzip.compress(after, mtime=0) if large else after)
-    manifest = source / MANIFEST
-    was = {"manifest_sha256": sha256(manifest)} if manifest.exists() else {}
-    write_json(target / KEPT, {**was, "stands_for": sorted(set(pairs.values())), "changed": changed})
+def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
+    """Every host that a run or preflight names: the controller, the nodes, and those of the ranks."""
+    environment = json.loads(files.get("run.json", b"{}")).get("environment", {})
+    cluster = environment.get("cluster") or {}
+    of_ranks = (
+        json.loads(line).get("host")
+        for path, text in files.items()
+        if METRICS.fullmatch(path) and (line := text.partition(b"\n")[0])
+    )
+    nodes = cluster.get("fingerprints", {}).get("nodes", {})
+    findings = json.loads(files.get(PREFLIGHT, b"{}")).get("findings", ())
+    machines = (each["machine"] for each in findings if each["machine"] != THIS_MACHINE)
+    return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *machines, *of_ranks))
 
 
-def _succeeded(source: Path) -> set[str]:
+def _packed(root: RunPath, name: str) -> dict[str, bytes]:
+    """What the archive holds, by path."""
+    raw = [path for path in names(root) if path not in (MANIFEST, KEPT) and not DERIVED.fullmatch(path)]
+    files = {path: content(root / path) for path in raw if not _is_link(root / path)}
+    replaced = replacements(files, name)
+    succeeded = _succeeded(files.get("attempts.jsonl", b""))
+    before = read_json(root / KEPT) if (root / KEPT).is_file() else {}
+    changed = {replaced.apply(path.encode()).decode(): each for path, each in before.get("changed", {}).items()}
+    packed: dict[str, bytes] = {}
+    for old_path, old_text in files.items():
+        path, text = replaced.apply(old_path.encode()).decode(), replaced.apply(old_text)
+        recorded = changed.get(path, {}).get("sha256") or sha256_of(old_text)
+        attempt = ATTEMPT.match(old_path)
+        if GLOG.fullmatch(old_path) and attempt and attempt[0] in succeeded:
+            changed[path] = {"sha256": recorded, "skipped": True}
+            continue
+        if (path, text) != (old_path, old_text):
+            changed[path] = {"sha256": recorded, "replaced": True}
+        packed[path] = text
+    stands_for = sorted({*before.get("stands_for", ()), *replaced.paths.values()})
+    kept = {**before, "stands_for": stands_for, "changed": dict(sorted(changed.items()))}
+    if not before and (root / MANIFEST).is_file():
+        kept["manifest_sha256"] = sha256_of(content(root / MANIFEST))
+    packed[KEPT] = (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode()
+    packed[MANIFEST] = manifest_text({path: sha256_of(text) for path, text in packed.items()}).encode()
+    return packed
+
+
+def _is_link(path: RunPath) -> bool:
+    return isinstance(path, Path) and path.is_symlink()
+
+
+def _succeeded(attempts: bytes) -> set[str]:
     """The folders of attempts that succeeded, with a slash at the end."""
-    if not (source / "run.json").is_file():
-        return set()
-    return {f"{attempt['folder']}/" for attempt in Run(source).attempts() if attempt["status"] == "ok"}
+    recorded = (json.loads(line) for line in attempts.split(b"\n")[:-1])
+    return {f"{attempt['folder']}/" for attempt in recorded if attempt["status"] == "ok"}
 
 
-def rewritten(content: bytes, pairs: dict[str, str]) -> bytes:
-    """The content with each prefix replaced, the longest first; what merely begins like one stays."""
-    for prefix, stands in sorted(pairs.items(), key=lambda pair: -len(pair[0])):
-        begin = b"" if stands == "." else stands.encode() + b"/"
-        content = content.replace(prefix.encode() + b"/", begin)
-        content = re.sub(re.escape(prefix).encode() + rb"(?![\w.-])", stands.encode(), content)
-    return content
-
-
-def _derive(original: Run, copy: Run) -> None:
-    """Reports, tables and record of a copy; RecordError unless the copy gives what the run itself gives."""
-    if _says(original) != _says(copy):
-        raise RecordError(f"{original.folder}: its copy gives other results or verdicts; nothing was kept")
-    render(copy, figures=True)
-    write_parquet(copy)
-    record(copy)
-    if not (found := verify(copy.folder)).holds:
-        raise RecordError("\n".join((f"{original.folder}: its copy cannot be verified:", *found.lines())))
-
-
-def _says(run: Run) -> tuple:
+def _statements(run: Run) -> tuple:
     """What a run's files give by today's code: results, verdicts, and what was shown of correctness."""
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
     results = summarise(plan, attempts)
     verdicts = judge(run, plan, attempts, results).as_json()
     return results_csv(results), verdicts, kind_of(plan).analyse(run, plan, attempts).summary()
-
-
-def _refuse_paths(folder: Path, pairs: dict[str, str]) -> None:
-    """No file of a copy may name a folder of the machine; RecordError names the first that does."""
-    for path in files(folder):
-        content = _content(folder / path)
-        if rewritten(content, pairs) != content:
-            raise RecordError(f"{path} of the copy still names a folder of this machine; nothing was kept")
-
-
-def _content(path: Path) -> bytes:
-    with opened(path) as file:
-        return file.read()

@@ -3,55 +3,55 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Cell, Section, Table, Text, figure, words
+from repro.report.document import Block, Cell, Section, Table, Text, figure, words
 from repro.report.host.measured import columns, link
 from repro.report.host.results import Host, KeptRun, clocks, preflight_tables
 from repro.report.run.verdicts import OUTCOMES
+from repro.utils.i18n import Translate
 
 LARGEST = 3
 
 
-def day(told: KeptRun) -> str:
+def day(kept: KeptRun) -> str:
     """The day on which a run began, UTC."""
-    return time.strftime("%Y-%m-%d", time.gmtime(told.description["created"]))
+    return time.strftime("%Y-%m-%d", time.gmtime(kept.description["created"]))
 
 
-def commit(_, told: KeptRun) -> str:
+def commit(_: Translate, kept: KeptRun) -> str:
     """The commit that a run was made from, and whether files differed from it."""
-    environment = told.description["environment"]
+    environment = kept.description["environment"]
     name, changed = (environment["git_commit"] or "?")[:12], environment["git_changed_files"]
     return _("{commit} with {n} changed files").format(commit=name, n=changed) if changed else name
 
 
-def gpus(told: KeptRun) -> str:
+def gpus(kept: KeptRun) -> str:
     """The GPUs of a run, equal ones counted."""
-    names = [gpu["name"] for gpu in told.gpus]
+    names = [gpu["name"] for gpu in kept.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def runs(_, host: Host, language: str) -> list[Section]:
+def runs(_: Translate, host: Host) -> list[Section]:
     """Every run with its command, and what it came to."""
     if not host.runs:
         return []
     rows = tuple(
         (
+            Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
             *words(
-                link(told, language),
-                day(told),
-                f"`{told.description['command']}`",
-                commit(_, told),
-                gpus(told) or _("none"),
+                day(kept),
+                f"`{kept.description['command']}`",
+                commit(_, kept),
+                gpus(kept) or _("none"),
             ),
-            figure(told.plan.repeats, 0),
-            figure(len(told.attempts), 0),
-            figure(sum(attempt["status"] == "failed" for attempt in told.attempts), 0),
-            Cell(_came_to(_, told)),
+            figure(kept.plan.repeats, 0),
+            figure(len(kept.attempts), 0),
+            figure(sum(attempt["status"] == "failed" for attempt in kept.attempts), 0),
+            Cell(_came_to(_, kept)),
         )
-        for told in host.runs
+        for kept in host.runs
     )
     titles = columns(
         _("Run"),
@@ -62,10 +62,11 @@ def runs(_, host: Host, language: str) -> list[Section]:
         numeric=(_("Repeats"), _("Attempts"), _("Failed attempts")),
     )
     text = _(
-        "Each run is kept whole under `runs/`: what was planned, every attempt with its logs and metrics, and a "
-        "report in both languages, which `make report RUN=<folder>` writes anew from those files. Paths of the "
-        "machine are written relative to the checkout, large files are compressed, and `kept.json` names every "
-        "file that was changed so, with the SHA-256 that it had."
+        "Each run is kept under `runs/` as one archive with what was planned, every attempt with its logs and metrics, "
+        "and a manifest; nothing in it is derived. `make report RUN=<archive>` writes its report in both languages. "
+        "Host names and GPU UUIDs are replaced, and paths of the machine are relative to the checkout; `kept.json` in "
+        "the archive names every file that was changed so, with the SHA-256 that it had. `results.csv` has the "
+        "results of all runs."
     )
     return [
         Section(
@@ -76,29 +77,28 @@ def runs(_, host: Host, language: str) -> list[Section]:
     ]
 
 
-def _came_to(_, told: KeptRun) -> str:
-    if not told.measures_speed or not told.judgement.verdicts:
+def _came_to(_: Translate, kept: KeptRun) -> str:
+    if not kept.measures_speed or not kept.judgement.verdicts:
         return "–"
     return _("; ").join(
         _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-        for outcome, n in told.judgement.counts.items()
+        for outcome, n in kept.judgement.counts.items()
         if n
     )
 
 
-def machine(_, host: Host) -> list[Section]:
+def machine(_: Translate, host: Host) -> list[Section]:
     """What all runs ran on; where they differ each value names its runs."""
     if not host.runs:
         return []
-    about = {told.label: told.description["environment"] for told in host.runs}
+    about = {kept.label: kept.description["environment"] for kept in host.runs}
     facts = {
-        _("Host"): {label: each["host"] for label, each in about.items()},
-        "GPU": {told.label: gpus(told) or _("none") for told in host.runs},
+        "GPU": {kept.label: gpus(kept) or _("none") for kept in host.runs},
         _("GPU memory (MiB)"): {label: _each(each, "memory.total") for label, each in about.items()},
         _("Driver"): {label: _each(each, "driver_version") for label, each in about.items()},
         _("Highest SM clock (MHz)"): {label: _each(each, "clocks.max.sm") for label, each in about.items()},
-        _("SM clock under load"): {told.label: _clocks(_, [told]) for told in host.runs},
-        _("Way between GPUs"): {told.label: _ways(told) for told in host.runs},
+        _("SM clock under load"): {kept.label: _clocks(_, [kept]) for kept in host.runs},
+        _("Way between GPUs"): {kept.label: _ways(kept) for kept in host.runs},
         _("Processor"): {label: f"{each['cpu']}, {each['cpu_count']}" for label, each in about.items()},
         _("Memory"): {label: f"{each['memory_mib']} MiB" for label, each in about.items()},
         _("System"): {label: f"{each['system']}, Linux {each['kernel']}" for label, each in about.items()},
@@ -115,16 +115,16 @@ def machine(_, host: Host) -> list[Section]:
     return [Section("machine", _("Machine"), (table, *_programs(_, host)))]
 
 
-def _merged(_, facts: dict[str, dict[str, str]]) -> tuple:
-    """A row for each item that any run tells of: one value if all tell the same, else each with its runs."""
+def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
+    """A row for each item that any run has: one value if it is the same in all, else each with its runs."""
     rows = []
     for item, values in facts.items():
-        told: dict[str, list[str]] = {}
+        by_value: dict[str, list[str]] = {}
         for label, value in values.items():
             if value:
-                told.setdefault(value, []).append(label)
-        one = len(told) == 1 and len(next(iter(told.values()))) == len(values)
-        texts = [value if one else f"{value} ({', '.join(labels)})" for value, labels in told.items()]
+                by_value.setdefault(value, []).append(label)
+        one = len(by_value) == 1 and len(next(iter(by_value.values()))) == len(values)
+        texts = [value if one else f"{value} ({', '.join(labels)})" for value, labels in by_value.items()]
         if texts:
             rows.append(words(item, "; ".join(texts)))
     return tuple(rows)
@@ -134,18 +134,18 @@ def _each(environment: dict, name: str) -> str:
     return ", ".join(dict.fromkeys(gpu[name] for gpu in environment["gpus"] if name in gpu))
 
 
-def _clocks(_, told: list[KeptRun]) -> str:
-    found = clocks(told)
+def _clocks(_: Translate, runs: list[KeptRun]) -> str:
+    found = clocks(runs)
     if not found:
         return ""
-    said = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
-    return said.format(
+    message = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
+    return message.format(
         middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest, heat=found.hottest
     )
 
 
-def _ways(told: KeptRun) -> str:
-    ways = {way for attempt in told.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+def _ways(kept: KeptRun) -> str:
+    ways = {way for attempt in kept.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
     return ", ".join(sorted(ways))
 
 
@@ -153,52 +153,51 @@ def _given(stack: dict | None) -> str:
     return ", ".join(f"`{name}={value}`" for name, value in ((stack or {}).get("environment") or {}).items())
 
 
-def _cache(_, cache: dict | None) -> str:
+def _cache(_: Translate, cache: dict | None) -> str:
     if not cache:
         return ""
     return (_("warm, {mib} MiB") if cache["warm"] else _("not known to be warm, {mib} MiB")).format(mib=cache["mib"])
 
 
-def _kernels(_, kernels: dict | None) -> str:
+def _kernels(_: Translate, kernels: dict | None) -> str:
     if not kernels:
         return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    said = _("{count}, results and gradients; largest relative error: {largest}").format(
+    message = _("{count}, results and gradients; largest relative error: {largest}").format(
         count=kernels["operators"], largest=largest
     )
     wrong = _("wrong: {operators}").format(operators="; ".join(kernels["wrong"])) if kernels["wrong"] else ""
-    return "; ".join(filter(None, (said, wrong)))
+    return "; ".join(filter(None, (message, wrong)))
 
 
-def _programs(_, host: Host) -> list:
-    """Versions and files of the libraries that each program's processes had loaded, as they themselves told."""
-    told: dict[str, dict[str, dict[str, str]]] = {}
+def _programs(_: Translate, host: Host) -> list:
+    """Versions and files of the libraries that each program's processes had loaded, as they reported them."""
+    programs: dict[str, dict[str, dict[str, str]]] = {}
     for run in host.runs:
         for program, start in run.starts.items():
             items = {name: str(value) for name, value in readable(start.get("versions") or {}).items() if value}
             items[_("Libraries")] = ", ".join(Path(path).name for path in start.get("libraries", ()))
             for item, value in items.items():
                 every = dict.fromkeys((each.label for each in host.runs if program in each.starts), "")
-                told.setdefault(program, {}).setdefault(item, every)[run.label] = value
-    rows = [(Cell(program), *row) for program, facts in told.items() for row in _merged(_, facts)]
+                programs.setdefault(program, {}).setdefault(item, every)[run.label] = value
+    rows = [(Cell(program), *row) for program, facts in programs.items() for row in _merged(_, facts)]
     if not rows:
         return []
     text = Text(_("What the processes had really loaded, as rank 0 of each program told at its start:"))
     return [text, Table("programs", columns(_("Program"), _("Item"), _("Value")), tuple(rows))]
 
 
-def preflight(_, host: Host) -> list[Section]:
-    """What the preflights found: operators beside the CPU, and the all-reduce by size."""
+def preflight(_: Translate, host: Host) -> list[Section]:
+    """What the preflights found: operators compared with the CPU, and the all-reduce by size."""
     found = []
-    for number, folder in enumerate(host.preflights, 1):
-        tables = preflight_tables(folder)
+    for number, kept in enumerate(host.preflights, 1):
+        tables = preflight_tables(kept)
         rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
-        blocks = [
+        blocks: list[Block] = [
             Text(
-                _(
-                    "`make preflight`, kept in [{name}](runs/{name}/preflight.json); what was found is as it was "
-                    "printed."
-                ).format(name=folder.name)
+                _("`make preflight`, kept in [{name}](runs/{name}.zip); what was found is as it was printed.").format(
+                    name=kept.id
+                )
             ),
             Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows),
         ]
@@ -209,16 +208,16 @@ def preflight(_, host: Host) -> list[Section]:
     return found
 
 
-def _operators(_, kernels: dict, number: str) -> Text:
+def _operators(_: Translate, kernels: dict, number: str) -> Text:
     results = kernels["results"]
     wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
     worst = sorted((each for each in results if each not in wrong), key=lambda each: -each["error"])[:LARGEST]
-    said = _(
+    message = _(
         "{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
         "within their tolerances: {worst}."
     )
     return Text(
-        said.format(
+        message.format(
             n=len(results),
             wrong=len(wrong),
             worst=_("; ").join(
@@ -229,7 +228,7 @@ def _operators(_, kernels: dict, number: str) -> Text:
     )
 
 
-def _allreduce(_, table: dict, number: str) -> Iterable:
+def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
     rows = tuple(
         (
             figure(each["bytes"], 0),
@@ -240,7 +239,7 @@ def _allreduce(_, table: dict, number: str) -> Iterable:
         for each in table["rows"]
     )
     limit = table.get("link_gbs")
-    said = _(
+    message = _(
         "All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
         "links can do {limit}."
     ).format(
@@ -250,19 +249,19 @@ def _allreduce(_, table: dict, number: str) -> Iterable:
         limit=f"{limit:.1f} GB/s" if limit else "?",
     )
     titles = columns(numeric=(_("Bytes"), _("Time (µs)"), _("Algorithm bandwidth (GB/s)"), _("Bus bandwidth (GB/s)")))
-    return [Text(said), Table(f"allreduce-{number}", titles, rows)]
+    return [Text(message), Table(f"allreduce-{number}", titles, rows)]
 
 
-def memory(_, host: Host, language: str) -> list[Section]:
-    """Memory of the published cases that ran as they were published, beside the published reading."""
+def memory(_: Translate, host: Host) -> list[Section]:
+    """Memory of the published cases that ran as they were published, compared with the published reading."""
     rows = []
-    for told in host.measured:
-        for each in told.judgement.comparisons:
+    for kept in host.measured:
+        for each in kept.judgement.comparisons:
             if each.kind == "memory":
                 within = each.measured <= each.published
                 rows.append(
                     (
-                        *words(link(told, language), each.case),
+                        *words(link(kept), each.case),
                         figure(each.published, 0),
                         figure(each.measured, 0),
                         Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),

@@ -10,14 +10,14 @@ from repro.analysis.relations import layout_text, variant
 from repro.analysis.results import Result
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
-from repro.report.document import Cell, Column, Figure, Section, Table, Text, figure, percent, words
-from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, Row
+from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
+from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
 from repro.report.run.baselines import interval
 from repro.report.run.expectation import published_case
 from repro.report.run.verdicts import COMPARED
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
-STANDINGS = {MET: (N_("met"), "good"), MISSED: (N_("missed"), "bad"), OPEN: (N_("not decided"), "muted")}
+STATUSES = {MET: (N_("met"), "good"), MISSED: (N_("missed"), "bad"), OPEN: (N_("not decided"), "muted")}
 
 
 def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -25,28 +25,28 @@ def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
     return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
 
 
-def link(told: KeptRun, language: str) -> str:
-    """A run's short name, linked to its report."""
-    return f"[{told.label}](runs/{told.run.id}/report.{language}.md)"
+def link(kept: KeptRun) -> str:
+    """A run's short name, linked to its row in the table of runs."""
+    return f"[{kept.label}](#{kept.run.id})"
 
 
 def share(good: int, of: int) -> Cell:
-    """So many of so many."""
+    """A number of successes out of all."""
     return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
 
 
-def tally(_, rows: Iterable[Row]) -> str:
+def tally(_: Translate, rows: Iterable[Row | LayoutRow]) -> str:
     """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
-    found = [row.standing for row in rows if row.target]
-    said = [
-        _("{n} {what}").format(what=_(STANDINGS[each][0]), n=found.count(each)) for each in STANDINGS if each in found
+    found = [row.status for row in rows if row.target]
+    parts = [
+        _("{n} {what}").format(what=_(STATUSES[each][0]), n=found.count(each)) for each in STATUSES if each in found
     ]
-    return _("; ").join(said)
+    return _("; ").join(parts)
 
 
-def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
-    """OneFlow beside PyTorch, a row for each unit and peer."""
-    rows = host.ratios()
+def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """OneFlow compared with PyTorch, a row for each unit and baseline."""
+    rows = host.ratios
     if not rows:
         return []
     titles = columns(
@@ -54,7 +54,7 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
         _("Model"),
         _("Configuration"),
         _("Precision"),
-        _("Peer"),
+        _("Baseline"),
         numeric=(
             _("GPUs"),
             "OneFlow (samples/s)",
@@ -70,7 +70,7 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.told, language),
+                link(row.kept),
                 row.result.unit.model,
                 row.result.unit.name,
                 row.result.unit.config["precision"],
@@ -85,7 +85,7 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
             figure(row.result.memory_mib, 0),
             figure(row.base.memory_mib, 0),
             _least(row),
-            _standing(_, row),
+            _status(_, row),
         )
         for row in rows
     )
@@ -94,8 +94,8 @@ def ratios(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
         "target is met if the whole 95% interval of the ratio reaches it, missed if the whole interval is below it, "
         "and not decided otherwise. Rows with a target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
-    table = Table("ratios", (*titles, Column(_("Standing"))), cells)
-    return [Section("ratios", _("Beside PyTorch in the same run"), (Text(text), *_of(drawn, "ratios"), table))]
+    table = Table("ratios", (*titles, Column(_("Status"))), cells)
+    return [Section("ratios", _("Beside PyTorch in the same run"), (Text(text), *figures_of(drawn, "ratios"), table))]
 
 
 def _repeats(row: Row) -> Cell:
@@ -103,24 +103,25 @@ def _repeats(row: Row) -> Cell:
     return Cell(str(ours) if ours == theirs else f"{ours}, {theirs}", ours)
 
 
-def _least(row: Row) -> Cell:
+def _least(row: Row | LayoutRow) -> Cell:
     return Cell(f"≥ {row.target.at_least:.2f}", row.target.at_least) if row.target else figure(None, 2)
 
 
-def _standing(_, row: Row) -> Cell:
+def _status(_: Translate, row: Row | LayoutRow) -> Cell:
     if not row.target:
         return Cell("–")
-    name, tone = STANDINGS[row.standing]
+    name, tone = STATUSES[row.status]
     return Cell(_(name), tone=tone)
 
 
-def _of(drawn: list[Figure], name: str) -> list[Figure]:
+def figures_of(drawn: list[Figure], name: str) -> list[Figure]:
+    """The figures of that name among those that were drawn."""
     return [each for each in drawn if each.id == f"figure-{name}"]
 
 
-def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
+def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     """Data parallelism over one GPU in the same run."""
-    rows = host.efficiencies()
+    rows = host.efficiencies
     if not rows:
         return []
     titles = columns(
@@ -141,7 +142,7 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.told, language),
+                link(row.kept),
                 row.result.unit.model,
                 row.result.unit.name,
                 row.base.unit.name,
@@ -153,7 +154,7 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
             interval(_, row.ratio),
             _published(_, row.result.unit),
             _least(row),
-            _standing(_, row),
+            _status(_, row),
         )
         for row in rows
     )
@@ -162,23 +163,24 @@ def scaling(_, host: Host, language: str, drawn: list[Figure]) -> list[Section]:
         "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
         "has. Rows with a target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
-    table = Table("efficiency", (*titles, Column(_("Standing"))), cells)
-    return [Section("scaling", _("Data parallel scaling"), (Text(text), *_of(drawn, "efficiency"), table))]
+    table = Table("efficiency", (*titles, Column(_("Status"))), cells)
+    return [Section("scaling", _("Data parallel scaling"), (Text(text), *figures_of(drawn, "efficiency"), table))]
 
 
-def _published(_, unit: Unit) -> Cell:
+def _published(_: Translate, unit: Unit) -> Cell:
     """The published efficiency of the case that a unit is or was derived from, a dash without one."""
     case = published_case(unit)
-    alike = case and case.precision == unit.config["precision"]
-    found = published_scaling(case, load_catalogue().cases) if alike else None
+    if case is None or case.precision != unit.config["precision"]:
+        return percent(None)
+    found = published_scaling(case, load_catalogue().cases)
     if found is None:
         return percent(None)
     return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
 
 
-def layouts(_, host: Host, language: str) -> list[Section]:
+def layouts(_: Translate, host: Host) -> list[Section]:
     """Layouts on several GPUs, beside what the performance model expects."""
-    rows = host.layouts()
+    rows = host.layouts
     if not rows:
         return []
     titles = columns(
@@ -201,7 +203,7 @@ def layouts(_, host: Host, language: str) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.told, language),
+                link(row.kept),
                 row.result.unit.name,
                 layout_text(row.result.unit),
                 row.result.unit.config["precision"],
@@ -212,10 +214,10 @@ def layouts(_, host: Host, language: str) -> list[Section]:
             figure(row.result.latency_ms, 1),
             figure(row.result.memory_mib, 0),
             figure(row.expected, 2),
-            figure(row.ratio and row.ratio.value, 3),
-            interval(_, row.ratio) if row.ratio else figure(None, 3),
+            figure(row.ratio.value if row.ratio else None, 3),
+            interval(_, row.ratio),
             _least(row),
-            _standing(_, row),
+            _status(_, row),
         )
         for row in rows
     )
@@ -224,16 +226,16 @@ def layouts(_, host: Host, language: str) -> list[Section]:
         "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Rows with a "
         "target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
-    return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Standing"))), cells)))]
+    return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Status"))), cells)))]
 
 
-def transfers(_, host: Host, language: str) -> list[Section]:
+def transfers(_: Translate, host: Host) -> list[Section]:
     """What can be set beside the published V100 figures: ratios that should carry over, and speeds that do not."""
-    compared = [(told, each) for told in host.measured for each in told.judgement.comparisons]
+    compared = [(kept, each) for kept in host.measured for each in kept.judgement.comparisons]
     factors = _factors(host)
     if not compared and not factors:
         return []
-    blocks = []
+    blocks: list[Block] = []
     if factors:
         blocks += [
             Text(
@@ -254,8 +256,8 @@ def transfers(_, host: Host, language: str) -> list[Section]:
             )
         )
         rows = []
-        for kind in dict.fromkeys(each.kind for _told, each in compared):
-            mine = [each for _told, each in compared if each.kind == kind]
+        for kind in dict.fromkeys(each.kind for _kept, each in compared):
+            mine = [each for _kept, each in compared if each.kind == kind]
             rows.append(
                 (
                     Cell(_(COMPARED[kind])),
@@ -274,24 +276,24 @@ def transfers(_, host: Host, language: str) -> list[Section]:
                 tuple(rows),
             )
         )
-        links = dict.fromkeys(link(told, language) for told, _each in compared)
-        blocks.append(Text(_("Each comparison stands in the reports of {runs}.").format(runs=_(", ").join(links))))
+        links = dict.fromkeys(link(kept) for kept, _each in compared)
+        blocks.append(Text(_("Each comparison is in the report of its run: {runs}.").format(runs=_(", ").join(links))))
     return [Section("transfers", _("What transfers from the published V100s, and what does not"), tuple(blocks))]
 
 
 def _factors(host: Host) -> list[tuple[Result, float]]:
     """Units that stand for a published case as it was, and their throughput over the published one."""
     found = []
-    for told in host.measured:
-        results = {result.unit.name: result for result in told.results}
-        for verdict in told.judgement.verdicts:
+    for kept in host.measured:
+        results = {result.unit.name: result for result in kept.results}
+        for verdict in kept.judgement.verdicts:
             result = results[verdict.unit]
             if result.throughput and verdict.published:
                 found.append((result, result.throughput / verdict.published))
     return found
 
 
-def _factor_table(_, factors: list[tuple[Result, float]]) -> Table:
+def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
     groups: dict[tuple, list[float]] = {}
     for result, factor in factors:
         config = result.unit.config

@@ -1,4 +1,4 @@
-"""What a person wrote about a host: a text in each language, and the changes that were tried by hand."""
+"""The hand-written notes on a host: a text in each language, and the experiments that were made by hand."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.runs.record import RecordError
+from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES
 
-READING = "reading.toml"
-TRIALS = "tried"
+NOTES = "notes.toml"
+EXPERIMENTS = "experiment"
 NUMBER = (int, float)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change of a case on `gpus` GPUs, told in both languages, and the throughput without and with it (samples/s).
+    """A change of a case on `gpus` GPUs, described in both languages, and the throughput without and with it.
 
-    `stays` says whether the trainers have it now.
+    Throughput is in samples/s; `stays` says whether the trainers have the change now.
     """
 
     case: str
@@ -29,45 +29,54 @@ class Experiment:
     with_it: float
     stays: bool
 
-    def told(self, language: str) -> str:
-        return getattr(self, language)
+    def described(self, language: str) -> str:
+        """The change in a language."""
+        return {"en": self.en, "zh": self.zh}[language]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """`texts` by language, paragraphs apart by an empty line; empty where nobody wrote any."""
+class Notes:
+    """`texts` by language, paragraphs separated by an empty line; empty where there are none."""
 
-    texts: dict
-    trials: tuple[Experiment, ...] = ()
+    texts: dict[str, str]
+    experiments: tuple[Experiment, ...] = ()
 
 
-KINDS = {"case": str, "gpus": int, "en": str, "zh": str, "without_it": NUMBER, "with_it": NUMBER, "stays": bool}
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "case": str,
+    "gpus": int,
+    "en": str,
+    "zh": str,
+    "without_it": NUMBER,
+    "with_it": NUMBER,
+    "stays": bool,
+}
 
 
 def toml(file: Path) -> dict:
-    """What a file holds, nothing if there is none; RecordError if it is not TOML in UTF-8."""
+    """The content of a TOML file, empty if there is none; RecordError if it is not TOML in UTF-8."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{file}: not TOML in UTF-8: {error}") from error
 
 
-def read(folder: Path) -> Reading:
-    """Read what was written about the host of a folder; RecordError names what is wrong with it."""
-    file = folder / READING
+def read(folder: Path) -> Notes:
+    """Read the notes in a host's folder; RecordError names what is wrong with them."""
+    file = folder / NOTES
     texts = toml(file)
-    trials = texts.pop(TRIALS, [])
+    experiments = texts.pop(EXPERIMENTS, [])
     if unknown := [name for name, text in texts.items() if name not in LANGUAGES or not isinstance(text, str)]:
         raise RecordError(
             f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
-            f"tables [[{TRIALS}]] and no more"
+            f"tables [[{EXPERIMENTS}]] and no more"
         )
-    if not isinstance(trials, list):
-        raise RecordError(f"{file}: {TRIALS}: write each as a table of its own, [[{TRIALS}]]")
-    return Reading(texts, tuple(_trial(file, number, each) for number, each in enumerate(trials, 1)))
+    if not isinstance(experiments, list):
+        raise RecordError(f"{file}: {EXPERIMENTS}: write each as a table of its own, [[{EXPERIMENTS}]]")
+    return Notes(texts, tuple(_experiment(file, number, each) for number, each in enumerate(experiments, 1)))
 
 
-def _trial(file: Path, number: int, given: object) -> Experiment:
+def _experiment(file: Path, number: int, given: object) -> Experiment:
     given = given if isinstance(given, dict) else {}
     wrong = sorted(given.keys() ^ KINDS.keys()) or [
         name
@@ -76,7 +85,7 @@ def _trial(file: Path, number: int, given: object) -> Experiment:
     ]
     if wrong:
         raise RecordError(
-            f"{file}: {TRIALS} {number}: {', '.join(wrong)}: each has case (text), gpus (number), en and "
+            f"{file}: {EXPERIMENTS} {number}: {', '.join(wrong)}: each has case (text), gpus (number), en and "
             "zh (text), without_it and with_it (samples/s), stays (true or false)"
         )
     return Experiment(**given)

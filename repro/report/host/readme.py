@@ -1,28 +1,28 @@
-"""Puts the ratios of all kept runs in short into the project's READMEs, between two markers."""
+"""Puts a summary of the ratios of all kept runs into the project's READMEs, between two markers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.relations import variant
-from repro.report.document import Code, Column, Document, Section, Table, Text, figure, markdown, words
-from repro.report.host.keep import REPRODUCED
+from repro.report.document import Block, Code, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.host.machine import day, gpus
 from repro.report.host.measured import columns, tally
 from repro.report.host.page import INDEX
-from repro.report.host.results import TARGETS, Host, Row, hosts, load
-from repro.runs.record import RecordError
-from repro.utils.i18n import catalogue
+from repro.report.host.results import Host, KeptRun, Row
+from repro.runs.files import RecordError
+from repro.utils.i18n import Translate, catalogue
 from repro.utils.paths import ROOT
 
 BEGIN, END = "<!-- reproduced:begin -->", "<!-- reproduced:end -->"
 BEFORE = {"en": "## What else there is", "zh": "## 其他功能"}
 
 
-def due(text: str, language: str, block: str) -> str:
-    """A README with its block as given: between its markers, or before the heading `BEFORE` if it has none yet.
+def with_block(text: str, language: str, block: str) -> str:
+    """A README with this block: in place of the one between its markers, or before the heading `BEFORE` without any.
 
-    Without a block the markers go too. RecordError if the block's place cannot be found.
+    An empty block removes the markers too. RecordError if there is no place for the block.
     """
     if BEGIN in text and END in text:
         head, rest = text.split(BEGIN, 1)
@@ -34,14 +34,14 @@ def due(text: str, language: str, block: str) -> str:
     if text.count(heading) != 1:
         raise RecordError(
             f"{INDEX[language]} has neither the markers {BEGIN} and {END} nor the heading "
-            f"{BEFORE[language]!r}: add the markers where the table should stand"
+            f"{BEFORE[language]!r}: add the markers where the table should be"
         )
     return text.replace(heading, f"\n{block}\n{heading}")
 
 
-def blocks(reproduced: Path = REPRODUCED, data: Path = TARGETS) -> dict[str, str]:
+def blocks(hosts: Iterable[Host]) -> dict[str, str]:
     """The block of each language, with its markers; empty without a ratio of any host."""
-    found = [host for host in (load(name, reproduced, data) for name in hosts(reproduced)) if host.ratios()]
+    found = [host for host in hosts if host.ratios]
     return {language: _block(found, language) if found else "" for language in INDEX}
 
 
@@ -53,30 +53,30 @@ def _block(found: list[Host], language: str) -> str:
     return f"{BEGIN}\n{text[text.index('##') :].strip()}\n{END}"
 
 
-def _of(_, host: Host, language: str) -> list:
-    rows = host.ratios()
-    told = _runs(rows)
-    days = sorted({day(each) for each in told})
+def _of(_: Translate, host: Host, language: str) -> list[Block]:
+    rows = host.ratios
+    runs = _runs(rows)
+    days = sorted({day(each) for each in runs})
     when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else days[0]
-    commands = dict.fromkeys(each.description["command"] for each in told)
+    commands = dict.fromkeys(each.description["command"] for each in runs)
     text = _(
         "Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
         "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
         "page](reports/reproduced/{host}/{page}) has every case with its 95% interval."
     )
-    said = text.format(
-        host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, told))), when=when, page=INDEX[language]
+    summary = text.format(
+        host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, runs))), when=when, page=INDEX[language]
     )
-    return [Text(said), _table(_, host, rows), Code("\n".join(commands))]
+    return [Text(summary), _table(_, host, rows), Code("\n".join(commands))]
 
 
-def _runs(rows: list[Row]) -> list:
+def _runs(rows: list[Row]) -> list[KeptRun]:
     """The runs that the rows are from, in their order, each once."""
-    return list({row.told.label: row.told for row in sorted(rows, key=lambda row: row.told.run.id)}.values())
+    return list({row.kept.label: row.kept for row in sorted(rows, key=lambda row: row.kept.run.id)}.values())
 
 
-def _table(_, host: Host, rows: list[Row]) -> Table:
-    """A row for each model, precision and number of GPUs, a column for each kind of peer."""
+def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
+    """A row for each model, precision and number of GPUs, a column for each kind of baseline."""
     kinds = tuple(dict.fromkeys(variant(row.base.unit) for row in rows))
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
@@ -84,20 +84,18 @@ def _table(_, host: Host, rows: list[Row]) -> Table:
         groups.setdefault((config["model"], config["precision"], row.result.unit.world_size), []).append(row)
     cells = []
     for (model, precision, count), mine in groups.items():
-        ours = {(row.told.label, row.result.unit.name) for row in mine}
+        ours = {(row.kept.label, row.result.unit.name) for row in mine}
         ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
-        held = [row for row in mine if row.target]
-        least = ", ".join(dict.fromkeys(f"≥ {row.target.at_least:.2f}" for row in held)) or "–"
-        standing = tally(_, mine) or "–"
-        cells.append(
-            (*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, standing))
-        )
+        targets = [row.target.at_least for row in mine if row.target]
+        least = ", ".join(dict.fromkeys(f"≥ {target:.2f}" for target in targets)) or "–"
+        status = tally(_, mine) or "–"
+        cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, status)))
     titles = columns(
         _("Model"),
         _("Precision"),
         numeric=(_("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target")),
     )
-    return Table(f"reproduced-{host.name}", (*titles, Column(_("Standing"))), tuple(cells))
+    return Table(f"reproduced-{host.name}", (*titles, Column(_("Status"))), tuple(cells))
 
 
 def _range(values: list[float]) -> str:
@@ -108,24 +106,25 @@ def _range(values: list[float]) -> str:
     return low if low == high else f"{low} … {high}"
 
 
-def render(root: Path = ROOT, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> list[Path]:
+def render(hosts: Iterable[Host], root: Path = ROOT) -> list[Path]:
     """Write the block into both READMEs; the paths of those that changed."""
-    texts = _due(root, reproduced, data)
+    texts = _expected(hosts, root)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
     return list(texts)
 
 
-def differing(root: Path = ROOT, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> list[Path]:
+def differing(hosts: Iterable[Host], root: Path = ROOT) -> list[Path]:
     """The READMEs whose block is not what the kept runs give."""
-    return list(_due(root, reproduced, data))
+    return list(_expected(hosts, root))
 
 
-def _due(root: Path, reproduced: Path, data: Path) -> dict[Path, str]:
+def _expected(hosts: Iterable[Host], root: Path) -> dict[Path, str]:
+    """The text that each README should have, of those that have another."""
     found = {}
-    for language, block in blocks(reproduced, data).items():
+    for language, block in blocks(hosts).items():
         path = root / INDEX[language]
         text = path.read_text(encoding="utf-8")
-        if (wanted := due(text, language, block)) != text:
-            found[path] = wanted
+        if (expected := with_block(text, language, block)) != text:
+            found[path] = expected
     return found

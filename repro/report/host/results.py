@@ -1,31 +1,35 @@
-"""What the kept runs of one host say together: ratios to PyTorch, scaling, layouts, and the targets for them."""
+"""What the kept runs of one host give together: ratios to PyTorch, scaling, layouts, and the targets for them.
+
+The archives are read in place; a host is loaded once per rendering, and each comparison is computed once.
+"""
 
 from __future__ import annotations
 
 import csv
-import json
+import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
-from repro.analysis.results import Result, summarise
+from repro.analysis.results import RESULT_COLUMNS, Result, result_row, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.launch.gpu_sampler import FIELDS, FILE
 from repro.perfmodel.hardware import HardwareError, from_devices
 from repro.planning.plan import PUBLISHED, Plan
-from repro.report.host.keep import HOST, PREFLIGHT, REPRODUCED
-from repro.report.host.notes import Reading, read, toml
+from repro.report.host.keep import HOST, REPRODUCED
+from repro.report.host.notes import Notes, read, toml
 from repro.report.run.environment import program_starts
 from repro.report.run.expectation import case_of
 from repro.report.run.kinds import kind_of
-from repro.runs.files import opened, present
+from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
 from repro.runs.manifest import alterations
-from repro.runs.record import RecordError, Run, read_json
+from repro.runs.record import Run
 from repro.utils.paths import DATA
-from repro.utils.stats import median
+from repro.utils.stats import TooFew, median
 
 TARGETS = DATA / "reproduced"
 MET, MISSED, OPEN = "met", "missed", "open"
@@ -37,16 +41,16 @@ BUSY = 50
 class Target:
     """The least that a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
-    `where` narrows it: what it names of `model`, `precision`, `peer` and `gpus` must be so.
+    `where` narrows it: what it names of `model`, `precision`, `baseline` and `gpus` must be so.
     """
 
     of: str
     at_least: float
     where: dict = field(default_factory=dict, hash=False)
 
-    def standing(self, found: Ratio) -> str:
+    def status(self, found: Ratio) -> str:
         """MET if the whole interval is at or above, MISSED if it is wholly below, otherwise OPEN."""
-        if not found.interval:
+        if isinstance(found.interval, TooFew):
             return OPEN
         if found.interval.low >= self.at_least:
             return MET
@@ -55,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A kept run, read once; `label` is its short name on the host's page."""
+    """A kept run, read once; `label` is its short name on the host's page, its id the anchor there."""
 
     label: str
     run: Run
@@ -79,77 +83,95 @@ class KeptRun:
 
 @dataclass(frozen=True)
 class Row:
-    """A result of a run, what it is measured against, their ratio, and the target for that; None where there is none.
+    """A result of a run, what it is compared with, their ratio, and the target for that.
 
-    `base` is a peer, or the same training on one GPU. Against the performance model there is `expected`, in samples/s.
+    `base` is a baseline, or the same training on one GPU; `target` is None if there is none.
     """
 
-    told: KeptRun
+    kept: KeptRun
     result: Result
-    base: Result | None
-    ratio: Ratio | None
+    base: Result
+    ratio: Ratio
     target: Target | None
-    expected: float | None = None
 
     @property
-    def standing(self) -> str:
-        """The target's standing; empty without a target."""
-        return self.target.standing(self.ratio) if self.target else ""
+    def status(self) -> str:
+        """The target's status; empty without a target."""
+        return self.target.status(self.ratio) if self.target else ""
+
+
+@dataclass(frozen=True)
+class LayoutRow:
+    """A result of a run compared with what the performance model expects, in samples/s; None where it expects nothing."""
+
+    kept: KeptRun
+    result: Result
+    expected: float | None
+    ratio: Ratio | None
+    target: Target | None
+
+    @property
+    def status(self) -> str:
+        """The target's status; empty without a target."""
+        return self.target.status(self.ratio) if self.target and self.ratio else ""
 
 
 @dataclass(frozen=True)
 class Host:
-    """All that is kept of one host: runs in the order of their names, preflights, targets, and a person's reading."""
+    """All that is kept of one host: runs and preflights in the order of their names, targets, and hand-written notes."""
 
     name: str
     folder: Path
     runs: tuple[KeptRun, ...]
-    preflights: tuple[Path, ...]
+    preflights: tuple[Run, ...]
     targets: tuple[Target, ...]
-    reading: Reading
+    notes: Notes
 
     @property
     def measured(self) -> list[KeptRun]:
         """The runs that measured speed on GPUs."""
-        return [told for told in self.runs if told.measures_speed]
+        return [kept for kept in self.runs if kept.measures_speed]
 
+    @cached_property
     def ratios(self) -> list[Row]:
-        """OneFlow over each peer in the same run, by model, precision and number of GPUs."""
+        """OneFlow over each baseline in the same run, by model, precision and number of GPUs."""
         found = [
-            self._row(told, each, "ratio", baseline=variant(each.base.unit))
-            for told in self.measured
-            for each in baseline_relations(told.results)
+            self._row(kept, each, "ratio", baseline=variant(each.base.unit))
+            for kept in self.measured
+            for each in baseline_relations(kept.results)
         ]
-        return sorted(found, key=lambda row: (*_kind(row.result), row.told.label))
+        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
 
+    @cached_property
     def efficiencies(self) -> list[Row]:
-        """Data parallel units over the same on one GPU in the same run, OneFlow's and its peers'."""
+        """Data parallel units over the same on one GPU in the same run, OneFlow's and its baselines'."""
         found = [
-            self._row(told, each, "efficiency") for told in self.measured for each in scaling_relations(told.results)
+            self._row(kept, each, "efficiency") for kept in self.measured for each in scaling_relations(kept.results)
         ]
-        return sorted(found, key=lambda row: (*_kind(row.result), row.told.label))
+        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
 
-    def layouts(self) -> list[Row]:
+    @cached_property
+    def layouts(self) -> list[LayoutRow]:
         """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts.
 
         Each over what the performance model expects of it, where that knows the GPUs and the case.
         """
         found = []
-        for told in self.measured:
-            ours = [each for each in told.results if each.throughputs and not each.unit.baseline_of]
+        for kept in self.measured:
+            ours = [each for each in kept.results if each.throughputs and not each.unit.baseline_of]
             models = {each.unit.model for each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
             for result in (each for each in ours if each.unit.model in models and each.unit.world_size > 1):
-                expected = _expected(result, told.gpus)
+                expected = _expected(result, kept.gpus)
                 over = ratio(result.throughputs, (expected,)) if expected else None
                 target = self._target("expectation", result) if expected else None
-                found.append(Row(told, result, None, over, target, expected))
-        return sorted(found, key=lambda row: (*_kind(row.result), row.told.label))
+                found.append(LayoutRow(kept, result, expected, over, target))
+        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
 
-    def _row(self, told: KeptRun, relation: Relation, of: str, **more) -> Row:
+    def _row(self, kept: KeptRun, relation: Relation, of: str, **more: str) -> Row:
         target = None if relation.result.unit.baseline_of else self._target(of, relation.result, **more)
-        return Row(told, relation.result, relation.base, relation.ratio, target)
+        return Row(kept, relation.result, relation.base, relation.ratio, target)
 
-    def _target(self, of: str, result: Result, **more) -> Target | None:
+    def _target(self, of: str, result: Result, **more: str) -> Target | None:
         config = result.unit.config
         facts = {"model": config["model"], "precision": config["precision"], "gpus": result.unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
@@ -157,7 +179,7 @@ class Host:
 
 
 def hosts(reproduced: Path = REPRODUCED) -> list[str]:
-    """The names of the hosts of which anything is kept."""
+    """The names of the hosts that have kept runs."""
     return sorted(path.name for path in reproduced.glob("*") if HOST.fullmatch(path.name) and any(path.glob("runs/*")))
 
 
@@ -167,20 +189,25 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     RecordError if there is nothing, or if a run cannot be read or is not as it was recorded.
     """
     folder = reproduced / name
-    kept = sorted(path.parent for path in folder.glob("runs/*/run.json"))
-    preflights = tuple(sorted(path.parent for path in folder.glob(f"runs/*/{PREFLIGHT}")))
-    if not kept and not preflights:
-        raise RecordError(f"{folder / 'runs'} holds no run; `make keep RUN=<id> HOST={name}` puts one there")
-    told = tuple(_told(f"R{number}", Run(path)) for number, path in enumerate(kept, 1))
+    runs: list[KeptRun] = []
+    preflights: list[Run] = []
+    for archive in sorted(folder.glob(f"runs/*{ARCHIVE}")):
+        run = Run(archive)
+        if (run.files / PREFLIGHT).is_file():
+            preflights.append(run)
+        else:
+            runs.append(_load_run(f"R{len(runs) + 1}", run))
+    if not runs and not preflights:
+        raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
     targets = tuple(
         Target(each.pop("of"), each.pop("at_least"), each) for each in toml(data / f"{name}.toml").get("target", ())
     )
-    return Host(name, folder, told, preflights, targets, read(folder))
+    return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
 
-def _told(label: str, run: Run) -> KeptRun:
-    if altered := alterations(run.folder):
-        raise RecordError("\n".join((f"{run.folder} is not as it was recorded:", *altered)))
+def _load_run(label: str, run: Run) -> KeptRun:
+    if altered := alterations(run.files):
+        raise RecordError("\n".join((f"{run.path} is not as it was recorded:", *altered)))
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
@@ -192,9 +219,21 @@ def _told(label: str, run: Run) -> KeptRun:
         attempts,
         results,
         judge(run, plan, attempts, results),
-        program_starts(run.folder, plan, attempts),
+        program_starts(run.files, plan, attempts),
         kind_of(plan).analyse(run, plan, attempts),
     )
+
+
+def results_table(host: Host) -> str:
+    """All results of all runs as CSV, one row per configuration, with the run's id first."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("run", *RESULT_COLUMNS))
+    for kept in host.runs:
+        for result in kept.results:
+            cells = (" ".join(map(str, cell)) if isinstance(cell, tuple) else cell for cell in result_row(result))
+            writer.writerow((kept.run.id, *cells))
+    return out.getvalue()
 
 
 def _kind(result: Result) -> tuple:
@@ -228,13 +267,13 @@ class Clocks:
 
 
 def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
-    """From what nvidia-smi said every few seconds of the successful attempts; None without a sample under load."""
+    """From what nvidia-smi printed every few seconds of the successful attempts; None without a sample under load."""
     found = [
         sample
-        for told in runs
-        for attempt in told.attempts
+        for kept in runs
+        for attempt in kept.attempts
         if attempt["status"] == "ok"
-        for sample in _samples(told.run.folder / attempt["folder"] / FILE)
+        for sample in _samples(kept.run.files / attempt["folder"])
     ]
     if not found:
         return None
@@ -242,13 +281,9 @@ def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
     return Clocks(min(speeds), median(speeds), max(speeds), len(found), max(heat for _, heat in found))
 
 
-def _samples(file: Path) -> list[tuple[float, float]]:
+def _samples(attempt: RunPath) -> list[tuple[float, float]]:
     """Clock and temperature of each sample with at least BUSY per cent utilisation."""
-    if not present(file):
-        return []
-    with opened(file) as content:
-        rows = csv.reader(content.read().decode("utf-8", "replace").splitlines(), skipinitialspace=True)
-        samples = [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
+    samples = gpu_samples(attempt)
     busy = [each for each in samples if each["utilization.gpu"].isdigit() and int(each["utilization.gpu"]) >= BUSY]
     return [
         (float(each["clocks.sm"]), float(each["temperature.gpu"]))
@@ -257,13 +292,10 @@ def _samples(file: Path) -> list[tuple[float, float]]:
     ]
 
 
-def preflight_tables(folder: Path) -> dict[str, list[dict]]:
+def preflight_tables(preflight: Run) -> dict[str, list[dict]]:
     """What a kept preflight measured: its findings, and the tables "kernels" and "allreduce", one for each machine."""
-    found = {"findings": read_json(folder / PREFLIGHT)["findings"]}
+    found: dict[str, list[dict]] = {"findings": read_json(preflight.files / PREFLIGHT)["findings"]}
     for name in ("kernels", "allreduce"):
-        found[name] = []
-        for path in sorted(folder.glob(f"{name}-*")):
-            if present(path / f"{name}.json"):
-                with opened(path / f"{name}.json") as file:
-                    found[name].append(json.load(file))
+        tables = [path for path in names(preflight.files) if re.fullmatch(rf"{name}-[^/]+/{name}\.json", path)]
+        found[name] = [read_json(preflight.files / table) for table in tables]
     return found

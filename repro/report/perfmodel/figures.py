@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.perfmodel.calibration import Outcome
 from repro.perfmodel.hardware import describe
@@ -14,6 +15,11 @@ from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.lines import TOP, Series, sentence, spread_out
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
+from repro.utils.i18n import Translate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 HEIGHT, LEFT, GAP = 300, 42, 13
 
@@ -31,7 +37,7 @@ class ShareChart:
         parts = (f"{each.label}: " + ", ".join(f"{y:.1%} ({x})" for x, y in each.points) for each in self.series)
         return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
 
-    def draw(self):
+    def draw(self) -> Drawing:
         from matplotlib.ticker import FuncFormatter
 
         canvas = Canvas(HEIGHT, self.title, self.subtitle)
@@ -60,7 +66,7 @@ class ShareChart:
         canvas.text(LEFT + width / 2, HEIGHT - 7, self.x_label, color=MUTED.light, ha="center")
         return canvas.figure
 
-    def _name_lines(self, axes) -> None:
+    def _name_lines(self, axes: Axes) -> None:
         height, top = HEIGHT - TOP - 38, axes.get_ylim()[1]
         ends = sorted((each.points[-1][1] / top * height, index) for index, each in enumerate(self.series))
         places = spread_out([at for at, _ in ends], GAP, height + 4)
@@ -77,7 +83,7 @@ class ShareChart:
 
 
 def figures(results: Sequence[Outcome], study: Study, folder: Path, language: str) -> dict[str, Figure]:
-    """Write the SVG files of one language into a folder; their blocks by the plates' ids."""
+    """Write the SVG files of one language into a folder; their blocks by id."""
     figure_specs = [*_beside(results), *_scale(study)]
     return {
         figure_spec.id: block
@@ -91,7 +97,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
     held_out = [each for each in results if not each.trained]
     printed = [each for each in held_out if each.memory_error is not None]
 
-    def throughput(_):
+    def throughput(_: Translate) -> DotChart:
         values = tuple((float(each.case.published.throughput), each.throughput) for each in held_out)
         return DotChart(
             _("Throughput, published and modelled"),
@@ -102,7 +108,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
             log=True,
         )
 
-    def memory(_):
+    def memory(_: Translate) -> DotChart:
         values = tuple((float(each.case.published.memory_mib), each.memory_mib) for each in printed)
         return DotChart(
             _("Memory, published and modelled"),
@@ -120,7 +126,7 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
 
 
 def _scale(study: Study) -> list[FigureSpec]:
-    def weak(_):
+    def weak(_: Translate) -> ShareChart:
         return ShareChart(
             _("Modelled: share of the peak, batch growing with the GPUs"),
             _("GPT 2304x24, 4 sequences a GPU; best layout at each size"),
@@ -128,7 +134,7 @@ def _scale(study: Study) -> list[FigureSpec]:
             _shares(study.weak),
         )
 
-    def strong(_):
+    def strong(_: Translate) -> ShareChart:
         return ShareChart(
             _("Modelled: share of the peak, fixed global batch"),
             _("GPT 2304x24, global batch 8192; best layout at each size"),
@@ -140,7 +146,7 @@ def _scale(study: Study) -> list[FigureSpec]:
     return [FigureSpec("scale-weak", weak, caption), FigureSpec("scale-strong", strong, caption)]
 
 
-def _modelled_caption(_) -> str:
+def _modelled_caption(_: Translate) -> str:
     return _(
         "Modelled, not measured. The share is the model's own FLOPs, without recompute, over the peak of the tensor "
         "cores; a missing point means that no layout fits into the memory."

@@ -7,7 +7,7 @@ from collections import Counter
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 KINDS = {
     "arithmetic": N_("arithmetic"),
@@ -52,8 +52,8 @@ COLUMNS = {
 }
 
 
-def place(_, found: Finding) -> str:
-    """Where a finding stands, in words."""
+def place(_: Translate, found: Finding) -> str:
+    """Where a finding is, in words."""
     table, row, column = found.place.table, found.place.row, found.place.column
     parts = (
         _(TABLES.get(table, table)),
@@ -63,7 +63,7 @@ def place(_, found: Finding) -> str:
     return " / ".join(part for part in dict.fromkeys(parts) if part)
 
 
-def findings(_, found: tuple[Finding, ...], with_report: bool = False) -> Section:
+def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False) -> Section:
     """All findings as a table."""
     if not found:
         return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked holds.")),))
@@ -86,7 +86,7 @@ def findings(_, found: tuple[Finding, ...], with_report: bool = False) -> Sectio
     return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
 
 
-def tally(_, found: tuple[Finding, ...]) -> str:
+def tally(_: Translate, found: tuple[Finding, ...]) -> str:
     """How many findings of each weight."""
     count = Counter(each.severity for each in found)
     return _("Findings: {all}; errors: {errors}, doubtful: {warnings}, remarks: {notes}.").format(
@@ -94,7 +94,7 @@ def tally(_, found: tuple[Finding, ...]) -> str:
     )
 
 
-def _row(_, found: Finding) -> tuple[Cell, ...]:
+def _row(_: Translate, found: Finding) -> tuple[Cell, ...]:
     why = found.rule.text(_)
     if found.evidence:
         why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
@@ -105,7 +105,7 @@ def _row(_, found: Finding) -> tuple[Cell, ...]:
     )
 
 
-def checks(_, result: Audit) -> Section:
+def checks(_: Translate, result: Audit) -> Section:
     """How often each rule was applied, so that a reader sees what was found right."""
     rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
     total = (
@@ -121,7 +121,7 @@ def checks(_, result: Audit) -> Section:
     return Section("checks", _("What was compared"), (Table("checks", columns, (*rows, total)),))
 
 
-def noise(_, result: Audit, report: str | None = None) -> Section | None:
+def noise(_: Translate, result: Audit, report: str | None = None) -> Section | None:
     """The spread of repeats, and configurations that were published twice."""
     cases = {case.name: case for case in result.material.cases if report in (None, case.report)}
     pairs = [(names, apart) for names, apart in result.noise.duplicates.items() if names[0] in cases]
@@ -168,7 +168,7 @@ def noise(_, result: Audit, report: str | None = None) -> Section | None:
     return Section("noise", _("Noise"), tuple(blocks))
 
 
-def _above_ideal(_, result: Audit, cases: dict) -> list:
+def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
     """Steps that scale better than the number of GPUs, which only noise or a poor smaller figure explains."""
     rows = []
     for smaller, larger in result.material.scaling_steps():
@@ -195,7 +195,7 @@ def _above_ideal(_, result: Audit, cases: dict) -> list:
     ]
 
 
-def efficiency(_, result: Audit, report: str) -> Section | None:
+def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
     """TFLOP/s a GPU and share of the peak of a report's GPT cases, beside what the team published."""
     material = result.material
     own = [each for each in result.efficiencies if material.catalogue.case(each.case).report == report]
@@ -243,7 +243,7 @@ def efficiency(_, result: Audit, report: str) -> Section | None:
     return Section("efficiency", _("Efficiency, derived"), (text, Table("efficiency", columns, tuple(rows))))
 
 
-def _published(result: Audit, report: str, case: str, column: str, value) -> Cell:
+def _published(result: Audit, report: str, case: str, column: str, value: float | None) -> Cell:
     notes = [found for found in result.at(report, "efficiency", case, column)]
     return Cell(
         "–" if value is None else str(value),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
 from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 ENVIRONMENT = {
     "gpus": N_("GPU"),
@@ -66,7 +66,9 @@ def environment(sheet: Sheet) -> Section:
     cluster = sheet.result.material.cluster(report)
     known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
     own, others = _("this report"), _("other reports of the cluster")
-    rows = [(Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))]
+    rows: list[tuple[Cell, ...]] = [
+        (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))
+    ]
     for key, title in ENVIRONMENT.items():
         if key in report.environment:
             rows.append((Cell(_(title)), _printed(sheet, key), Cell(own)))
@@ -143,9 +145,9 @@ def settings(sheet: Sheet) -> Section:
         rows.append(words(_(SETTINGS[key]), _value(_, value)))
     if "xla" in sheet.report.claims:
         rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
-    text = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
+    note = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
     table = Table("settings", (Column(_("Item")), Column(_("Value"))), tuple(rows))
-    return Section("settings", _("Settings"), (text, table))
+    return Section("settings", _("Settings"), (note, table))
 
 
 def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
@@ -167,7 +169,7 @@ def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
     yield from _training(_, first.training)
 
 
-def _training(_, training: dict) -> Iterator[tuple[str, str]]:
+def _training(_: Translate, training: dict) -> Iterator[tuple[str, str]]:
     optimizer, schedule = dict(training["optimizer"]), dict(training["schedule"])
     name = {"adamw": "AdamW", "sgd": _("SGD with momentum")}[optimizer.pop("name")]
     yield N_("Optimizer"), _("; ").join([name, *(f"`{key}` {_plain(value)}" for key, value in optimizer.items())])
@@ -181,7 +183,7 @@ def _training(_, training: dict) -> Iterator[tuple[str, str]]:
         yield N_("Label smoothing"), _plain(training["label_smoothing"])
 
 
-def _several(_, values) -> str:
+def _several(_: Translate, values: Iterable[object]) -> str:
     return _(", ").join(str(value) for value in dict.fromkeys(values))
 
 
@@ -189,7 +191,7 @@ def _plain(value: object) -> str:
     return ", ".join(map(_plain, value)) if isinstance(value, list) else f"{value:.8g}"
 
 
-def _value(_, value: object) -> str:
+def _value(_: Translate, value: object) -> str:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, list):
@@ -250,9 +252,8 @@ def open_points(sheet: Sheet) -> Section:
 def reproduce(sheet: Sheet) -> Section:
     """The commands that run these cases."""
     _ = sheet._
-    pattern = " ".join(
-        dict.fromkeys(re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name)[0] + "*" for case in sheet.cases)
-    )
+    families = (re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name) for case in sheet.cases)
+    pattern = " ".join(dict.fromkeys(f"{family[0]}*" for family in families if family))
     one = f"make bench CASES={sheet.cases[-1].name} REPEATS={sheet.report.rule.repeats}"
     command = f'make bench CASES="{pattern}"\n{one}'
     text = Text(

@@ -18,7 +18,7 @@ from repro.report.charts.figure import (
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.document import Figure
-from repro.utils.i18n import LANGUAGES, N_
+from repro.utils.i18n import LANGUAGES, N_, Translate
 
 V100_MEMORY_MIB = 16 * 1024
 
@@ -35,7 +35,7 @@ def published_figures(folder: Path, formats: tuple[str, ...] = ("svg",)) -> dict
 
 
 def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec]]:
-    """The figures of each published report, from the catalogue's cases and the peers' figures."""
+    """The figures of each published report, from the catalogue's cases and other frameworks' figures."""
     by_report: dict[str, tuple[Case, ...]] = {}
     for case in cases:
         by_report[case.report] = (*by_report.get(case.report, ()), case)
@@ -49,7 +49,7 @@ def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec
 
 def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     """Data-parallel scaling at one or several batch sizes: ResNet50 and BERT."""
-    lines = {}
+    lines: dict[int, list[tuple[float, float]]] = {}
     for case in cases:
         lines.setdefault(case.micro_batch, []).append((case.layout.world_size, float(case.published.throughput)))
     figure_specs = [throughput_figure(_by_batch(lines)), efficiency_figure(_by_batch(lines))]
@@ -67,7 +67,7 @@ def _by_batch(lines: dict) -> Callable:
 
 
 def _published_repeats_figure(cases: list[Case]) -> FigureSpec:
-    def chart(_):
+    def chart(_: Translate) -> DotChart:
         several = len({case.micro_batch for case in cases}) > 1
         rows = [
             (
@@ -92,8 +92,7 @@ def _compared_batches(cases: tuple[Case, ...]) -> list[tuple[int, ...]]:
 
 def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
     """Frameworks beside the report at each number of GPUs, at the first batch size or the largest each can take."""
-    others = peers(cases[0].model, precision=cases[0].precision)
-    others = [peer for peer in others if peer.micro_batch in batches]
+    others = [peer for peer in peers(cases[0].model, precision=cases[0].precision) if peer.micro_batch in batches]
     own = [case for case in cases if case.micro_batch == batches[0]]
     columns = [
         gpus
@@ -102,7 +101,7 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     ]
     largest = len(batches) > 1
 
-    def chart(_):
+    def chart(_: Translate) -> BarChart:
         here = _("OneFlow, this report")
         rows = [
             here + (f" ({batches[0]})" if largest else ""),
@@ -132,7 +131,7 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     )
 
 
-def _peer_name(_, peer: Peer, with_batch: bool) -> str:
+def _peer_name(_: Translate, peer: Peer, with_batch: bool) -> str:
     name = f"{peer.framework} {peer.version}" if peer.framework == "OneFlow" else peer.framework
     if peer.variant == "no clipping":
         name += _(", no clipping")
@@ -142,11 +141,11 @@ def _peer_name(_, peer: Peer, with_batch: bool) -> str:
 def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     """GPT-2 small with and without sharded optimizer state, beside DeepSpeed."""
 
-    def name(_, framework: str, sharding: int) -> str:
+    def name(_: Translate, framework: str, sharding: int) -> str:
         text = _("{framework}, sharded") if sharding else _("{framework}, not sharded")
         return text.format(framework=framework)
 
-    def lines(_):
+    def lines(_: Translate) -> tuple[Series, ...]:
         found = []
         for sharding in (0, 1):
             points = tuple(
@@ -164,7 +163,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             found.append(Series(name(_, "DeepSpeed", sharding), points))
         return tuple(found)
 
-    def throughput(_):
+    def throughput(_: Translate) -> LineChart:
         return LineChart(
             _("Throughput with and without sharding of the optimizer state"),
             _("samples/s, batch 4 a GPU"),
@@ -172,7 +171,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             lines(_),
         )
 
-    def memory(_):
+    def memory(_: Translate) -> BarChart:
         series = tuple(name(_, framework, sharding) for framework in ("OneFlow", "DeepSpeed") for sharding in (0, 1))
         groups = list(dict.fromkeys((case.micro_batch, case.layout.world_size) for case in cases))
         rows = tuple(batch_and_gpus(_, *group) for group in groups)
@@ -204,16 +203,16 @@ def _deepspeed(model: str) -> tuple[Peer, ...]:
     return peers(model, framework="DeepSpeed")
 
 
-def _sharding_memory(cases, batch: int, gpus: int) -> tuple[float | None, ...]:
+def _sharding_memory(cases: tuple[Case, ...], batch: int, gpus: int) -> tuple[float | None, ...]:
     own = {
         case.optimizer_sharding: float(case.published.memory_mib)
         for case in cases
-        if (case.micro_batch, case.layout.world_size) == (batch, gpus)
+        if case.published.memory_mib and (case.micro_batch, case.layout.world_size) == (batch, gpus)
     }
     other = {
         peer.optimizer_sharding: float(peer.memory_mib)
         for peer in _deepspeed(cases[0].model)
-        if (peer.micro_batch, peer.gpus) == (batch, gpus)
+        if peer.memory_mib and (peer.micro_batch, peer.gpus) == (batch, gpus)
     }
     return (own.get(0), own.get(1), other.get(0), other.get(1))
 
@@ -223,13 +222,13 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     megatron = {peer.case: peer for peer in peers(cases[0].model, framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 
-    def scaling(_):
+    def scaling(_: Translate) -> list[Series]:
         chosen = [case for case in cases if case.name.startswith("DP_") and case.layout.pipeline == 1]
         own = tuple((case.layout.world_size, float(case.published.throughput)) for case in chosen)
         other = tuple((case.layout.world_size, float(megatron[case.name].throughput)) for case in chosen)
         return [Series("OneFlow", own), Series("Megatron-LM", other)]
 
-    def layouts(_):
+    def layouts(_: Translate) -> BarChart:
         chosen = [case for case in cases if case.name.startswith("2D_") and case.layout.world_size == 8]
         names = tuple(_("data {data} × tensor {tensor}").format(**vars(case.layout)) for case in chosen)
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in chosen)
@@ -242,19 +241,23 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    def every(_):
+    def every(_: Translate) -> DotChart:
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in cases)
         return DotChart(
             _("Throughput of every case"), _("samples/s, logarithmic scale"), rows, values, frameworks, log=True
         )
 
-    def memory(_):
-        values = tuple((float(case.published.memory_mib), float(megatron[case.name].memory_mib)) for case in cases)
+    def memory(_: Translate) -> DotChart:
+        both = {
+            case.name: (float(own), float(other))
+            for case in cases
+            if (own := case.published.memory_mib) and (other := megatron[case.name].memory_mib)
+        }
         return DotChart(
             _("Memory by layout"),
             _("MiB a GPU, largest of the node"),
-            rows,
-            values,
+            tuple(both),
+            tuple(both.values()),
             frameworks,
             limit=(_("16 GiB of a V100"), V100_MEMORY_MIB),
             decimals=0,

@@ -70,7 +70,7 @@ def _glance(sheet: Sheet) -> Section:
         ),
     ]
     steepest = max(
-        (case for case in cases if case.published.speedup), default=None, key=lambda case: case.published.speedup
+        (case for case in cases if case.published.speedup), default=None, key=lambda case: case.published.speedup or 0
     )
     if steepest:
         rows.append(

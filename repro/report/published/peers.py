@@ -6,10 +6,11 @@ from repro.published.cases import Case
 from repro.published.figures import Figure, Peer
 from repro.report.document import Cell, Column, Section, Table, Text, figure
 from repro.report.published.tables import TITLES, Sheet
+from repro.utils.i18n import Translate
 
 
 def peers(sheet: Sheet) -> Section | None:
-    """The peers' figures beside this report's, a table for each source."""
+    """Other frameworks' figures compared with this report's, a table for each source."""
     _, tables = sheet._, []
     by_source: dict[str, list[Peer]] = {}
     for peer in sheet.result.material.peers:
@@ -22,7 +23,7 @@ def peers(sheet: Sheet) -> Section | None:
         return None
     text = Text(
         _(
-            "Measured on the same cluster. In parentheses: this report's throughput over the peer's. The peers' "
+            "Measured on the same cluster. In parentheses: this report's throughput over the other framework's. The other frameworks' "
             "versions and dates differ from this report's: the ratio compares releases, not frameworks as such."
         )
     )
@@ -68,15 +69,16 @@ def _version(sheet: Sheet) -> str:
     return sheet.report.oneflow.removeprefix("v").split(",")[0]
 
 
-def _peer_title(_, framework: str, version: str, variant: str, batch: int) -> str:
+def _peer_title(_: Translate, framework: str, version: str, variant: str, batch: int) -> str:
     named = f"{framework} {version}" + (f", {_(variant)}" if variant else "")
     return _("{framework}, batch {batch}").format(framework=named, batch=batch)
 
 
 def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
-    """A row for each case that the peer ran too: this report's figures, then the peer's."""
-    _, names = sheet._, ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
-    names = [name for name in names if any(getattr(peer, name) is not None for peer in found)]
+    """A row for each case that the other framework ran too: this report's figures, then the other's."""
+    _ = sheet._
+    every = ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
+    names = [name for name in every if any(getattr(peer, name) is not None for peer in found)]
     first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
     columns = [
         Column(_("Case")),

@@ -8,7 +8,7 @@ from repro.published.audit.engine import Audit
 from repro.published.cases import Case, Report
 from repro.published.figures import published_noise, speedup
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 TITLES = {
     "nodes": N_("Nodes"),
@@ -29,7 +29,7 @@ TITLES = {
 class Sheet:
     """Makes cells of one report: the text as printed, with what the audit remarks at that place."""
 
-    def __init__(self, translate, result: Audit, report: Report) -> None:
+    def __init__(self, translate: Translate, result: Audit, report: Report) -> None:
         self._, self.result, self.report = translate, result, report
         self.cases = result.material.cases_of(report)
 

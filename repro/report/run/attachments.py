@@ -5,10 +5,11 @@ from pathlib import Path
 
 from repro.report.charts.figure import write_figures
 from repro.report.document import Attachment, Document, Figure, Section
-from repro.report.run.data import ReportData, Translate
+from repro.report.run.data import ReportData
 from repro.report.run.kinds import kind_of
-from repro.runs.files import KEPT
-from repro.utils.i18n import N_, catalogue
+from repro.runs.files import RunPath
+from repro.runs.record import Run
+from repro.utils.i18n import N_, Translate, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
 FORMATS = ("svg", "png")
@@ -25,29 +26,31 @@ def drawing_pays(attempts: list[dict]) -> bool:
     return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
-def illustrated(document: Document, data: ReportData, folder: Path, draw: bool) -> Document:
-    """The document with a section of figures after its results if they are to be drawn, and with the raw data."""
+def illustrated(document: Document, data: ReportData, run: Run, folder: Path, draw: bool) -> Document:
+    """The document with a section of figures after its results if they are to be drawn, and with the raw data.
+
+    `folder` is where the report and its figures are written. Of a run in an archive the raw data is the archive.
+    """
     _ = catalogue(document.language).gettext
     figures_after, sections = kind_of(data.plan).figures_after, []
     for section in document.sections:
         sections.append(section)
         if section.id == figures_after and draw:
-            sections += _figures(_, document.language, data, folder)
+            sections += _figures(_, document.language, data, run, folder)
     present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
+    if run.archived:
+        files = (Attachment("file-archive", run.path, _("The run's files")), *files)
     return replace(document, sections=(*sections, Section("data", _("Raw data"), files)))
 
 
-def run_figures(data: ReportData, folder: Path, language: str, formats: tuple[str, ...] = FORMATS) -> list[Figure]:
-    """Write the figures of a run, whose folder this is, into `figures/` there; the blocks that show them.
-
-    A run that was kept for good has no PNG, whose bytes depend on the fonts of the machine.
-    """
-    formats = formats[:1] if (folder / KEPT).exists() else formats
-    figure_specs = kind_of(data.plan).figures(data, folder)
-    return write_figures(figure_specs, folder / "figures", language, formats=formats)
+def run_figures(
+    data: ReportData, files: RunPath, folder: Path, language: str, formats: tuple[str, ...] = FORMATS
+) -> list[Figure]:
+    """Write the figures of a run, whose files these are, into `folder`; the blocks that show them."""
+    return write_figures(kind_of(data.plan).figures(data, files), folder, language, formats=formats)
 
 
-def _figures(_: Translate, language: str, data: ReportData, folder: Path) -> list[Section]:
-    blocks = run_figures(data, folder, language)
+def _figures(_: Translate, language: str, data: ReportData, run: Run, folder: Path) -> list[Section]:
+    blocks = run_figures(data, run.files, folder / "figures", language)
     return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

@@ -1,4 +1,4 @@
-"""The sections of a run's report on what was measured beside each other in it: peers, scaling, and derived cases."""
+"""The sections of a run's report on what was measured within it: baselines, scaling, and derived cases."""
 
 from repro.analysis.ratio import Ratio
 from repro.analysis.relations import (
@@ -11,16 +11,18 @@ from repro.analysis.relations import (
 )
 from repro.analysis.results import Result
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, words
+from repro.utils.i18n import Translate
+from repro.utils.stats import TooFew
 
 
-def within_sections(_, scale: str, results: list[Result]) -> list[Section]:
+def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Section]:
     """The sections that a run at the published scale has figures for; none at another, whose speed says nothing."""
     if scale != "published":
         return []
-    return [*_derived(_, results), *_peers(_, results), *_scaling(_, results)]
+    return [*_derived(_, results), *_baselines(_, results), *_scaling(_, results)]
 
 
-def _derived(_, results: list[Result]) -> list[Section]:
+def _derived(_: Translate, results: list[Result]) -> list[Section]:
     derived = [result for result in results if result.unit.derived_from]
     if not derived:
         return []
@@ -56,7 +58,7 @@ def _derived(_, results: list[Result]) -> list[Section]:
     return [Section("derived", _("Cases derived from the published ones"), (text, Table("derived", columns, rows)))]
 
 
-def _peers(_, results: list[Result]) -> list[Section]:
+def _baselines(_: Translate, results: list[Result]) -> list[Section]:
     if not any(result.unit.baseline_of for result in results):
         return []
     text = Text(
@@ -76,7 +78,7 @@ def _peers(_, results: list[Result]) -> list[Section]:
         )
     )
     columns = (
-        *_columns(_("Configuration"), _("Peer")),
+        *_columns(_("Configuration"), _("Baseline")),
         *_numeric(
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
@@ -88,11 +90,11 @@ def _peers(_, results: list[Result]) -> list[Section]:
         ),
     )
     rows = tuple(_baseline_row(_, relation) for relation in baseline_relations(results))
-    blocks: list[Block] = [text, Table("peers", columns, rows), memory]
-    return [Section("peers", _("Beside PyTorch in the same run"), tuple(blocks))]
+    blocks: list[Block] = [text, Table("baselines", columns, rows), memory]
+    return [Section("baselines", _("Beside PyTorch in the same run"), tuple(blocks))]
 
 
-def _baseline_row(_, relation: Relation) -> tuple[Cell, ...]:
+def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
     ours, baseline = relation.result, relation.base
     return (
         *words(ours.unit.name, variant(baseline.unit)),
@@ -106,7 +108,7 @@ def _baseline_row(_, relation: Relation) -> tuple[Cell, ...]:
     )
 
 
-def _scaling(_, results: list[Result]) -> list[Section]:
+def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     scaled, layouts = scaling_relations(results), layout_relations(results)
     blocks: list[Block] = []
     if scaled:
@@ -165,15 +167,15 @@ def _scaling(_, results: list[Result]) -> list[Section]:
     return [Section("scaling", _("Scaling and layouts in this run"), tuple(blocks))] if blocks else []
 
 
-def interval(_, ratio: Ratio) -> Cell:
-    """A ratio's interval, or that the repeats are too few for one."""
+def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
+    """A ratio's interval, or that the repeats are too few for one; a dash without a ratio."""
+    if ratio is None:
+        return figure(None, decimals)
     found = ratio.interval
-    if found:
-        return Cell(f"{found.low:.3f} … {found.high:.3f}", found.low)
-    said = _("too few repeats: {samples}, at least {needed} are needed").format(
-        samples=min(found.samples), needed=found.needed
-    )
-    return Cell(said, float("-inf"))
+    if isinstance(found, TooFew):
+        message = _("too few repeats: {samples}, at least {needed} are needed")
+        return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
+    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f}", found.low)
 
 
 def _columns(*titles: str) -> tuple[Column, ...]:

@@ -4,9 +4,10 @@ from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PA
 from repro.published.cases import Rule, load_catalogue
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
-from repro.report.run.data import ReportData, Translate
+from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
 from repro.report.run.verdicts import verdict_sections
+from repro.utils.i18n import Translate
 
 
 def bench_sections(_: Translate, data: ReportData) -> list[Section]:

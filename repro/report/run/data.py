@@ -1,14 +1,11 @@
 """What a run's report is made from: everything that is read of the run, once for both languages."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from repro.analysis.results import Parity, Result
 from repro.analysis.verdict import Judgement
 from repro.planning.plan import Plan
-
-Translate = Callable[[str], str]
 
 
 class Findings(Protocol):

@@ -1,4 +1,4 @@
-"""The section of a run's report on what it ran on: machine, code, and what each program said of itself."""
+"""The section of a run's report on what it ran on: machine, code, and what each program reported of itself."""
 
 from pathlib import Path
 
@@ -6,23 +6,25 @@ from repro.analysis.process_info import readable, start_event
 from repro.analysis.relations import variant
 from repro.planning.plan import Plan
 from repro.report.document import Column, Section, Table, words
+from repro.runs.files import RunPath
+from repro.utils.i18n import Translate
 
 
-def program_starts(folder: Path, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
-    """What rank 0 of each program's first successful attempt told at its start, by the program's name."""
+def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
+    """What rank 0 of each program's first successful attempt reported at its start, by the program's name."""
     units = {unit.name: unit for unit in plan.units}
     found: dict[str, dict] = {}
     for attempt in attempts:
         unit = units.get(attempt["unit"])
         if unit and attempt["status"] == "ok":
             name = variant(unit) if unit.baseline_of else "OneFlow"
-            if name not in found and (start := start_event(folder / attempt["folder"] / "metrics-rank0.jsonl")):
+            if name not in found and (start := start_event(files / attempt["folder"] / "metrics-rank0.jsonl")):
                 found[name] = start
     return found
 
 
-def environment_section(_, environment: dict, starts: dict[str, dict]) -> Section:
-    """The machine as it was read when the run was planned, and each program's versions as its processes told them."""
+def environment_section(_: Translate, environment: dict, starts: dict[str, dict]) -> Section:
+    """The machine as it was read when the run was planned, and each program's versions as its processes reported them."""
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
         model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
@@ -46,8 +48,8 @@ def environment_section(_, environment: dict, starts: dict[str, dict]) -> Sectio
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
 
 
-def _cluster(_, cluster: dict | None) -> list[tuple[str, str]]:
-    """The nodes that the ranks ran on; what stands below them is then said of the controller."""
+def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
+    """The nodes that the ranks ran on; the rows below are then of the controller."""
     if not cluster:
         return []
     nodes = cluster["fingerprints"]["nodes"]
@@ -66,8 +68,8 @@ def _cluster(_, cluster: dict | None) -> list[tuple[str, str]]:
     ]
 
 
-def _stack(_, stack: dict | None) -> list[tuple[str, str]]:
-    """What OneFlow was given besides its wheel; peers get of it NCCL's settings alone."""
+def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
+    """What OneFlow was given besides its wheel; baselines get only NCCL's settings of it."""
     if not stack:
         return []
     given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
@@ -78,7 +80,7 @@ def _stack(_, stack: dict | None) -> list[tuple[str, str]]:
     ]
 
 
-def _cache(_, cache: dict | None) -> list[tuple[str, str]]:
+def _cache(_: Translate, cache: dict | None) -> list[tuple[str, str]]:
     """Warm or cold: it decides the time to the first row, not the throughput."""
     if not cache:
         return []
@@ -86,30 +88,30 @@ def _cache(_, cache: dict | None) -> list[tuple[str, str]]:
     return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
 
 
-def _kernels(_, kernels: dict | None) -> list[tuple[str, str]]:
+def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
     """What `repro.preflight.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
     if not kernels:
         return []
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    said = [
+    parts = [
         _("{count}, results and gradients; largest relative error: {largest}").format(
             count=kernels["operators"], largest=largest
         )
     ]
     if kernels["wrong"]:
-        said.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
-    return [(_("Operators compared with the CPU"), "; ".join(said))]
+        parts.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
+    return [(_("Operators compared with the CPU"), "; ".join(parts))]
 
 
-def _programs(_, starts: dict[str, dict]) -> Table:
+def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     """A column a program; libraries are the files that its process had loaded."""
-    told = {name: _told(_, start) for name, start in starts.items()}
-    items = dict.fromkeys(item for each in told.values() for item in each)
-    rows = tuple(words(item, *(each.get(item, "–") for each in told.values())) for item in items)
-    return Table("programs", (Column(_("Item")), *map(Column, told)), rows)
+    reported = {name: _reported(_, start) for name, start in starts.items()}
+    items = dict.fromkeys(item for each in reported.values() for item in each)
+    rows = tuple(words(item, *(each.get(item, "–") for each in reported.values())) for item in items)
+    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows)
 
 
-def _told(_, start: dict) -> dict[str, str]:
+def _reported(_: Translate, start: dict) -> dict[str, str]:
     versions = {name: str(value) for name, value in sorted(readable(start.get("versions") or {}).items()) if value}
     settings = {name: _("yes") if value else _("no") for name, value in (start.get("settings") or {}).items()}
     files = [Path(path).name for path in start.get("libraries", ())]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from repro.analysis.results import Result
 from repro.perfmodel.hardware import Cluster, HardwareError, from_devices
 from repro.planning.derived import shrunk_case
 from repro.published.cases import Case, Layout, load_catalogue
-from repro.report.document import Cell, Column, Section, Table, Text, figure
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
+from repro.utils.i18n import Translate
+
+if TYPE_CHECKING:
+    from repro.perfmodel.predict import Expectation
 
 
-def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Sequence[dict]) -> list[Section]:
+def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gpus: Sequence[dict]) -> list[Section]:
     """One section for a run at the published scale, none for another.
 
     results : the run's results; the model knows the units of published cases, and those derived from them.
-    gpus : what nvidia-smi told of each GPU of the run; where the model does not know them, the section says so.
+    gpus : what nvidia-smi reported of each GPU of the run; where the model does not know them, the section says so.
     """
     if scale != "published" or not gpus:
         return []
@@ -28,7 +34,7 @@ def expectation_sections(_: Callable, scale: str, results: Sequence, gpus: Seque
     return [Section("expectation", title, _blocks(_, results, cluster))]
 
 
-def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
+def _blocks(_: Translate, results: Sequence[Result], cluster: Cluster) -> tuple[Block, ...]:
     from repro.perfmodel.predict import expect
 
     cases = [(result, case) for result in results if (case := case_of(result.unit))]
@@ -51,20 +57,20 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
 
 
 def published_case(unit) -> Case | None:
-    """The case that a unit is, or the first that it was derived from, as published; None for peers."""
+    """The case that a unit is, or the first that it was derived from, as published; None for baselines."""
     known = {case.name: case for case in load_catalogue().cases}
     return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
 
 
 def case_of(unit) -> Case | None:
-    """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
+    """The case that a unit is, in its own layout and precision if it was derived from one; None for baselines."""
     case = published_case(unit)
     if case and unit.derived_from:
         case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
     return case
 
 
-def _row(_: Callable, result, expected) -> tuple[Cell, ...]:
+def _row(_: Translate, result: Result, expected: Expectation) -> tuple[Cell, ...]:
     return (
         Cell(result.unit.name),
         figure(result.throughput, 2),
@@ -76,7 +82,7 @@ def _row(_: Callable, result, expected) -> tuple[Cell, ...]:
     )
 
 
-def _verdict(_: Callable, throughput: float | None, expected) -> Cell:
+def _verdict(_: Translate, throughput: float | None, expected: Expectation) -> Cell:
     if throughput is None:
         return Cell("–")
     if not expected.deviates(throughput):

@@ -1,8 +1,6 @@
 """The figures of a bench's report: repeats, scaling beside the published, layouts, memory, iteration times."""
 
-import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
 from repro.analysis.results import Result
@@ -13,13 +11,13 @@ from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, 
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.run.data import ReportData
-from repro.runs.files import lines
+from repro.runs.files import RunPath, events
 
 FIELDS = 24
 
 
-def bench_figures(data: ReportData, folder: Path) -> list[FigureSpec]:
-    """The figures that a bench has data for, from its folder's metrics too.
+def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
+    """The figures that a bench has data for, from its metrics too.
 
     A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
     scaling. Iteration times are read from rank 0's metrics of every successful attempt.
@@ -36,7 +34,7 @@ def bench_figures(data: ReportData, folder: Path) -> list[FigureSpec]:
     with_memory = [result for result in measured if result.memory_mib]
     if with_memory:
         figure_specs.append(_memory_figure(with_memory, data.plan.device))
-    times = iteration_times(data, folder)
+    times = iteration_times(data, files)
     return figure_specs + [
         _times_figure(times[first : first + FIELDS], first) for first in range(0, len(times), FIELDS)
     ]
@@ -147,19 +145,19 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
     )
 
 
-def iteration_times(data: ReportData, folder: Path) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
+def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
     """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
     found: dict[str, dict] = {}
     for attempt in data.attempts:
         if attempt["status"] == "ok":
-            points = _points(folder / attempt["folder"] / "metrics-rank0.jsonl")
+            points = _points(files / attempt["folder"] / "metrics-rank0.jsonl")
             if len(points) > 1:
                 found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
     return [(_name(result), found[result.unit.name]) for result in data.results if result.unit.name in found]
 
 
-def _points(metrics: Path) -> list[tuple[float, float]]:
-    rows = [row for row in map(json.loads, lines(metrics)) if row["event"] == "iteration"]
+def _points(metrics: RunPath) -> list[tuple[float, float]]:
+    rows = [row for row in events(metrics) if row["event"] == "iteration"]
     return [(row["iteration"], row["latency_ms"]) for row in rows if row.get("latency_ms")]
 
 
@@ -192,7 +190,7 @@ def _times_figure(times: list, first: int) -> FigureSpec:
 
 
 def baseline_figures(results: list[Result]) -> list[FigureSpec]:
-    """OneFlow's throughput over its peers', a row a unit and a bar a kind of peer; no plate without peers."""
+    """OneFlow's throughput over its baselines', a row per unit and a bar per kind of baseline; no figure without baselines."""
     relations = baseline_relations(results)
     if not relations:
         return []
@@ -215,11 +213,11 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    return [FigureSpec("peers", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
+    return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
 
 
 def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
-    """Efficiency of what scales here and was not published so: shrunk layouts, and peers beside OneFlow."""
+    """Efficiency of what scales here and was not published so: shrunk layouts, and baselines as well as OneFlow."""
     lines: dict[str, dict[str, list[Relation]]] = {}
     for relation in scaling_relations(results):
         base = relation.base.unit

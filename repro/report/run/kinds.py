@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from repro.analysis import bench, convergence, loss_curves, profiles
 from repro.planning import convergence as convergence_plan
@@ -12,13 +11,14 @@ from repro.planning.plan import BENCH, Plan, PlanError
 from repro.report.charts.figure import FigureSpec
 from repro.report.document import Section
 from repro.report.run.bench import bench_sections, method_section
-from repro.report.run.data import Findings, ReportData, Translate
+from repro.report.run.data import Findings, ReportData
 from repro.report.run.figures import bench_figures
 from repro.report.run.learning import learning_figures, learning_section
 from repro.report.run.loss_curves import curve_figures, curve_section
 from repro.report.run.profile import profile_figures, profile_section
+from repro.runs.files import RunPath
 from repro.runs.record import Run
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Kind:
     title : what such a run is, for its report; a message for translation.
     analyse : the findings of a run, from its plan and attempts.
     sections : the report's sections between the outcome and the failed attempts.
-    figures : the report's figures; the path is the run's folder.
+    figures : the report's figures; the path is that of the run's files.
     figures_after : id of the section that the figures follow.
     closing : the report's last sections, after the environment.
     judges_speed : whether its throughputs are results. Then the report task's status and summary are the verdicts';
@@ -43,7 +43,7 @@ class Kind:
     title: str
     analyse: Callable[[Run, Plan, list[dict]], Findings]
     sections: Callable[[Translate, ReportData], list[Section]]
-    figures: Callable[[ReportData, Path], list[FigureSpec]]
+    figures: Callable[[ReportData, RunPath], list[FigureSpec]]
     figures_after: str
     closing: Callable[[Translate, ReportData], list[Section]] = lambda _, data: []
     judges_speed: bool = False
@@ -84,9 +84,9 @@ register(
     Kind(
         curves_plan.KIND,
         N_("curves: loss curves of every layout and precision, compared with one device's"),
-        lambda run, plan, attempts: loss_curves.compare(plan, attempts, run.folder),
+        lambda run, plan, attempts: loss_curves.compare(plan, attempts, run.files),
         lambda _, data: [curve_section(_, data.findings, data.description)],
-        lambda data, folder: curve_figures(data.findings),
+        lambda data, files: curve_figures(data.findings),
         figures_after="curves",
         side_by_side=True,
     )
@@ -95,9 +95,9 @@ register(
     Kind(
         convergence_plan.KIND,
         N_("convergence: real data, trained to a stated loss on one device"),
-        lambda run, plan, attempts: convergence.learned(plan, attempts, run.folder, run.description()["goals"]),
+        lambda run, plan, attempts: convergence.learned(plan, attempts, run.files, run.description()["goals"]),
         lambda _, data: [learning_section(_, data.findings, data.description)],
-        lambda data, folder: learning_figures(data.findings),
+        lambda data, files: learning_figures(data.findings),
         figures_after="learning",
         side_by_side=True,
     )
@@ -106,9 +106,9 @@ register(
     Kind(
         profiling.KIND,
         N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
-        lambda run, plan, attempts: profiles.profiles(plan, attempts, run.folder),
+        lambda run, plan, attempts: profiles.profiles(plan, attempts, run.files),
         lambda _, data: [profile_section(_, data.findings)],
-        lambda data, folder: profile_figures(data.findings),
+        lambda data, files: profile_figures(data.findings),
         figures_after="profile",
     )
 )

@@ -6,9 +6,13 @@ from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
+from repro.utils.i18n import Translate
+
+NAT = math.log(2)
+"""What a value in nats is divided by to be in bits."""
 
 
-def learning_section(_, learning: Convergence, description: dict) -> Section:
+def learning_section(_: Translate, learning: Convergence, description: dict) -> Section:
     """The rule, what the data are, and what was reached."""
     rule = Text(
         _(
@@ -37,15 +41,15 @@ def learning_section(_, learning: Convergence, description: dict) -> Section:
     return Section("learning", _("Real data are learned"), (rule, *data, table))
 
 
-def _data(_, facts: dict) -> str:
+def _data(_: Translate, facts: dict) -> str:
     if facts["kind"] == "text":
         entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
-        said = _(
+        message = _(
             "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
             "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
             "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text."
         )
-        return said.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
+        return message.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
     return _(
         "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
         "published training cropped to between 8% and 100% of their area and mirrored, both at random: some crops "
@@ -54,22 +58,22 @@ def _data(_, facts: dict) -> str:
     ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
 
 
-def _row(_, lesson: ConvergenceResult) -> tuple[Cell, ...]:
-    first = lesson.losses[0][0] if lesson.losses and lesson.losses[0] else None
+def _row(_: Translate, result: ConvergenceResult) -> tuple[Cell, ...]:
+    first = result.losses[0][0] if result.losses and result.losses[0] else None
     return (
-        Cell(lesson.unit.name),
-        Cell(lesson.goal.meaning.text(_)),
-        figure(lesson.unit.config["iterations"], 0),
+        Cell(result.unit.name),
+        Cell(result.goal.meaning.text(_)),
+        figure(result.unit.config["iterations"], 0),
         figure(_bits(first), 3),
-        figure(_bits(lesson.goal.limit), 3),
-        figure(_bits(lesson.reached), 3),
-        percent(lesson.top_1, 1),
-        Cell(_("yes"), tone="good") if lesson.holds else Cell(_("NO"), tone="bad"),
+        figure(_bits(result.goal.limit), 3),
+        figure(_bits(result.reached), 3),
+        percent(result.top_1, 1),
+        Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad"),
     )
 
 
 def _bits(nats: float | None) -> float | None:
-    return None if nats is None else nats / math.log(2)
+    return None if nats is None else nats / NAT
 
 
 def learning_figures(learning: Convergence) -> list[FigureSpec]:
@@ -78,7 +82,7 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
     if not results:
         return []
 
-    def chart(_):
+    def chart(_: Translate) -> GridChart:
         fields = tuple((each.unit.name, _series(_, each)) for each in results)
         return GridChart(_("Losses on real data"), _("bits, against iterations; each field has its own scale"), fields)
 
@@ -87,8 +91,8 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
     ]
 
 
-def _series(_, lesson: ConvergenceResult) -> tuple[Series, ...]:
-    losses = lesson.losses[0]
-    limit = _bits(lesson.goal.limit)
-    points = tuple((iteration, _bits(loss)) for iteration, loss in enumerate(losses, 1))
+def _series(_: Translate, result: ConvergenceResult) -> tuple[Series, ...]:
+    losses = result.losses[0]
+    limit = result.goal.limit / NAT
+    points = tuple((iteration, loss / NAT) for iteration, loss in enumerate(losses, 1))
     return Series(_("loss"), points), Series(_("must be below"), ((1, limit), (len(losses), limit)))

@@ -1,22 +1,31 @@
 """Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
 
-from repro.analysis.loss_curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, Comparison, Curves
+from repro.analysis.loss_curves import (
+    FACTOR,
+    FLOOR,
+    HALF_ROUNDING,
+    HALF_ROUNDINGS,
+    WINDOW,
+    Comparison,
+    Curves,
+    Tolerance,
+)
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), HARMLESS: N_("harmless change"), ERROR: N_("error made on purpose")}
 
 
-def curve_section(_, curves: Curves, description: dict) -> Section:
+def curve_section(_: Translate, curves: Curves, description: dict) -> Section:
     """The verdict first, then the rule, the tolerances and all comparisons."""
     blocks = (*_verdict(_, curves), *_method(_, description), _tolerances(_, curves), _comparisons(_, curves))
     return Section("curves", _("Same loss curves in every layout and precision"), blocks)
 
 
-def _verdict(_, curves: Curves) -> list[Block]:
+def _verdict(_: Translate, curves: Curves) -> list[Block]:
     layouts, errors = curves.of(LAYOUT), curves.of(ERROR)
     return [
         Text(
@@ -33,8 +42,8 @@ def _verdict(_, curves: Curves) -> list[Block]:
     ]
 
 
-def _method(_, description: dict) -> list[Block]:
-    said = _(
+def _method(_: Translate, description: dict) -> list[Block]:
+    method = _(
         "All units of a model have the same initial weights, batches, schedule and global batch; dropout is off. The "
         "loss of each iteration is compared with the reference's: |loss − reference| / reference. What decides is the "
         "largest mean of these deviations over {window} iterations in a row: one odd iteration does not decide, and "
@@ -68,11 +77,11 @@ def _method(_, description: dict) -> list[Block]:
         "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
         "would see the same order of real data."
     ).format(sources=", ".join(each["source"] for each in description["corpora"]))
-    return [Text(said), Text(derived), Text(power), Text(data)]
+    return [Text(method), Text(derived), Text(power), Text(data)]
 
 
-def _tolerances(_, curves: Curves) -> Table:
-    found = {}
+def _tolerances(_: Translate, curves: Curves) -> Table:
+    found: dict[tuple[str, str], Tolerance] = {}
     for each in curves.comparisons:
         if each.tolerance and each.unit.role != ERROR:
             found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
@@ -91,7 +100,7 @@ def _tolerances(_, curves: Curves) -> Table:
     return Table("tolerances", columns, rows)
 
 
-def _comparisons(_, curves: Curves) -> Table:
+def _comparisons(_: Translate, curves: Curves) -> Table:
     columns = (
         Column(_("Loss curve")),
         Column(_("Reference")),
@@ -112,24 +121,24 @@ def _comparisons(_, curves: Curves) -> Table:
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
 
-def _row(_, each: Comparison) -> tuple[Cell, ...]:
+def _row(_: Translate, each: Comparison) -> tuple[Cell, ...]:
     found = each.deviation
     last = each.losses[0][-1] if each.losses and each.losses[0] else None
     return (
         Cell(each.unit.name),
-        Cell(each.unit.reference),
+        Cell(each.unit.reference or "–"),
         Cell(_(ROLES[each.unit.role])),
         figure(last, 5),
         figure(each.reference_losses[-1] if each.reference_losses else None, 5),
-        scientific(found and found.largest),
-        scientific(found and found.mean),
-        scientific(found and found.windowed),
-        scientific(each.tolerance and each.tolerance.value),
+        scientific(found.largest if found else None),
+        scientific(found.mean if found else None),
+        scientific(found.windowed if found else None),
+        scientific(each.tolerance.value if each.tolerance else None),
         _holds(_, each),
     )
 
 
-def _holds(_, each: Comparison) -> Cell:
+def _holds(_: Translate, each: Comparison) -> Cell:
     if each.holds:
         return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
     note = each.problem.text(_) if each.problem else ""
@@ -144,11 +153,14 @@ def curve_figures(curves: Curves) -> list[FigureSpec]:
 
 
 def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
-    judged = [each for each in comparisons if each.tolerance and each.unit.role != ERROR]
-    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in judged}
+    tolerances = {
+        each.unit.config["precision"]: each.tolerance.value
+        for each in comparisons
+        if each.tolerance and each.unit.role != ERROR
+    }
     references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}
 
-    def chart(_):
+    def chart(_: Translate) -> CurveChart:
         kinds = (
             (_("layouts in fp32"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "fp32")),
             (_("layouts in AMP"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "amp")),
@@ -159,8 +171,8 @@ def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
             Group(label, tuple((each.losses[0], each.reference_losses) for each in comparisons if belongs(each.unit)))
             for label, belongs in kinds
         )
-        said = _("tolerance, {precision}")
-        limits = tuple((said.format(precision=name), value) for name, value in tolerances.items())
+        label = _("tolerance, {precision}")
+        limits = tuple((label.format(precision=name), value) for name, value in tolerances.items())
         return CurveChart(
             _("Loss curves of {model}").format(model=model),
             _("loss above; below, its relative deviation as a mean over {n} iterations").format(n=WINDOW),

@@ -10,13 +10,13 @@ from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
 from repro.report.document import Cell, Code, Column, Document, Section, Table, Text, markdown, words
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
-from repro.report.run.data import Findings, ReportData, Translate
+from repro.report.run.data import Findings, ReportData
 from repro.report.run.environment import environment_section, program_starts
 from repro.report.run.kinds import Kind, kind_of
 from repro.runs.failures import Failure
 from repro.runs.manifest import discard_derived
-from repro.runs.record import Run, write_json, write_text
-from repro.utils.i18n import LANGUAGES, N_, catalogue
+from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
+from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 SCALES = {
     SMOKE: N_("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
@@ -47,25 +47,42 @@ class Rendered:
         return self.judgement.summary() if self.kind.judges_speed else self.findings.summary()
 
 
-def render(run: Run, tolerance: float | None = None, figures: bool | None = None) -> Rendered:
-    """Write the report in both languages, `results.csv` and `verdicts.json` into the run's folder.
+def report_folder(run: Run, runs: Path = RUNS) -> Path:
+    """Where a run's report is written: its own folder, or `runs/<id>` for a run in an archive.
+
+    RecordError if a run has that folder already.
+    """
+    if not run.archived:
+        return run.folder
+    if (runs / run.id / "run.json").exists():
+        raise RecordError(f"{runs / run.id} is a run's own folder; name another folder for the report of {run.path}")
+    return runs / run.id
+
+
+def render(
+    run: Run, tolerance: float | None = None, figures: bool | None = None, folder: Path | None = None
+) -> Rendered:
+    """Write the report in both languages, `results.csv` and `verdicts.json` into a folder, by default the run's own.
 
     Without `figures`, they are drawn if the run took so long that the seconds for drawing do not count.
     """
-    discard_derived(run.folder)
+    folder = folder or run.folder
+    if folder == run.path:
+        discard_derived(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     data = read(run, tolerance)
-    write_json(run.folder / "verdicts.json", data.judgement.as_json())
-    table = run.folder / "results.csv"
+    write_json(folder / "verdicts.json", data.judgement.as_json())
+    table = folder / "results.csv"
     write_text(table, results_csv(data.results))
     written = []
     draw = drawing_pays(data.attempts) if figures is None else figures
-    documents = {each: illustrated(build(data, each), data, run.folder, draw) for each in LANGUAGES}
+    documents = {each: illustrated(build(data, each), data, run, folder, draw) for each in LANGUAGES}
     for language, document in documents.items():
-        target = run.folder / f"report.{language}.md"
-        write_text(target, markdown(document, run.folder))
+        target = folder / f"report.{language}.md"
+        write_text(target, markdown(document, folder))
         written.append(target)
-    written.append(run.folder / "report.html")
-    write_text(written[-1], html(documents, run.folder))
+    written.append(folder / "report.html")
+    write_text(written[-1], html(documents, folder))
     return Rendered(tuple(written), table, kind_of(data.plan), data.judgement, data.findings)
 
 
@@ -81,7 +98,7 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
         results,
         parities(plan, attempts),
         judge(run, plan, attempts, results, tolerance),
-        program_starts(run.folder, plan, attempts),
+        program_starts(run.files, plan, attempts),
         kind_of(plan).analyse(run, plan, attempts),
     )
 
@@ -125,7 +142,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     if derived:
         scale += _("; {n} configurations are derived from published cases").format(n=derived)
     if baselines:
-        scale += _("; {n} are PyTorch peers").format(n=baselines)
+        scale += _("; {n} are PyTorch baselines").format(n=baselines)
     rows = [words(_("What ran"), what), words(_("Kind of run"), _(kind_of(plan).title)), words(_("Scale"), scale)]
     if (together := most_at_once(data.attempts)) > 1:
         concurrent = _("up to {n} attempts at once, so that their speeds say nothing").format(n=together)
@@ -134,7 +151,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
     for title, found in (
         (_("Layouts that print the losses of one process"), [p for p in data.parities if not p.unit.baseline_of]),
-        (_("Peers that print OneFlow's losses"), [p for p in data.parities if p.unit.baseline_of]),
+        (_("Baselines that print OneFlow's losses"), [p for p in data.parities if p.unit.baseline_of]),
     ):
         if found:
             rows.append((Cell(title), _share(sum(parity.holds for parity in found), len(found))))

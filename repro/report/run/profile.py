@@ -1,5 +1,7 @@
 """The section and the figures of a report that show where the GPU's time goes, for OneFlow and for PyTorch."""
 
+from collections.abc import Callable
+
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.analysis.profiles import Comparison, Profiled, Profiles
@@ -8,13 +10,14 @@ from repro.planning.profiling import INTERVAL
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.utils.i18n import Translate
 
 LARGEST = 10
 IDLE = "idle"
 PARTS = (*TITLES, IDLE)
 
 
-def profile_section(_, found: Profiles) -> Section:
+def profile_section(_: Translate, found: Profiles) -> Section:
     """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
     text = Text(
         _(
@@ -31,7 +34,7 @@ def profile_section(_, found: Profiles) -> Section:
     return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
 
 
-def _iterations(_, found: Profiles) -> Table:
+def _iterations(_: Translate, found: Profiles) -> Table:
     columns = (
         Column(_("Configuration")),
         Column(_("Program")),
@@ -51,28 +54,31 @@ def _iterations(_, found: Profiles) -> Table:
             (
                 Cell(each.unit.name),
                 Cell(program(each)),
-                figure(profile and profile.iteration_ms, 2),
-                figure(profile and profile.busy_ms, 2),
-                figure(profile and profile.idle_ms, 2),
-                percent(profile and profile.busy_ms / profile.iteration_ms, 1),
-                figure(profile and profile.launches, 0),
-                figure(profile and sum(profile.by_class().values()), 2),
+                figure(profile.iteration_ms if profile else None, 2),
+                figure(profile.busy_ms if profile else None, 2),
+                figure(profile.idle_ms if profile else None, 2),
+                percent(profile.busy_ms / profile.iteration_ms if profile else None, 1),
+                figure(profile.launches if profile else None, 0),
+                figure(sum(profile.by_class().values()) if profile else None, 2),
             )
         )
     return Table("profile-iterations", columns, tuple(rows))
 
 
 def program(each: Profiled) -> str:
-    """What trained: OneFlow, or the name of a peer's variant."""
+    """What trained: OneFlow, or the name of a baseline's variant."""
     return variant(each.unit) if each.unit.baseline_of else "OneFlow"
 
 
-def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
-    own, blocks = comparison.own.profile, []
+def _comparison(_: Translate, comparison: Comparison, number: int) -> list[Block]:
+    own = comparison.own.profile
+    blocks: list[Block] = []
     name = comparison.own.unit.name
     for index, baseline in enumerate(comparison.baselines, 1):
         if own and baseline.profile:
-            blocks.append(_classes_beside(_, name, own, baseline, f"profile-classes-{number}-{index}"))
+            blocks.append(
+                _classes_beside(_, name, own, baseline.profile, program(baseline), f"profile-classes-{number}-{index}")
+            )
     if own and not blocks:
         blocks.append(_classes(_, name, own, f"profile-classes-{number}"))
     for index, each in enumerate((comparison.own, *comparison.baselines)):
@@ -83,23 +89,23 @@ def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
     return blocks
 
 
-def _classes_beside(_, name: str, own: Profile, baseline: Profiled, table: str) -> Table:
-    """Classes and idle time of both, those first on which OneFlow spends most more than its peer."""
-    ours, theirs = _parts(own), _parts(baseline.profile)
+def _classes_beside(_: Translate, name: str, own: Profile, theirs: Profile, label: str, table: str) -> Table:
+    """Classes and idle time of both, those first on which OneFlow spends most more than its baseline."""
+    ours, others = _parts(own), _parts(theirs)
     rows = [
-        (_title(_, part), ours.get(part, 0.0), theirs.get(part, 0.0))
+        (_title(_, part), ours.get(part, 0.0), others.get(part, 0.0))
         for part in PARTS
-        if part in ours or part in theirs
+        if part in ours or part in others
     ]
     rows.sort(key=lambda row: row[2] - row[1])
-    rows.append((_("Iteration"), own.iteration_ms, baseline.profile.iteration_ms))
-    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{program(baseline)} (ms)", _("Difference (ms)")))
+    rows.append((_("Iteration"), own.iteration_ms, theirs.iteration_ms))
+    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{label} (ms)", _("Difference (ms)")))
     cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
-    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=program(baseline))
+    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=label)
     return Table(table, columns, cells, caption)
 
 
-def _classes(_, name: str, own: Profile, table: str) -> Table:
+def _classes(_: Translate, name: str, own: Profile, table: str) -> Table:
     parts = _parts(own)
     rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
     cells = tuple(
@@ -119,11 +125,11 @@ def _signed(value: float) -> Cell:
     return Cell(f"{rounded:+.3f}", rounded)
 
 
-def _title(_, part: str) -> str:
+def _title(_: Translate, part: str) -> str:
     return _("GPU idle") if part == IDLE else _(TITLES[part])
 
 
-def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
+def _kernels(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
     columns = (
         Column(_("Kernel")),
         Column(_("Class")),
@@ -145,7 +151,7 @@ def _kernels(_, each: Profiled, profile: Profile, table: str) -> Table:
     return Table(table, columns, rows, caption)
 
 
-def _gaps(_, each: Profiled, profile: Profile, table: str) -> Table:
+def _gaps(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
     columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
     rows = tuple(
         (
@@ -167,29 +173,37 @@ def _numeric(*titles: str) -> tuple[Column, ...]:
 
 
 def profile_figures(found: Profiles) -> list[FigureSpec]:
-    """A figure for each case: a bar for OneFlow and one for each peer, made of the classes and idle time."""
+    """A figure for each case: a bar for OneFlow and one for each baseline, made of the classes and idle time."""
     return [
         _figure(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
     ]
 
 
 def _figure(comparison: Comparison, number: int) -> FigureSpec:
-    shown = [each for each in (comparison.own, *comparison.baselines) if each.profile]
-    times = [_parts(each.profile) for each in shown]
+    bars = [(program(each), each.profile) for each in (comparison.own, *comparison.baselines) if each.profile]
+    name = comparison.own.unit.name
+    return stacked_figure(
+        f"profile-{number}", bars, lambda _: _("Where the time of an iteration goes: {unit}").format(unit=name)
+    )
+
+
+def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[Translate], str]) -> FigureSpec:
+    """A bar for each labelled profile, made of its classes and idle time."""
+    times = [_parts(profile) for _label, profile in bars]
     present = [part for part in PARTS if any(part in each for each in times)]
     values = tuple(tuple(each.get(part, 0.0) for part in present) for each in times)
 
-    def chart(_):
+    def chart(_: Translate) -> StackedChart:
         return StackedChart(
-            _("Where the time of an iteration goes: {unit}").format(unit=comparison.own.unit.name),
+            title(_),
             _("ms an iteration on rank 0's GPU, by class of kernel"),
-            tuple(map(program, shown)),
+            tuple(label for label, _profile in bars),
             tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
             values,
         )
 
     return FigureSpec(
-        f"profile-{number}",
+        name,
         chart,
         lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
     )

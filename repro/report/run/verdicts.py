@@ -4,9 +4,8 @@ from repro.analysis.cross_hardware import Comparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
-from repro.report.run.data import Translate
-from repro.utils.i18n import N_
-from repro.utils.stats import TooFew
+from repro.report.run.baselines import interval
+from repro.utils.i18n import N_, Translate
 
 OUTCOMES = {
     "reproduced": (N_("reproduced"), "good"),
@@ -111,23 +110,11 @@ def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
         Cell(verdict.case),
         Cell(_(name), tone=tone),
         figure(verdict.ratio.value if verdict.ratio else None, 4),
-        _interval(_, verdict),
+        interval(_, verdict.ratio, 4),
         _tolerance(verdict.tolerance),
         repeats,
         failed,
     )
-
-
-def _interval(_: Translate, verdict: Verdict) -> Cell:
-    if verdict.ratio is None:
-        return figure(None, 4)
-    interval = verdict.ratio.interval
-    if isinstance(interval, TooFew):
-        message = _("too few repeats: {samples}, at least {needed} are needed").format(
-            samples=min(interval.samples), needed=interval.needed
-        )
-        return Cell(message, float("-inf"))
-    return Cell(f"{interval.low:.4f} … {interval.high:.4f}", interval.low)
 
 
 def _tolerance(tolerance: Tolerance | None) -> Cell:

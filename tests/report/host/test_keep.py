@@ -1,23 +1,28 @@
-"""Keeping a run for good: what the copy holds, what it no longer names, and that it gives the same reports."""
+"""Keeping a run: what the archive holds, what it no longer names, and that it gives the same results."""
 
-import gzip
 import hashlib
 import json
+import re
 import shutil
 import subprocess
+import zipfile
 
 import pytest
 
-from repro.analysis.parquet import write_parquet
 from repro.analysis.process_info import observe
 from repro.report.host import keep as keeping
-from repro.report.host.keep import keep, rewriting, rewritten, runs_of
-from repro.report.run.page import render
-from repro.runs.files import lines, opened, present
-from repro.runs.manifest import files, record, verify
-from repro.runs.record import RecordError, Run, write_json
+from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
+from repro.runs.files import KEPT, content, events, gpu_samples, names, open_files, read_json
+from repro.runs.manifest import DERIVED, MANIFEST, verify
+from repro.runs.record import RecordError, Run
 from repro.utils.paths import ROOT
-from tests.support.kept import CHECKOUT, RUNS, bench_run
+from tests.support import kept as support
+from tests.support.kept import CHECKOUT, RUNS, bench_run, preflight_folder
+
+COMMITTED = sorted(REPRODUCED.glob("*/runs/*.zip"))
+LIBRARIES = {"/lib/x86_64-linux-gnu", "/opt/torch", "/usr/lib", "/usr/local", "/sys/class", "/sys/devices"}
+OF_ONEFLOW = {"/home/ci-user"}
+"""Where OneFlow's wheel was built, as its stack traces say."""
 
 
 @pytest.fixture(scope="module")
@@ -27,88 +32,89 @@ def original(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kept(original, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept") / original.id
-    keep(original.folder, folder)
-    return Run(folder)
+    archive = tmp_path_factory.mktemp("kept") / f"{original.id}.zip"
+    keep(original.path, archive)
+    return Run(archive)
 
 
-def contents(folder) -> dict[str, bytes]:
-    return {path: (folder / path).read_bytes() for path in files(folder)}
+def contents(root) -> dict[str, bytes]:
+    return {path: content(root / path) for path in names(root)}
 
 
-def unpacked(path: str, content: bytes) -> bytes:
-    return gzip.decompress(content) if path.endswith(".gz") else content
+def test_it_holds_what_was_measured_and_nothing_derived(original, kept):
+    inside = names(kept.files)
+    assert {path for path in inside if not path.startswith("units/")} == {
+        "attempts.jsonl",
+        KEPT,
+        MANIFEST,
+        "run.json",
+    }
+    assert [path for path in names(original.files) if DERIVED.fullmatch(path)]
+    assert [path for path in inside if DERIVED.fullmatch(path)] == []
 
 
-def test_no_path_of_a_machine_is_left(original, kept, tmp_path):
-    every = {path: unpacked(path, content) for path, content in contents(kept.folder).items()}
-    for folder in (CHECKOUT, RUNS, str(ROOT)):
-        assert [path for path, content in every.items() if folder.encode() in content] == []
-    assert keep(original.folder, tmp_path / "again").named == ("/usr/local",)
-    start = json.loads(lines(next(kept.folder.glob("units/DP_1*536x16/*/")) / "metrics-rank0.jsonl")[0])
+def test_nothing_says_whose_machine_it_was(original, kept, tmp_path):
+    every = contents(kept.files)
+    for what in (CHECKOUT, RUNS, str(ROOT), support.HOST, support.UUID.format(0)[:20]):
+        assert [path for path, text in every.items() if what.encode() in path.encode() + text] == []
+    assert keep(original.path, tmp_path / "again.zip").named == ("/usr/local",)
+    attempt = next(each for each in kept.attempts() if each["status"] == "ok")["folder"]
+    start = events(kept.files / attempt / "metrics-rank0.jsonl")[0]
     assert start["libraries"] == [".venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"]
-    assert kept.description()["command"] == "make bench MODEL=gpt FIT=2,4 RUNS=runs"
-    assert "LD_PRELOAD=.cache/compat/libx.so" in (kept.folder / "report.en.md").read_text()
-    output = json.loads(next(kept.folder.glob("units/*/*/config.json")).read_text())["output"]
-    assert output.startswith(f"runs/{kept.id}/units/")
+    assert start["host"] == "host1"
+    description = kept.description()
+    assert description["command"] == "make bench MODEL=gpt FIT=2,4 RUNS=runs"
+    assert description["environment"]["host"] == "host1"
+    assert [gpu["uuid"] for gpu in description["environment"]["gpus"]] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert {sample["uuid"] for sample in gpu_samples(kept.files / attempt)} == {"GPU-0"}
+    output = read_json(kept.files / attempt / "config.json")["output"]
+    assert output == f"runs/{kept.id}/{attempt}"
 
 
 def test_it_is_as_recorded_and_says_what_changed(original, kept):
-    assert verify(kept.folder).holds
-    told = json.loads((kept.folder / "kept.json").read_text())
-    assert told["manifest_sha256"] == verify(original.folder).digest
-    for path, change in told["changed"].items():
-        was = (original.folder / path).read_bytes()
-        assert change["sha256"] == hashlib.sha256(was).hexdigest()
-        assert present(kept.folder / path) is not change.get("left_out", False)
-        if not change.get("left_out"):
-            with opened(kept.folder / path) as file:
-                assert (file.read() != was) is change["paths_rewritten"]
-    unchanged = {path for path in files(original.folder) if path.startswith("units/")} - told["changed"].keys()
-    assert unchanged and all(
-        (kept.folder / path).read_bytes() == (original.folder / path).read_bytes() for path in unchanged
-    )
+    assert verify(kept.files).holds
+    record = read_json(kept.files / KEPT)
+    assert record["manifest_sha256"] == verify(original.folder).digest
+    raw = {path: content(original.files / path) for path in names(original.files) if path.startswith("units/")}
+    hashes = {hashlib.sha256(text).hexdigest() for text in raw.values()}
+    of_units = {path: change for path, change in record["changed"].items() if path.startswith("units/")}
+    assert {change["sha256"] for change in of_units.values()} <= hashes
+    for path, change in of_units.items():
+        assert (kept.files / path).is_file() is not change.get("skipped", False)
+    unchanged = raw.keys() & set(names(kept.files)) - of_units.keys()
+    assert unchanged and all(content(kept.files / path) == raw[path] for path in unchanged)
 
 
-def test_large_files_are_compressed_and_read_all_the_same(original, kept):
-    packed = [path for path in files(kept.folder) if path.endswith(".gz")]
-    assert any("metrics-rank3.jsonl.gz" in path for path in packed)
-    assert any("local_rank_0/stdout.gz" in path for path in packed)
-    assert all((kept.folder / path).read_bytes()[4:8] == bytes(4) for path in packed), "no time in the archives"
+def test_it_is_read_in_place_like_the_run(original, kept):
     attempts = [each for each in original.attempts() if each["unit"] == "DP_8x1x1_16_1536x16.as_4x1x1"]
-    assert observe(kept.folder, attempts, 4).transports == observe(original.folder, attempts, 4).transports == {"P2P"}
-    size = sum(len(content) for content in contents(kept.folder).values())
-    assert size < sum(len(content) for content in contents(original.folder).values())
+    seen, expected = observe(kept.files, attempts, 4), observe(original.files, attempts, 4)
+    assert seen.transports == expected.transports == {"P2P"}
+    assert (seen.versions, seen.nodes, seen.ranks) == (expected.versions, expected.nodes, expected.ranks)
+    assert kept.path.stat().st_size < sum(len(text) for text in contents(original.files).values()) / 4
 
 
 def test_what_glog_repeats_stays_only_where_an_attempt_failed(original, kept):
     failed = {each["folder"] for each in original.attempts() if each["status"] == "failed"}
     assert failed
-    left = [path for path in files(kept.folder) if "/vm/oneflow" in path]
+    left = [path for path in names(kept.files) if "/oneflow." in path]
     assert left and all(any(path.startswith(folder) for folder in failed) for path in left)
+    assert all("/host1/oneflow.host1.root.log" in path for path in left)
 
 
 def test_the_same_run_is_always_kept_as_the_same_bytes(original, kept, tmp_path):
-    keep(original.folder, tmp_path / original.id)
-    assert contents(tmp_path / original.id) == contents(kept.folder)
+    shutil.copytree(original.folder, tmp_path / original.id)
+    keep(tmp_path / original.id, tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == kept.path.read_bytes()
+    keep(kept.path, tmp_path / "kept" / kept.path.name)
+    assert (tmp_path / "kept" / kept.path.name).read_bytes() == kept.path.read_bytes()
+    members = zipfile.ZipFile(kept.path).infolist()
+    assert {(member.date_time, member.external_attr >> 16) for member in members} == {((1980, 1, 1, 0, 0, 0), 0o644)}
+    assert [member.filename for member in members] == sorted(member.filename for member in members)
 
 
-def test_a_report_made_anew_elsewhere_changes_no_byte(kept, tmp_path):
-    shutil.copytree(kept.folder, tmp_path / kept.id)
-    again = Run(tmp_path / kept.id)
-    render(again, figures=True)
-    write_parquet(again)
-    record(again)
-    assert contents(again.folder) == contents(kept.folder)
-    assert (again.folder / "figures" / "peers.zh.svg").exists()
-    assert not list(again.folder.rglob("*.png")), "their bytes depend on the machine's fonts"
-
-
-def test_git_ignores_nothing_of_it(kept):
-    here = "reports/reproduced/somewhere/runs"
-    paths = "\n".join(f"{here}/{kept.id}/{path}" for path in files(kept.folder))
-    command = ["git", "-C", str(ROOT), "check-ignore", "--stdin"]
-    done = subprocess.run(command, input=paths, capture_output=True, text=True)
+def test_git_ignores_nothing_of_it():
+    command = ["git", "-C", str(ROOT), "check-ignore", "reports/reproduced/somewhere/runs/20261121-080000-gpt.zip"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 128:
         pytest.skip("this is no git checkout, so that nothing can be asked of git")
     assert done.stdout == ""
@@ -118,107 +124,70 @@ def test_an_altered_run_is_not_kept(original, tmp_path):
     shutil.copytree(original.folder, tmp_path / "run")
     (tmp_path / "run" / "attempts.jsonl").write_text("")
     with pytest.raises(RecordError, match="not as it was recorded; nothing was kept"):
-        keep(tmp_path / "run", tmp_path / "kept" / "run")
-    assert not (tmp_path / "kept" / "run").exists()
+        keep(tmp_path / "run", tmp_path / "kept" / "run.zip")
+    assert not (tmp_path / "kept").exists()
 
 
-def test_a_copy_that_says_something_else_is_not_kept(original, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "_says", lambda run: run.folder)
+def test_an_archive_that_gives_other_results_is_not_kept(original, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "_statements", lambda run: run.path)
     with pytest.raises(RecordError, match="gives other results or verdicts"):
-        keep(original.folder, tmp_path / original.id)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_path_that_a_report_brings_back_is_refused(original, tmp_path, monkeypatch):
-    def with_path(run, **rest):
-        (run.folder / "report.en.md").write_text(f"made in {ROOT}/repro")
-
-    monkeypatch.setattr(keeping, "render", with_path)
-    with pytest.raises(RecordError, match=r"report.en.md of the copy still names a folder of this machine"):
-        keep(original.folder, tmp_path / original.id)
+        keep(original.path, tmp_path / f"{original.id}.zip")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_kept_is_said(original, tmp_path):
-    (tmp_path / "there").mkdir()
+    (tmp_path / "there.zip").touch()
     with pytest.raises(RecordError, match="is there already"):
-        keep(original.folder, tmp_path / "there")
+        keep(original.path, tmp_path / "there.zip")
     with pytest.raises(RecordError, match="neither a run nor a preflight"):
-        keep(tmp_path / "there", tmp_path / "new")
+        keep(tmp_path, tmp_path / "new.zip")
     with pytest.raises(RecordError, match=r"HOST=\.\./up: a name of small letters"):
         runs_of("../up")
 
 
-def test_paths_that_only_begin_alike_stay():
-    pairs = {"/a/b": ".", "/runs/x/id": "runs/id"}
-    assert rewritten(b"/a/b/c:/a/b /a/bc /a/b-2/c /runs/x/id/units", pairs) == b"c:. /a/bc /a/b-2/c runs/id/units"
+def test_what_merely_begins_alike_stays():
+    replaced = Replacements({"/a/b": ".", "/runs/x/id": "runs/id"}, {"vm": "host1", "host": "host2"}, {})
+    assert replaced.apply(b"/a/b/c:/a/b /a/bc /a/b-2/c /runs/x/id/units") == b"c:. /a/bc /a/b-2/c runs/id/units"
+    assert replaced.apply(b"vm:41:77 kvm vm-2 vm2 oneflow.vm.root") == b"host1:41:77 kvm vm-2 vm2 oneflow.host1.root"
+    assert replaced.apply(b'{"host": "host", "vm": {"a": 1}}') == b'{"host": "host2", "host1": {"a": 1}}'
 
 
-def test_the_folders_of_the_machine_are_found_in_its_files(original):
-    assert rewriting(original.folder) == {
+def test_what_to_replace_is_found_in_the_files(original):
+    found = replacements(contents(original.files), original.id)
+    assert found.paths == {
         str(ROOT): ".",
         CHECKOUT: ".",
         f"{RUNS}/{original.id}": f"runs/{original.id}",
         RUNS: "runs",
     }
+    assert found.hosts == {support.HOST: "host1"}
+    assert found.gpus == {support.UUID.format(number): f"GPU-{number}" for number in range(4)}
 
 
-def preflight(folder):
-    (folder / "allreduce-node1").mkdir(parents=True)
-    found = {
-        "check": "names",
-        "what": "",
-        "machine": "node1",
-        "result": "ok",
-        "found": f"{ROOT}/x is there",
-        "means": "",
-        "fix": "",
-        "mended": False,
-        "seconds": 1.0,
+def test_every_node_of_a_cluster_is_replaced():
+    cluster = {"fingerprints": {"nodes": {"n1": {}, "n2": {}}}, "hosts": ["rack-1", "rack-2"]}
+    description = json.dumps({"environment": {"host": "desk", "cluster": cluster}}).encode()
+    start = json.dumps({"event": "start", "host": "rack-3"}).encode() + b"\n"
+    found = replacements({"run.json": description, "units/a/repeat-1.attempt-1/metrics-rank0.jsonl": start}, "id")
+    assert list(found.hosts) == ["desk", "n1", "n2", "rack-1", "rack-2", "rack-3"]
+    assert json.loads(found.apply(description))["environment"]["cluster"] == {
+        "fingerprints": {"nodes": {"host2": {}, "host3": {}}},
+        "hosts": ["host4", "host5"],
     }
-    write_json(folder / "preflight.json", {"created": 1.79e9, "cluster": None, "findings": [found]})
-    rows = [
-        {
-            "bytes": 4**n,
-            "calls": 1,
-            "windows_s": [0.1] * 40,
-            "seconds": 1e-4 * n,
-            "algorithm_gbs": 1.0 * n,
-            "bus_gbs": 1.5 * n,
-        }
-        for n in range(5, 14)
-    ]
-    write_json(
-        folder / "allreduce-node1" / "allreduce.json",
-        {
-            "device": "cuda",
-            "ranks": 4,
-            "rows": rows,
-            "pairs": [],
-            "versions": {},
-            "libraries": [],
-            "transports": ["P2P"],
-            "bus_gbs": 19.5,
-            "latency_us": 500.0,
-            "link_gbs": 39.0,
-        },
-    )
-    return folder
 
 
-def test_a_checkout_is_found_by_its_cache_too(tmp_path):
+def test_a_checkout_is_found_by_its_cache_too():
     stack = {"CUDA_CACHE_PATH": "/opt/elsewhere/.cache/cuda-580", "LD_PRELOAD": "/x/y/.cache/compat/a.so:/x/z/.cache/b"}
-    write_json(tmp_path / "run.json", {"environment": stack})
-    assert rewriting(tmp_path) == {str(ROOT): ".", "/opt/elsewhere": ".", "/x/y": "."}
+    files = {"run.json": json.dumps({"environment": stack}).encode()}
+    assert replacements(files, "id").paths == {str(ROOT): ".", "/opt/elsewhere": ".", "/x/y": "."}
 
 
 def test_a_preflight_is_kept_too(tmp_path):
-    source = preflight(tmp_path / "preflight-1")
-    found = keep(source, tmp_path / "kept")
-    assert "x is there" in (found.folder / "preflight.json").read_text()
-    assert str(ROOT) not in (found.folder / "preflight.json").read_text()
-    with opened(found.folder / "allreduce-node1" / "allreduce.json") as file:
-        assert json.load(file)["ranks"] == 4
+    found = keep(preflight_folder(tmp_path / "preflight-1"), tmp_path / "kept.zip")
+    root = open_files(found.path)
+    (finding,) = read_json(root / "preflight.json")["findings"]
+    assert (finding["machine"], finding["found"]) == ("host1", "x is there")
+    assert read_json(root / "allreduce-host1" / "allreduce.json")["ranks"] == 4
 
 
 def test_the_task_asks_for_run_and_host(task, tmp_path):
@@ -228,3 +197,26 @@ def test_the_task_asks_for_run_and_host(task, tmp_path):
     done = task("keep", RUN="x", HOST="h200", RUNS=str(tmp_path))
     assert done.returncode == 2
     assert "no such run" in done.stderr
+
+
+@pytest.mark.parametrize("archive", COMMITTED, ids=lambda path: path.stem)
+def test_no_committed_archive_says_whose_machine_it_was(archive):
+    """Not by the host in any of the places where hosts are written, not by a GPU's UUID, not by a path."""
+    files = contents(open_files(archive))
+    placeholder = rb"host\d+"
+    for path, text in files.items():
+        assert not UUID.search(text), path
+        named = re.findall(rb'"host": "([^"]*)"|^([^\s:]+):\d+:\d+ \[|Running on machine: (\S+)', text, re.MULTILINE)
+        named += re.findall(rb"/oneflow\.([^./]+)\.", path.encode())
+        hosts = {each for found in named for each in (found if isinstance(found, tuple) else (found,)) if each}
+        assert all(re.fullmatch(placeholder, host) for host in hosts), (path, hosts)
+    folders = {found.decode() for text in files.values() for found in keeping.ABSOLUTE.findall(text)}
+    assert folders <= LIBRARIES | OF_ONEFLOW
+    assert replacements(files, archive.stem).paths == {str(ROOT): "."}
+
+
+def test_a_committed_archive_is_kept_as_the_same_bytes_again(tmp_path):
+    """The committed archives are what `keep` writes, so that keeping one again changes nothing."""
+    smallest = min(COMMITTED, key=lambda path: path.stat().st_size)
+    keep(smallest, tmp_path / smallest.name)
+    assert contents(open_files(tmp_path / smallest.name)) == contents(open_files(smallest))

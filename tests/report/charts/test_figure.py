@@ -1,0 +1,22 @@
+"""Figures before they have a language, and their files."""
+
+import pytest
+
+from repro.published.cases import load_catalogue
+from repro.report.charts.figure import efficiency, write_figures
+from repro.report.charts.lines import Series
+from repro.report.published.figures import published_figure_specs
+
+LINE = Series("batch 128", ((1, 384.9), (8, 2969.5), (32, 11711.2)))
+
+
+def test_efficiency_is_relative_to_the_first_point():
+    points = dict(efficiency(LINE).points)
+    assert points[1] == 1
+    assert points[32] == pytest.approx(11711.2 / 384.9 / 32)
+
+
+def test_writing_returns_blocks_in_the_order_of_the_specs(tmp_path):
+    figure_specs = published_figure_specs(load_catalogue().cases)["gpt2-small-2020-12"]
+    blocks = write_figures(figure_specs, tmp_path, "en", prefix="x-")
+    assert [block.file.name for block in blocks] == ["x-memory.en.svg", "x-throughput.en.svg"]

@@ -1,0 +1,18 @@
+"""Bars and dots: as long and where their values are."""
+
+from repro.report.charts.rows import BarChart, DotChart, Panel
+
+
+def test_bars_are_as_long_as_their_values():
+    panel = Panel("", ((5603, 3849), (11301, None)))
+    axes = BarChart("t", "MiB", ("a", "b"), (panel,), ("off", "on"), limit=("16 GiB", 16384)).draw().axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [5603, 3849, 11301]
+    assert [text.get_text() for text in axes.texts] == ["5603", "3849", "11301", "16 GiB"]
+    assert axes.get_xlim()[1] > 16384
+
+
+def test_dots_are_where_their_values_are():
+    axes = DotChart("t", "s", ("a", "b"), ((1.0, 2.0), (30.0, 20.0)), ("one", "other"), log=True).draw().axes[0]
+    dots = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"]
+    assert dots == [(1, 0), (2, 0), (30, 1), (20, 1)]
+    assert axes.get_xscale() == "log"

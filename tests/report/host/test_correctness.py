@@ -1,0 +1,74 @@
+"""The sections and figures of a host's page on loss curves, convergence and profiles."""
+
+from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
+from repro.analysis.kernel_trace import Kernel, Profile
+from repro.analysis.loss_curves import Comparison, Curves, Deviation, Tolerance
+from repro.analysis.profiles import Comparison as ProfileComparison
+from repro.analysis.profiles import Profiled, Profiles
+from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
+from repro.planning.plan import Unit
+from repro.report.host.correctness import shown, shown_figures
+from repro.report.host.notes import Notes
+from repro.report.host.results import Host, KeptRun
+from repro.runs.failures import Failure
+from repro.runs.record import Run
+from repro.utils.i18n import catalogue
+from tests.support.kept import H200
+from tests.support.pages import cells
+
+ENGLISH = catalogue("en").gettext
+
+
+def host_of(tmp_path, *shown) -> Host:
+    description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
+    runs = (
+        KeptRun(f"R{number}", Run(tmp_path / f"run-{number}"), description, None, [], [], None, {}, each)
+        for number, each in enumerate(shown, 1)
+    )
+    return Host("h200", tmp_path, tuple(runs), (), (), Notes({}))
+
+
+def unit(name, role="", model="gpt", **more) -> Unit:
+    config = {"layout": {"data": 4, "tensor": 1, "pipeline": 1}, "precision": "fp32", "iterations": 20}
+    return Unit(name, model, config, {}, 8, role=role, **more)
+
+
+def test_curves_are_counted_from_their_comparisons(tmp_path):
+    def comparison(name, role, apart):
+        return Comparison(unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0))
+
+    curves = Curves(
+        (
+            comparison("a", LAYOUT, 1e-4),
+            comparison("b", LAYOUT, 9e-4),
+            comparison("c", HARMLESS, 1e-4),
+            comparison("d", ERROR, 1e-1),
+        )
+    )
+    (section,) = shown(ENGLISH, host_of(tmp_path, curves), [])
+    said = "1 of 2 loss curves agree with their references; 1 of 1 errors made on purpose were seen"
+    assert said in section.blocks[0].text
+    assert cells(section) == [["gpt", "fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]]
+
+
+def test_learning_is_shown_in_bits(tmp_path):
+    meaning = Failure("1/{divisor} of the entropy of the labels", {"divisor": 2})
+    result = ConvergenceResult(unit("learn"), Goal(1.3863, meaning), (tuple([0.6931] * 20),), 0.9)
+    host = host_of(tmp_path, Convergence((result,)), Convergence((result,)))
+    (section,) = shown(ENGLISH, host, [])
+    assert [row[-5:] for row in cells(section)] == [["20", "2.000", "1.000", "90.0%", "yes"]] * 2
+    (spec,) = shown_figures(host)
+    assert len(spec.chart(ENGLISH).fields) == 2, "one figure for all runs"
+
+
+def test_a_profile_names_the_class_that_costs_most(tmp_path):
+    def profiled(name, gemm, busy, baseline_of=None):
+        profile = Profile(10, busy + 1.0, busy, 3.0, "", (Kernel("volta_sgemm_128x64", 3.0, gemm),), ())
+        return Profiled(unit(name, baseline_of=baseline_of), profile)
+
+    found = Profiles((ProfileComparison(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),)),))
+    host = host_of(tmp_path, found)
+    (section,) = shown(ENGLISH, host, [])
+    assert cells(section) == [["a", "pytorch", "10.00", "90.0%", "7.00", "85.7%", "Matrix products (+3.00 ms)"]]
+    (spec,) = shown_figures(host)
+    assert spec.chart(ENGLISH).rows == ("a · R1 · OneFlow", "a · R1 · pytorch")

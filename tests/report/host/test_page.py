@@ -1,0 +1,164 @@
+"""The page of a host: every figure from the runs, nothing that is not there, and links that lead somewhere."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from repro.published.cases import load_catalogue
+from repro.report.host import page as host_page
+from repro.report.host.notes import NOTES, Notes
+from repro.report.host.results import load
+from repro.runs.failures import Failure
+from repro.runs.record import RecordError
+from repro.utils.i18n import LANGUAGES
+from tests.support.pages import anchors, cells, links, table
+
+PAGES = {"en": "README.md", "zh": "README.zh.md"}
+PUBLISHED_SCALING = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16"
+SHARDED = "DP_8x1x1_16_1536x16.as_4x1x1"
+
+
+def page(reproduced, language="en") -> str:
+    return (reproduced / "h200" / PAGES[language]).read_text(encoding="utf-8")
+
+
+def test_ratios_are_those_of_the_run(reproduced):
+    rows = table(page(reproduced), "Beside PyTorch in the same run")
+    assert {(row["Configuration"], row["GPUs"]) for row in rows} == {
+        ("DP_1x1x1_2_1536x16", "1"),
+        ("DP_8x1x1_16_1536x16.as_2x1x1", "2"),
+        (SHARDED, "4"),
+    }
+    four = next(row for row in rows if row["GPUs"] == "4")
+    assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
+    assert (four["OneFlow / PyTorch"], four["Target"], four["Status"]) == ("0.900", "≥ 0.85", "met")
+    assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("3", "9000")
+    assert re.fullmatch(r"0\.89\d … 0\.90\d", four["95% interval"])
+
+
+def test_scaling_and_layouts_are_those_of_the_run(reproduced):
+    scaled = table(page(reproduced), "Data parallel scaling")
+    four = next(row for row in scaled if row["Configuration"] == SHARDED)
+    assert (four["Efficiency"], four["Target"], four["Status"]) == ("98.0%", "≥ 0.97", "met")
+    baseline = next(row for row in scaled if row["Configuration"] == f"{SHARDED}.pytorch")
+    assert (baseline["Target"], baseline["Status"]) == ("–", "–"), "a baseline has no target"
+    one, eight = (case.published.throughput for case in load_catalogue().select(None, PUBLISHED_SCALING))
+    assert four["Published on V100s"] == f"{eight / one / 8:.1%} on 8"
+    assert baseline["Published on V100s"] == "–", "a baseline was not published"
+    found = table(page(reproduced), "Layouts")
+    assert {row["Layout (data x tensor x pipeline)"] for row in found} == {"2x1x1", "4x1x1", "1x2x1", "1x4x1"}
+    for row in found:
+        measured, expected = float(row["Throughput (samples/s)"]), float(row["Expected (samples/s)"])
+        assert float(row["Measured / expected"]) == pytest.approx(measured / expected, abs=1e-3)
+
+
+def test_machine_runs_and_preflight_are_shown(reproduced, host):
+    text = page(reproduced)
+    facts = {row["Item"]: row["Value"] for row in table(text, "Machine")}
+    assert facts["GPU"] == "4 x NVIDIA H200"
+    assert facts["Driver"] == "580.1"
+    assert "1600 MHz at the median of" in facts["SM clock under load"]
+    assert "(1500 to 1700), at most 64 °C" in facts["SM clock under load"]
+    assert facts["Way between GPUs"] == "P2P"
+    (run,) = table(text, "Runs and their commands")
+    name = host.runs[0].run.id
+    assert run["Run"] == f'<a id="{name}"></a>R1 [{name}](runs/{name}.zip)'
+    assert run["Command"] == "`make bench MODEL=gpt FIT=2,4 RUNS=runs`"
+    assert run["Failed attempts"] == "1"
+    assert "libcublas.so.13.1" in text
+    assert "at best 19.5 GB/s of bus bandwidth; the links can do 39.0 GB/s" in text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_links_lead_to_files_and_anchors_of_the_page(reproduced, host, language):
+    text = page(reproduced, language)
+    found = links(text)
+    assert f"#{host.runs[0].run.id}" in found and "runs/preflight-1.zip" in found
+    for link in found:
+        assert link[1:] in anchors(text) if link.startswith("#") else (reproduced / "h200" / link).is_file(), link
+
+
+def test_both_languages_have_the_same_numbers(reproduced):
+    english, chinese = (
+        [line for line in page(reproduced, language).splitlines() if line.startswith("| [R1]")] for language in PAGES
+    )
+    numbers = [[re.findall(r"\d+\.\d+", line) for line in lines] for lines in (english, chinese)]
+    assert numbers[0] == numbers[1]
+    assert len(english) == len(chinese) > 8
+
+
+@pytest.mark.parametrize(("language", "reason"), [("en", "iteration 70 is not a number"), ("zh", "70")])
+def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
+    first, *others = host.runs[0].attempts
+    failure = Failure("the loss at iteration {iteration} is not a number", {"iteration": 70})
+    failed = first | {"status": "failed", "failure": failure.as_json()}
+    changed = replace(host, runs=(replace(host.runs[0], attempts=[failed, *others]),))
+    sections = {section.id: section for section in host_page.build(changed, language, []).sections}
+    (row,) = cells(sections["failures"])
+    assert row[1:3] == [first["unit"], str(first["repeat"])] and reason in row[3]
+
+
+def test_what_was_not_run_has_no_section(reproduced, host):
+    text = page(reproduced)
+    for title in ("Loss curves", "Real data are learned", "Where the GPU's time goes"):
+        assert f"## {title}" not in text
+    silent = host_page.build(replace(host, notes=Notes({})), "en", [])
+    assert "How it reads" not in [section.title for section in silent.sections]
+
+
+def test_the_page_is_what_the_runs_give(host):
+    assert host_page.differing(host) == []
+
+
+def test_what_differs_from_the_runs_is_named(altered):
+    readme = altered / "h200" / "README.md"
+    readme.write_text(readme.read_text().replace("0.900", "1.000"))
+    (altered / "h200" / "figures" / "ratios.zh.svg").unlink()
+    (altered / "h200" / "figures" / "more.svg").write_text("")
+    (altered / "h200" / "results.csv").write_text("")
+    assert [path.name for path in host_page.differing(load("h200", altered))] == [
+        "README.md",
+        "more.svg",
+        "ratios.zh.svg",
+        "results.csv",
+    ]
+
+
+def test_other_measurements_make_another_page(altered):
+    host = load("h200", altered)
+    (kept,) = host.runs
+    results = [
+        replace(
+            result,
+            throughput=result.throughput * 0.9,
+            throughputs=tuple(each * 0.9 for each in result.throughputs),
+        )
+        if result.unit.name == SHARDED
+        else result
+        for result in kept.results
+    ]
+    changed = replace(host, runs=(replace(kept, results=results),))
+    assert {path.name for path in host_page.differing(changed)} >= {"README.md", "README.zh.md", "results.csv"}
+    host_page.render(changed)
+    four = next(row for row in table(page(altered), "Beside PyTorch in the same run") if row["GPUs"] == "4")
+    assert (four["OneFlow / PyTorch"], four["Status"]) == ("0.810", "missed")
+    assert "OneFlow over PyTorch in the same run: 2 met; 1 missed." in page(altered)
+
+
+def test_notes_are_shown_as_written_by_hand(altered):
+    (altered / "h200" / NOTES).write_text('en = """\nFirst\nline.\n\nSecond."""\nzh = "第一。"\n')
+    host = load("h200", altered)
+    section = next(each for each in host_page.build(host, "en", []).sections if each.id == "notes")
+    assert [block.text for block in section.blocks[1:]] == ["First line.", "Second."]
+    assert "written by hand" in section.blocks[0].text
+
+
+def test_notes_name_runs_by_how_their_ids_begin(host):
+    (kept,) = host.runs
+    notes = Notes({"zh": f"见 {{{kept.run.id[:-1]}}}。"})
+    document = host_page.build(replace(host, notes=notes), "zh", [])
+    section = next(each for each in document.sections if each.id == "notes")
+    assert section.blocks[1].text == f"见 [R1](#{kept.run.id})。"
+    with pytest.raises(RecordError, match="names the run gone, with which 0 kept runs begin"):
+        host_page.build(replace(host, notes=Notes({"en": "In {gone}."})), "en", [])

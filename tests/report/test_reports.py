@@ -1,0 +1,57 @@
+"""What is committed under reports/: few and small files, and links that lead to files or anchors that there are."""
+
+import html.parser
+
+import pytest
+
+from repro.utils.paths import REPORTS, ROOT
+from tests.support.pages import anchors, links
+
+PAGES = [*sorted(REPORTS.rglob("*.md")), ROOT / "README.md", ROOT / "README.zh.md"]
+
+
+def files():
+    return [path for path in REPORTS.rglob("*") if path.is_file()]
+
+
+def test_there_are_fewer_than_150_files_of_less_than_10_mb():
+    assert len(files()) < 150
+    assert sum(path.stat().st_size for path in files()) < 10_000_000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page):
+    for link in links(page.read_text(encoding="utf-8")):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+class Page(html.parser.HTMLParser):
+    """The identifiers and links of an HTML page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.ids |= {named["id"]} if named.get("id") else set()
+        self.links += [named[name] for name in ("href", "src") if named.get(name)]
+
+
+@pytest.mark.parametrize("file", sorted(REPORTS.rglob("*.html")), ids=lambda path: path.name)
+def test_every_link_of_an_html_page_leads_somewhere(file):
+    page = Page(file.read_text(encoding="utf-8"))
+    assert page.links
+    for link in page.links:
+        if link.startswith(("data:", "https://", "http://")):
+            continue
+        target, _, anchor = link.partition("#")
+        if target:
+            assert (file.parent / target).exists(), link
+        else:
+            assert anchor in page.ids, link

@@ -1,0 +1,27 @@
+"""What a run's report is made from, with as little in it as its figures need."""
+
+import json
+from types import SimpleNamespace
+
+from repro.planning.plan import Unit
+
+
+def measured(name, throughputs, memory=600.0):
+    config = {"log_generation": "A", "precision": "fp32", "shape": {"image_size": 32}, "layout": {"data": 1}}
+    unit = Unit(name, "resnet50", config, {}, 128)
+    middle = sorted(throughputs)[len(throughputs) // 2] if throughputs else None
+    return SimpleNamespace(unit=unit, throughputs=throughputs, throughput=middle, memory_mib=memory)
+
+
+def report_data(tmp_path, results, scale="smoke", latencies=(10.0, 11.0)):
+    attempts = []
+    for each in results:
+        folder = tmp_path / each.unit.name
+        folder.mkdir()
+        events = [{"event": "start"}]
+        events += [{"event": "iteration", "iteration": n, "latency_ms": ms} for n, ms in enumerate(latencies, 1)]
+        lines = "".join(json.dumps(event) + "\n" for event in events)
+        (folder / "metrics-rank0.jsonl").write_text(lines + '{"event": "it', encoding="utf-8")
+        attempts.append({"status": "ok", "unit": each.unit.name, "repeat": 1, "folder": each.unit.name})
+    plan = SimpleNamespace(scale=scale, kind="bench", device="cpu")
+    return SimpleNamespace(results=results, attempts=attempts, plan=plan)
