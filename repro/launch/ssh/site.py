@@ -52,6 +52,7 @@ class SshLauncher:
         repeats: int | None,
         fit: tuple[int, ...],
         iterations: int | None = None,
+        precision: str | None = None,
     ) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.cluster
@@ -68,6 +69,7 @@ class SshLauncher:
             repeats,
             fit,
             processes=min(SMOKE_PROCESSES, cluster.world_size),
+            precision=precision,
             iterations=iterations,
             misfit=misfit_on(cluster),
         )
