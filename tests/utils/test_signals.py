@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,8 +12,7 @@ import pytest
 from repro.launch.local import Attempt, Limits
 from repro.utils.signals import held, let_through
 from tests.launch.test_local import CONFIG, processes_of
-from tests.launch.test_runner import heed_interrupts
-from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support import tasks
 
 MOMENTS = 8
 
@@ -108,19 +105,7 @@ def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interru
 
 def bench(folder):
     """A bench of two short units in a folder, started as from a terminal."""
-    environment = dict(
-        os.environ, RUNS=str(folder), MODEL="bert", REPEATS="1", TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}"
-    )
-    environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", "bench"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed_interrupts,
-    )
+    return tasks.start("bench", RUNS=folder, MODEL="bert", REPEATS=1, TRAINER_COMMAND=tasks.STANDIN_COMMAND)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a run of `make curves`, `make learn` or `make profile` shows, and the section and figures that tell of it."""
+"""What a run of `make curves`, `make convergence` or `make profile` shows, and the section and figures that tell of it."""
 
 from repro.analysis import convergence as learning
 from repro.analysis.convergence import Convergence, learned
