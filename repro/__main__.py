@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
     if arguments and all(re.match(r"[A-Z_]+=", each) for each in arguments[1:]) and not arguments[0].startswith("-"):
         from repro.cli.make import run
 
-        return run(arguments[0], [tuple(each.split("=", 1)) for each in arguments[1:]])
+        pairs = (each.partition("=") for each in arguments[1:])
+        return run(arguments[0], [(name, value) for name, _, value in pairs])
     from invoke import Program
 
     from repro.cli.tasks import namespace

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, OptionError, task
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
@@ -140,8 +140,10 @@ def profile(
     libraries = Libraries(cublas, cudnn, cupti, baseline_python)
     session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
     before = session.before(SCALE)
-    plan, program = None, None
-    if before is None:
+    program = None
+    if before:
+        plan = planned(before)
+    else:
         gpus = gpu_count()
         program = baseline_program_of(baseline_python, baselines, gpus) if gpus else None
         chosen = load_catalogue().select(chosen_model(model), cases or None)

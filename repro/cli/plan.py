@@ -37,9 +37,8 @@ def plan(
     from repro.published.cases import load_catalogue
 
     chosen = load_catalogue().select(chosen_model(model), cases or None)
-    chosen = of_length(chosen, iterations) if iterations else chosen
     described = describe(cluster)
-    rows = plan_rows(chosen, described, repeats)
+    rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats)
     if format == "json":
         print_json(plan_json(rows, described))
         return

@@ -12,6 +12,7 @@ import difflib
 import errno
 import inspect
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +25,6 @@ from invoke import Argument, Context, Exit, Task
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 
-NOTHING_TO_JUDGE = 3
-STATUSES = """
-Exit status: 0 done; 1 something failed; 2 wrong input, nothing was started; 130 interrupted.
-"""
 OPTIONS = {
     "base": "base image in place of the pinned one: any Debian 11",
     "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
@@ -249,12 +246,30 @@ class OptionTask(Task):
                 for option in self.options.values()
                 if values.get(option.name, option.default) not in (option.default, "")
             }
+            check_set_up(self.target, texts)
             return self.body(Invocation(self.target, texts), **values)
 
 
 def task(**texts: str) -> Callable[[Callable], OptionTask]:
     """Make a task of a function; `texts` are those of its options that differ from `OPTIONS`."""
     return lambda body: OptionTask(body, texts)
+
+
+def check_set_up(task: str, variables: Mapping[str, str]) -> None:
+    """OptionError if what a task needs was never installed; make installs it, while Fabric takes what is there."""
+    from repro.bootstrap import CONTROLLER, TRAINER, needs_of, read_marker
+
+    missing = []
+    for environment, groups in needs_of(task, variables):
+        if environment == TRAINER and not (TRAINER / "bin" / "python").exists():
+            missing.append(f"{TRAINER.name}, the trainers' environment")
+        if environment == CONTROLLER and Path(sys.prefix).resolve() == CONTROLLER.resolve():
+            missing += [f"the dependency group {group}" for group in sorted(groups - read_marker(CONTROLLER)[1])]
+    if missing:
+        command = f"python3 -m repro.bootstrap --for {task}"
+        raise OptionError(
+            f"{task} needs {' and '.join(missing)}, not installed here: `make {task}` or `{command}` does it"
+        )
 
 
 def status_of(error: BaseException) -> int | None:

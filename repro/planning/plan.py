@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
@@ -93,7 +93,7 @@ class Plan:
 
 
 def make_plan(
-    cases: list[Case],
+    cases: Sequence[Case],
     gpus: int,
     scale: str | None = None,
     repeats: int | None = None,
@@ -168,7 +168,7 @@ def make_plan(
     return Plan("published", "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
 
 
-def of_length(cases: list[Case], iterations: int) -> list[Case]:
+def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
     """Each case with so many iterations; PlanError if a rule reads more rows than that."""
     needy = max(cases, key=least_rows)
     if iterations < least_rows(needy):
@@ -252,7 +252,7 @@ def _published_unit(case: Case) -> Unit:
     )
 
 
-def _smoke_units(cases: list[Case], processes: int) -> tuple[Unit, ...]:
+def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
     units: dict[str, Unit] = {}
     for case in cases:
         config = smoke_config(case, shrink(case.layout, processes))

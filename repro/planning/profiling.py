@@ -1,5 +1,6 @@
 """What is profiled: published cases and their baselines, each for as long as it takes to become steady."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from repro.planning.plan import Plan, PlanError, Unit, make_plan
@@ -12,7 +13,7 @@ RULE = asdict(Rule("mean_rows", skip_first=1))
 
 
 def make_profile_plan(
-    cases: list[Case],
+    cases: Sequence[Case],
     gpus: int,
     fit: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),

@@ -7,7 +7,16 @@ from typing import Literal
 import pytest
 from invoke import Context, Exit
 
-from repro.cli.settings import OPTIONS, Invocation, Option, OptionError, OptionTask, exit_statuses, task
+from repro.cli.settings import (
+    OPTIONS,
+    Invocation,
+    Option,
+    OptionError,
+    OptionTask,
+    check_set_up,
+    exit_statuses,
+    task,
+)
 from repro.cli.tasks import TASKS
 from repro.utils.errors import ReproError
 
@@ -148,3 +157,21 @@ def test_where_writing_has_begun_the_same_error_is_a_failure():
 def test_a_mistake_of_the_program_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), exit_statuses():
         raise ZeroDivisionError
+
+
+def test_what_was_never_installed_is_named_with_the_command(monkeypatch, tmp_path):
+    from repro import bootstrap
+
+    monkeypatch.setattr(bootstrap, "TRAINER", tmp_path / ".venv-trainer")
+    monkeypatch.setattr(bootstrap, "CONTROLLER", tmp_path / ".venv")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "ready").write_text("0123\ngroups: export\n")
+    check_set_up("cases", {})
+    check_set_up("report", {})
+    with pytest.raises(
+        OptionError, match="plan needs the dependency group cluster, not installed here: `make plan` or"
+    ):
+        check_set_up("plan", {"CLUSTER": "sim"})
+    with pytest.raises(OptionError, match=r"bench needs \.venv-trainer, the trainers' environment, not installed"):
+        check_set_up("bench", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class SshLauncher:
 
     def plan(
         self,
-        cases: list[Case],
+        cases: Sequence[Case],
         scale: str | None,
         repeats: int | None,
         fit: tuple[int, ...],
