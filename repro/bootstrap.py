@@ -6,6 +6,8 @@ step can be interrupted: what is there already is kept, and the marker is writte
 groups (see pyproject.toml), of which only those that a task needs are installed; once installed, a group stays.
 """
 
+from __future__ import annotations
+
 import argparse
 import fcntl
 import glob
@@ -16,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from repro.targets import (
     ENVIRONMENT,
@@ -36,8 +40,8 @@ INPUTS = {
     TRAINER: [ROOT / "docker" / "trainer.lock", ROOT / "docker" / "tools.lock"],
 }
 TRAINER_PYTHONS = ("3.10", "3.9")
-NEEDED_MIB = {CONTROLLER: 360, "cluster": 30, "export": 210, "image": 160, "test": 360, TRAINER: 4000}
-DOWNLOAD_MB = {CONTROLLER: 75, "cluster": 4, "export": 56, "image": 37, "test": 102, TRAINER: 900}
+NEEDED_MIB: dict[Any, int] = {CONTROLLER: 360, "cluster": 30, "export": 210, "image": 160, "test": 360, TRAINER: 4000}
+DOWNLOAD_MB: dict[Any, int] = {CONTROLLER: 75, "cluster": 4, "export": 56, "image": 37, "test": 102, TRAINER: 900}
 """Of an environment, for the controller without any group, and of each group besides."""
 
 
@@ -45,12 +49,12 @@ class SetupError(Exception):
     """Set-up cannot go on; the message says what is missing and what to do."""
 
 
-def say(text):
+def say(text: str) -> None:
     """Print a progress line at once, on standard error."""
     print(f"set-up: {text}", file=sys.stderr, flush=True)
 
 
-def run(command, what, **options):
+def run(command: Sequence[object], what: str, **options: Any) -> None:
     """Run a command that may take long; its own progress goes to the terminal."""
     started = time.monotonic()
     if subprocess.run([str(part) for part in command], **options).returncode:
@@ -58,7 +62,7 @@ def run(command, what, **options):
     say(f"{what}: {time.monotonic() - started:.1f} s")
 
 
-def answer(command):
+def answer(command: Sequence[object]) -> str | None:
     """What a short command prints, or None if it cannot run or fails."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=30)
@@ -67,7 +71,7 @@ def answer(command):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def find_uv():
+def find_uv() -> str:
     """The pinned uv: installed by hash into `.tools/` unless it is there already."""
     pinned = (ROOT / "docker" / "tools.lock").read_text().split("==", 1)[1].split()[0]
     ours = TOOLS / "bin" / "uv"
@@ -99,7 +103,7 @@ def find_uv():
     return str(ours)
 
 
-def index_environment():
+def index_environment() -> dict[str, str]:
     """The environment for uv: it does not read pip's settings, so an index set for pip is passed on."""
     environment = dict(os.environ, UV_LINK_MODE=os.environ.get("UV_LINK_MODE", "hardlink"))
     environment.pop("VIRTUAL_ENV", None)
@@ -109,7 +113,7 @@ def index_environment():
     return environment
 
 
-def trainer_python_candidates(uv):
+def trainer_python_candidates(uv: str) -> Iterator[tuple[str, str]]:
     """Yield (where, command or path) for every place in which a Python 3.10 or 3.9 may be."""
     given = os.environ.get("TRAINER_PYTHON")
     if given:
@@ -127,7 +131,7 @@ def trainer_python_candidates(uv):
             yield "uv", found
 
 
-def usable(path):
+def usable(path: str) -> bool:
     """Whether this interpreter runs, is a 64-bit CPython 3.10 or 3.9, and is on Linux x86-64."""
     printed = answer(
         [
@@ -140,7 +144,7 @@ def usable(path):
     return printed is not None and printed.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
 
 
-def find_trainer_python(uv):
+def find_trainer_python(uv: str) -> str:
     """A Python for the trainers; uv downloads one if the machine has none."""
     for where, path in trainer_python_candidates(uv):
         if (os.path.exists(path) or where == "TRAINER_PYTHON") and usable(path):
@@ -160,7 +164,7 @@ def find_trainer_python(uv):
     )
 
 
-def controller_requirements(uv, folder, groups):
+def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:
     """The controller's locked requirements with these groups, in the format that works with any index or mirror."""
     target = folder / "controller.txt"
     chosen = [word for group in sorted(groups) for word in ("--group", group)]
@@ -183,7 +187,7 @@ def controller_requirements(uv, folder, groups):
     return target
 
 
-def fingerprint(environment):
+def fingerprint(environment: Path) -> str:
     """SHA-256 over the inputs of an environment, so that a touched but unchanged lock costs nothing."""
     digest = hashlib.sha256()
     for path in INPUTS[environment]:
@@ -191,7 +195,7 @@ def fingerprint(environment):
     return digest.hexdigest()
 
 
-def read_marker(environment):
+def read_marker(environment: Path) -> tuple[str | None, set[str]]:
     """The fingerprint of the locks that the environment was completed from, and its groups; None and none if it was not.
 
     A marker without a line of groups is from before there was a choice: everything was installed.
@@ -204,7 +208,7 @@ def read_marker(environment):
     return lines[0].strip() if lines else None, set(groups) & set(GROUPS)
 
 
-def write_marker(environment, groups):
+def write_marker(environment: Path, groups: Iterable[str]) -> None:
     """Record that the environment is complete."""
     lines = [fingerprint(environment)]
     if environment == CONTROLLER:
@@ -212,23 +216,23 @@ def write_marker(environment, groups):
     (environment / "ready").write_text("\n".join(lines) + "\n")
 
 
-def is_complete(environment, groups=()):
+def is_complete(environment: Path, groups: Iterable[str] = ()) -> bool:
     """Whether the environment was completed from the present locks with these groups."""
     digest, installed = read_marker(environment)
     return digest == fingerprint(environment) and (environment != CONTROLLER or installed >= set(groups))
 
 
-def is_ready(environment, groups=()):
+def is_ready(environment: Path, groups: Iterable[str] = ()) -> bool:
     """Whether the environment is complete and its interpreter still runs."""
     return is_complete(environment, groups) and answer([environment / "bin" / "python", "-c", "pass"]) is not None
 
 
-def needed(sizes, environment, groups):
+def needed(sizes: Mapping[Any, int], environment: Path, groups: Iterable[str]) -> int:
     """The sum for an environment and its groups."""
     return sizes[environment] + sum(sizes[group] for group in groups)
 
 
-def check_space(environment, groups):
+def check_space(environment: Path, groups: Iterable[str]) -> None:
     """Refuse to start a download that cannot fit; what is there already makes room for itself."""
     free = shutil.disk_usage(ROOT).free // 2**20
     there = [environment] if (environment / "ready").exists() else []
@@ -237,13 +241,13 @@ def check_space(environment, groups):
         raise SetupError(f"{ROOT} has {free} MiB free, and {environment.name} needs {missing} MiB.")
 
 
-def announcement(environment, groups):
+def announcement(environment: Path, groups: Iterable[str]) -> str:
     """What is installed, and how much may have to be downloaded for it."""
     with_groups = f" with {', '.join(sorted(groups))}" if groups else ""
     return f"{environment.name}{with_groups} by hash (about {needed(DOWNLOAD_MB, environment, groups)} MB to download unless cached)"
 
 
-def build(environment, groups):
+def build(environment: Path, groups: Iterable[str]) -> None:
     """Build one environment, or complete what an interrupted set-up left of it."""
     check_space(environment, groups)
     uv = find_uv()
@@ -271,7 +275,7 @@ def build(environment, groups):
     write_marker(environment, groups)
 
 
-def ready(environment, groups=()):
+def ready(environment: Path, groups: Iterable[str] = ()) -> None:
     """Make one environment ready, the controller's with these groups besides its present ones.
 
     Two set-ups at once take turns.
@@ -286,14 +290,14 @@ def ready(environment, groups=()):
             build(environment, set(groups) | read_marker(environment)[1] if controller else set())
 
 
-def needs_of(task, variables):
+def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
     """The environments that a task needs when it is given these variables; pairs with groups."""
     task = RENAMED_TASKS.get(task, task)
-    found = [(CONTROLLER, groups_of(task, variables))]
+    found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
     return [*found, (TRAINER, set())] if task in TRAINER_TASKS else found
 
 
-def environment_argument(text):
+def environment_argument(text: str) -> tuple[Path, set[str]]:
     """`controller`, `controller:GROUP+GROUP` or `trainer` of the command line."""
     name, _, given = text.partition(":")
     groups = {each for each in given.split("+") if each}
@@ -304,7 +308,7 @@ def environment_argument(text):
     return {"controller": CONTROLLER, "trainer": TRAINER}[name], groups
 
 
-def main():
+def main() -> None:
     """Command line: `python3 -m repro.bootstrap --for bench`, or `controller:image+test trainer`."""
     parser = argparse.ArgumentParser(prog="python3 -m repro.bootstrap", description=__doc__.splitlines()[0])
     parser.add_argument(

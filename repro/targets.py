@@ -4,8 +4,11 @@ Which environments a task needs, the old names that still work, and the variable
 themselves, with their options, are in `repro.cli`.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
+from collections.abc import Iterable, Mapping
 
 GROUPS = ("cluster", "export", "image", "test")
 """The dependency groups of pyproject.toml; without any, the controller is what `make bench` needs."""
@@ -24,6 +27,7 @@ TASK_GROUPS = {
     "pins": ("image",),
     "provision": ("cluster",),
     "report": ("export",),
+    "reproduce": ("export",),
     "sbom": ("image",),
     "setup": GROUPS,
     "test": GROUPS,
@@ -83,7 +87,7 @@ ENVIRONMENT = (
 """Variables of make's command line that belong to the environment of the processes and are no task's options."""
 
 
-def make_variables(flags):
+def make_variables(flags: str) -> list[tuple[str, str]]:
     """The variables of make's command line as pairs of name and value, decoded from MAKEFLAGS.
 
     make writes them behind a word `--`, with a backslash before each blank and backslash and `$` doubled, and has not
@@ -95,7 +99,7 @@ def make_variables(flags):
     return [(name.rstrip(":"), value) for name, equals, value in pairs if equals]
 
 
-def groups_of(task, variables=None):
+def groups_of(task: str, variables: Mapping[str, str] | None = None) -> set[str]:
     """The dependency groups of the controller that a task needs when it is given these variables, a dict."""
     found = set(TASK_GROUPS.get(task, ()))
     for name, value in (variables or {}).items():
@@ -103,9 +107,10 @@ def groups_of(task, variables=None):
     return found
 
 
-def renamed(pairs):
+def renamed(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """The variables by today's names, as a dict, and the pairs of old and new name among them."""
-    found, old = {}, []
+    found: dict[str, str] = {}
+    old: list[tuple[str, str]] = []
     for name, value in pairs:
         if name in RENAMED_VARIABLES:
             old.append((name, RENAMED_VARIABLES[name]))
@@ -113,6 +118,6 @@ def renamed(pairs):
     return found, old
 
 
-def command_line(task, texts):
+def command_line(task: str, texts: Mapping[str, str]) -> str:
     """The make command with these values, for a shell."""
     return shlex.join(["make", task] + [f"{name}={value}" for name, value in texts.items()])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from repro.bootstrap import needs_of
 from repro.cli.host import STEPS, Step, carry_out, options_of, plan_steps
 from repro.published.cases import load_catalogue
 
@@ -43,6 +44,12 @@ def test_a_step_sees_what_concerns_it(task, kept):
     assert given.keys() == {"ONLY"} | kept
 
 
+def test_what_the_whole_needs_is_what_its_parts_need():
+    needed = [pair for name in (*STEPS, "archive", "host-reports") for pair in needs_of(name, {})]
+    whole = dict(needs_of("reproduce", {}))
+    assert all(groups <= whole[environment] for environment, groups in needed)
+
+
 def test_what_a_step_leaves_is_kept_even_if_it_failed(tmp_path):
     (tmp_path / "runs" / "earlier").mkdir(parents=True)
     kept = []
@@ -61,7 +68,7 @@ def test_what_a_step_leaves_is_kept_even_if_it_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({}, "HOST=<name>"),
         ({"HOST": "../x"}, "HOST=../x"),
@@ -69,9 +76,9 @@ def test_what_a_step_leaves_is_kept_even_if_it_failed(tmp_path):
         ({"HOST": "x", "MODEL": "nope"}, "nope"),
     ],
 )
-def test_bad_settings_are_refused_before_anything_starts(task, settings, said):
+def test_bad_settings_are_refused_before_anything_starts(task, settings, message):
     done = task("reproduce", **settings)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and message in done.stderr
 
 
 def test_without_a_gpu_there_is_nothing_to_do(task, monkeypatch):
