@@ -1,6 +1,6 @@
 """How a task takes its options, and how it ends: types and texts of options, and one mapping from errors to statuses.
 
-A task is a function whose first parameter is a `Invocation`; every other one is an option with a type and a default.
+A task is a function whose first parameter is an `Invocation`; every other one is an option with a type and a default.
 Fabric shows it as `--max-gpus`, make takes it as `MAX_GPUS=`; both are checked here in the same way. Its text is in
 `OPTIONS` unless the task has one of its own.
 """
