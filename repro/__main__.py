@@ -1,33 +1,58 @@
-"""Command line: `python -m repro TASK`, where TASK is a task of the fabfile, or one about images or clusters."""
+"""Command line without make: `python -m repro bench MODEL=gpt`, or with Fabric's options `python -m repro bench --model gpt`.
 
-from invoke import Collection, Exit, Program
+`python -m repro --make TASK` is what the Makefile runs: the variables come from make's own command line, and what the
+task needs is installed first.
+"""
 
-from repro.cli import cluster as cluster_tasks
-from repro.cli import correctness as correctness_tasks
-from repro.cli import host as reproduced_tasks
-from repro.cli import image as image_tasks
-from repro.cli import preflight as preflight_tasks
-from repro.cli import tasks as fabfile
+from __future__ import annotations
 
-
-class Tasks(Program):
-    """A program whose tasks say that they were interrupted, and end with a status of its own for it."""
-
-    def execute(self):
-        try:
-            super().execute()
-        except KeyboardInterrupt:
-            raise Exit("interrupted", fabfile.INTERRUPTED) from None
+import os
+import re
+import shutil
+import subprocess
+import sys
 
 
-tasks = Collection.from_module(fabfile)
-for module in (
-    correctness_tasks,
-    image_tasks,
-    cluster_tasks,
-    preflight_tasks,
-    reproduced_tasks,
-):
-    for each in Collection.from_module(module).tasks.values():
-        tasks.add_task(each)
-Tasks(name="repro", binary="python -m repro", namespace=tasks).run()
+def main(arguments: list[str]) -> int:
+    """Run what the arguments say; the exit status."""
+    if arguments[:1] == ["--make"]:
+        (name,) = arguments[1:]
+        if status := set_up(name):
+            return status
+        from repro.cli.make import run_from_make
+
+        return run_from_make(name)
+    if arguments and all(re.match(r"[A-Z_]+=", each) for each in arguments[1:]) and not arguments[0].startswith("-"):
+        from repro.cli.make import run
+
+        pairs = (each.partition("=") for each in arguments[1:])
+        return run(arguments[0], [(name, value) for name, _, value in pairs])
+    from invoke import Program
+
+    from repro.cli.tasks import namespace
+
+    Program(name="repro", binary="python -m repro", namespace=namespace).run(["python -m repro", *arguments])
+    return 0
+
+
+def set_up(task: str) -> int:
+    """Install what a task needs and begin again with it, unless all of it is there; the status of a failed set-up.
+
+    The environment variable REPRO_NO_SET_UP leaves all of this out.
+    """
+    from repro.bootstrap import ROOT, is_complete, needs_of
+    from repro.targets import make_variables, renamed
+
+    if os.environ.get("REPRO_NO_SET_UP"):
+        return 0
+    variables, _ = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))
+    if all(is_complete(environment, groups) for environment, groups in needs_of(task, variables)):
+        return 0
+    python = variables.get("PYTHON") or shutil.which("python3") or sys.executable
+    if status := subprocess.run([python, "-m", "repro.bootstrap", "--for", task], cwd=ROOT).returncode:
+        return status
+    os.execv(sys.executable, [sys.executable, "-m", "repro", "--make", task])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

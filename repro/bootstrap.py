@@ -1,9 +1,12 @@
 """Set-up: the two locked environments, built from nothing but a Python 3 and a package index.
 
-`make` runs it when `.venv/ready` or `.venv-trainer/ready` is missing or older than its lock. It uses the
-standard library only and runs under any Python from 3.8 on. Every package is installed by hash, and each
-step can be interrupted: what is there already is kept, and the marker is written last.
+`make` has each task begin with what `python3 -m repro.bootstrap --for TASK` does, where that is not done yet.
+It uses the standard library only and runs under any Python from 3.8 on. Every package is installed by hash, and each
+step can be interrupted: what is there already is kept, and the marker is written last. The controller has dependency
+groups (see pyproject.toml), of which only those that a task needs are installed; once installed, a group stays.
 """
+
+from __future__ import annotations
 
 import argparse
 import fcntl
@@ -15,7 +18,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from repro.targets import (
+    ENVIRONMENT,
+    GROUPS,
+    RENAMED_TASKS,
+    TRAINER_TASKS,
+    groups_of,
+    make_variables,
+    renamed,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
@@ -25,19 +40,21 @@ INPUTS = {
     TRAINER: [ROOT / "docker" / "trainer.lock", ROOT / "docker" / "tools.lock"],
 }
 TRAINER_PYTHONS = ("3.10", "3.9")
-NEEDED_MIB = {CONTROLLER: 700, TRAINER: 4000}
+NEEDED_MIB: dict[Any, int] = {CONTROLLER: 360, "cluster": 30, "export": 210, "image": 160, "test": 360, TRAINER: 4000}
+DOWNLOAD_MB: dict[Any, int] = {CONTROLLER: 75, "cluster": 4, "export": 56, "image": 37, "test": 102, TRAINER: 900}
+"""Of an environment, for the controller without any group, and of each group besides."""
 
 
 class SetupError(Exception):
     """Set-up cannot go on; the message says what is missing and what to do."""
 
 
-def say(text):
+def say(text: str) -> None:
     """Print a progress line at once, on standard error."""
     print(f"set-up: {text}", file=sys.stderr, flush=True)
 
 
-def run(command, what, **options):
+def run(command: Sequence[object], what: str, **options: Any) -> None:
     """Run a command that may take long; its own progress goes to the terminal."""
     started = time.monotonic()
     if subprocess.run([str(part) for part in command], **options).returncode:
@@ -45,7 +62,7 @@ def run(command, what, **options):
     say(f"{what}: {time.monotonic() - started:.1f} s")
 
 
-def answer(command):
+def answer(command: Sequence[object]) -> str | None:
     """What a short command prints, or None if it cannot run or fails."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=30)
@@ -54,7 +71,7 @@ def answer(command):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def find_uv():
+def find_uv() -> str:
     """The pinned uv: installed by hash into `.tools/` unless it is there already."""
     pinned = (ROOT / "docker" / "tools.lock").read_text().split("==", 1)[1].split()[0]
     ours = TOOLS / "bin" / "uv"
@@ -86,7 +103,7 @@ def find_uv():
     return str(ours)
 
 
-def index_environment():
+def index_environment() -> dict[str, str]:
     """The environment for uv: it does not read pip's settings, so an index set for pip is passed on."""
     environment = dict(os.environ, UV_LINK_MODE=os.environ.get("UV_LINK_MODE", "hardlink"))
     environment.pop("VIRTUAL_ENV", None)
@@ -96,7 +113,7 @@ def index_environment():
     return environment
 
 
-def trainer_python_candidates(uv):
+def trainer_python_candidates(uv: str) -> Iterator[tuple[str, str]]:
     """Yield (where, command or path) for every place in which a Python 3.10 or 3.9 may be."""
     given = os.environ.get("TRAINER_PYTHON")
     if given:
@@ -114,9 +131,9 @@ def trainer_python_candidates(uv):
             yield "uv", found
 
 
-def usable(path):
+def usable(path: str) -> bool:
     """Whether this interpreter runs, is a 64-bit CPython 3.10 or 3.9, and is on Linux x86-64."""
-    told = answer(
+    printed = answer(
         [
             path,
             "-c",
@@ -124,10 +141,10 @@ def usable(path):
             "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())",
         ]
     )
-    return told is not None and told.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
+    return printed is not None and printed.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
 
 
-def find_trainer_python(uv):
+def find_trainer_python(uv: str) -> str:
     """A Python for the trainers; uv downloads one if the machine has none."""
     for where, path in trainer_python_candidates(uv):
         if (os.path.exists(path) or where == "TRAINER_PYTHON") and usable(path):
@@ -147,11 +164,22 @@ def find_trainer_python(uv):
     )
 
 
-def controller_requirements(uv, folder):
-    """The controller's locked requirements, in the format that works with any index or mirror."""
+def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:
+    """The controller's locked requirements with these groups, in the format that works with any index or mirror."""
     target = folder / "controller.txt"
+    chosen = [word for group in sorted(groups) for word in ("--group", group)]
     run(
-        [uv, "export", "--quiet", "--frozen", "--no-emit-project", "--all-groups", "--output-file", target],
+        [
+            uv,
+            "export",
+            "--quiet",
+            "--frozen",
+            "--no-emit-project",
+            "--no-default-groups",
+            *chosen,
+            "--output-file",
+            target,
+        ],
         "reading uv.lock",
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -159,7 +187,7 @@ def controller_requirements(uv, folder):
     return target
 
 
-def fingerprint(environment):
+def fingerprint(environment: Path) -> str:
     """SHA-256 over the inputs of an environment, so that a touched but unchanged lock costs nothing."""
     digest = hashlib.sha256()
     for path in INPUTS[environment]:
@@ -167,26 +195,61 @@ def fingerprint(environment):
     return digest.hexdigest()
 
 
-def is_ready(environment):
-    """Whether the environment was completed from the present locks and its interpreter still runs."""
-    marker = environment / "ready"
-    return (
-        marker.exists()
-        and marker.read_text().strip() == fingerprint(environment)
-        and answer([environment / "bin" / "python", "-c", "pass"]) is not None
-    )
+def read_marker(environment: Path) -> tuple[str | None, set[str]]:
+    """The fingerprint of the locks that the environment was completed from, and its groups; None and none if it was not.
+
+    A marker without a line of groups is from before there was a choice: everything was installed.
+    """
+    try:
+        lines = (environment / "ready").read_text().splitlines()
+    except OSError:
+        return None, set()
+    groups = lines[1].split()[1:] if len(lines) > 1 else GROUPS
+    return lines[0].strip() if lines else None, set(groups) & set(GROUPS)
 
 
-def check_space(environment):
-    """Refuse to start a download that cannot fit."""
+def write_marker(environment: Path, groups: Iterable[str]) -> None:
+    """Record that the environment is complete."""
+    lines = [fingerprint(environment)]
+    if environment == CONTROLLER:
+        lines.append(" ".join(["groups:", *sorted(groups)]))
+    (environment / "ready").write_text("\n".join(lines) + "\n")
+
+
+def is_complete(environment: Path, groups: Iterable[str] = ()) -> bool:
+    """Whether the environment was completed from the present locks with these groups."""
+    digest, installed = read_marker(environment)
+    return digest == fingerprint(environment) and (environment != CONTROLLER or installed >= set(groups))
+
+
+def is_ready(environment: Path, groups: Iterable[str] = ()) -> bool:
+    """Whether the environment is complete and its interpreter still runs."""
+    return is_complete(environment, groups) and answer([environment / "bin" / "python", "-c", "pass"]) is not None
+
+
+def needed(sizes: Mapping[Any, int], environment: Path, groups: Iterable[str]) -> int:
+    """The sum for an environment and its groups."""
+    return sizes[environment] + sum(sizes[group] for group in groups)
+
+
+def check_space(environment: Path, groups: Iterable[str]) -> None:
+    """Refuse to start a download that cannot fit; what is there already makes room for itself."""
     free = shutil.disk_usage(ROOT).free // 2**20
-    if free < NEEDED_MIB[environment]:
-        raise SetupError(f"{ROOT} has {free} MiB free, and {environment.name} needs {NEEDED_MIB[environment]} MiB.")
+    there = [environment] if (environment / "ready").exists() else []
+    missing = needed(NEEDED_MIB, environment, groups) - sum(NEEDED_MIB[each] for each in there)
+    if free < missing:
+        raise SetupError(f"{ROOT} has {free} MiB free, and {environment.name} needs {missing} MiB.")
 
 
-def build(environment):
+def announcement(environment: Path, groups: Iterable[str]) -> str:
+    """What is installed, and how much may have to be downloaded for it."""
+    with_groups = f" with {', '.join(sorted(groups))}" if groups else ""
+    return f"{environment.name}{with_groups} by hash (about {needed(DOWNLOAD_MB, environment, groups)} MB to download unless cached)"
+
+
+def build(environment: Path, groups: Iterable[str]) -> None:
     """Build one environment, or complete what an interrupted set-up left of it."""
-    check_space(environment)
+    check_space(environment, groups)
     uv = find_uv()
     settings = index_environment()
     python = environment / "bin" / "python"
@@ -197,40 +260,67 @@ def build(environment):
             f"{environment.name} with Python {wanted}",
             env=settings,
         )
-    size = "about 0.9 GB to download" if environment == TRAINER else "about 60 MB to download"
-    say(f"installing {environment.name} by hash ({size} unless cached)")
+    say(f"installing {announcement(environment, groups)}")
     with tempfile.TemporaryDirectory() as scratch:
-        lock = (
-            ROOT / "docker" / "trainer.lock" if environment == TRAINER else controller_requirements(uv, Path(scratch))
-        )
+        if environment == TRAINER:
+            lock = ROOT / "docker" / "trainer.lock"
+        else:
+            lock = controller_requirements(uv, Path(scratch), groups)
         run(
             [uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", python, lock],
             f"{environment.name}",
             env=settings,
             cwd=ROOT,
         )
-    (environment / "ready").write_text(fingerprint(environment) + "\n")
+    write_marker(environment, groups)
 
 
-def ready(environment):
-    """Make one environment ready; two set-ups at once take turns."""
+def ready(environment: Path, groups: Iterable[str] = ()) -> None:
+    """Make one environment ready, the controller's with these groups besides its present ones.
+
+    Two set-ups at once take turns.
+    """
+    if is_ready(environment, groups):
+        return
     TOOLS.mkdir(exist_ok=True)
     with open(ROOT / ".setup.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_ready(environment):
-            (environment / "ready").touch()
-        else:
-            build(environment)
+        if not is_ready(environment, groups):
+            controller = environment == CONTROLLER
+            build(environment, set(groups) | read_marker(environment)[1] if controller else set())
 
 
-def main():
-    """Command line: `bootstrap.py controller trainer`."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = {"controller": CONTROLLER, "trainer": TRAINER}
-    parser.add_argument("environment", nargs="+", choices=sorted(names))
+def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
+    """The environments that a task needs when it is given these variables; pairs with groups."""
+    task = RENAMED_TASKS.get(task, task)
+    found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
+    return [*found, (TRAINER, set())] if task in TRAINER_TASKS else found
+
+
+def environment_argument(text: str) -> tuple[Path, set[str]]:
+    """`controller`, `controller:GROUP+GROUP` or `trainer` of the command line."""
+    name, _, given = text.partition(":")
+    groups = {each for each in given.split("+") if each}
+    if name not in ("controller", "trainer") or not groups <= set(GROUPS) or (name == "trainer" and groups):
+        raise argparse.ArgumentTypeError(
+            f"{text}: it is controller, controller:GROUP+GROUP or trainer; groups: {', '.join(GROUPS)}"
+        )
+    return {"controller": CONTROLLER, "trainer": TRAINER}[name], groups
+
+
+def main() -> None:
+    """Command line: `python3 -m repro.bootstrap --for bench`, or `controller:image+test trainer`."""
+    parser = argparse.ArgumentParser(prog="python3 -m repro.bootstrap", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "environment", nargs="*", type=environment_argument, metavar="controller[:GROUP+GROUP] | trainer"
+    )
+    parser.add_argument("--for", dest="task", metavar="TASK", help="what this task needs, by the variables of make")
+    given = parser.parse_args()
+    variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
+    os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
     try:
-        for name in parser.parse_args().environment:
-            ready(names[name])
+        for environment, groups in given.environment + (needs_of(given.task, variables) if given.task else []):
+            ready(environment, groups)
     except SetupError as error:
         sys.exit(f"set-up: {error}")
     except KeyboardInterrupt:

@@ -1,13 +1,9 @@
-"""What several tests share: the repository, a run folder, and a whole `bench` with the stand-in trainer."""
-
-import os
-import subprocess
-import sys
+"""What several tests share: the stand-in trainer, and a task run as `make` runs it."""
 
 import pytest
 
-from repro.cli.tasks import SETTINGS
-from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support import tasks
+from tests.support.paths import STANDIN, TRAINER_PYTHON
 
 
 @pytest.fixture
@@ -20,21 +16,12 @@ def standin():
 
 @pytest.fixture
 def task(tmp_path):
-    """Runs a task as `make` does, with runs in a temporary folder; returns the completed process."""
+    """Runs a task with the stand-in trainer, and with runs in a temporary folder; returns the completed process."""
 
     def run(name, timeout=120, **settings):
-        names = (*SETTINGS, "MAKEFLAGS", "STANDIN")
-        environment = {key: value for key, value in os.environ.items() if key not in names}
-        environment["RUNS"] = str(tmp_path / "runs")
-        environment["TRAINER_COMMAND"] = f"{TRAINER_PYTHON} {STANDIN}"
-        environment.update({key: str(value) for key, value in settings.items()})
-        return subprocess.run(
-            [sys.executable, "-m", "repro", name],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        given = {"TRAINER_COMMAND": tasks.STANDIN_COMMAND}
+        if name != "compare" and tasks.has(name, "RUNS"):
+            given["RUNS"] = tmp_path / "runs"
+        return tasks.run(name, timeout, **given | settings)
 
     return run

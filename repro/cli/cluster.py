@@ -1,31 +1,23 @@
-"""The tasks around a cluster's description: a new one, what its nodes are, and the tests over simulated nodes."""
+"""The tasks around a cluster: describe a new one, provision its nodes, and show what the nodes are."""
 
-import os
+from __future__ import annotations
+
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from invoke import Exit, task
+from invoke import Exit
 
-from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, check_settings, setting
+from repro.cli.settings import Invocation, OptionError, exit_statuses, task
+from repro.runs.record import RUNS
+from repro.utils.errors import BAD_INPUT, FAILED
 
-SETTINGS |= {"LIMIT", "FIX", "LAUNCHER", "TAGS", "LONG"}
-SETTINGS |= {
-    "NAME",
-    "HOSTS",
-    "LOGIN",
-    "KEY",
-    "FINGERPRINTS",
-    "GPU",
-    "GPUS",
-    "INTERFACE",
-    "HCA",
-    "GBITS",
-    "STACK",
-    "IMAGE",
-    "DIGEST",
-    "DATA",
-}
+if TYPE_CHECKING:
+    from repro.cluster.cluster import Cluster
+    from repro.cluster.provision import Provisioned
+
+CLUSTER = "an inventory, by its name or folder"
 SHOWN = (
     "system.distribution",
     "system.kernel",
@@ -40,76 +32,104 @@ SHOWN = (
 )
 
 
-class cluster_errors:
-    """Turns what is wrong with a cluster's description, or a node, into a message and an exit status."""
+@task(
+    name="name of the cluster",
+    hosts="its nodes, the one of rank 0 first: address, address:port or name=address",
+    login="user to log in as",
+    key="private SSH key, empty for SSH's own choice",
+    fingerprints="the right fingerprints of the nodes' host keys",
+    gpu="GPU as nvidia-smi prints it, empty for none",
+    gpus="ranks per node",
+    interface="network interface between the nodes",
+    hca="InfiniBand or RoCE adapters, empty for none",
+    gbits="speed of one port in Gb/s",
+    stack="cu102, or cu102-modern for GPUs newer than Turing",
+    image="where the image is from: a registry, an archive (path), or empty if it is on the nodes",
+    digest="the image's ID, sha256:…, empty if unknown",
+    data="folder of the data set on the nodes, empty for synthetic data",
+)
+def new_cluster(
+    invocation: Invocation,
+    name: str | None = None,
+    hosts: str | None = None,
+    login: str | None = None,
+    key: str | None = None,
+    fingerprints: str | None = None,
+    gpu: str | None = None,
+    gpus: str | None = None,
+    interface: str | None = None,
+    hca: str | None = None,
+    gbits: str | None = None,
+    stack: str | None = None,
+    image: str | None = None,
+    digest: str | None = None,
+    data: str | None = None,
+) -> None:
+    """Describe a cluster: ask what no option gives, show the nodes' host keys, and write an inventory.
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        from repro.cluster.fingerprint import FingerprintError
-        from repro.cluster.inventory import ClusterError
-
-        if isinstance(error, ClusterError | EOFError):
-            raise Exit(str(error) or "no answer; nothing was written", BAD_INPUT) from error
-        if isinstance(error, FingerprintError):
-            raise Exit(str(error), FAILED) from error
-
-
-@task
-def new_cluster(c):
-    """Describe a cluster: asks what no setting gives, shows the nodes' host keys, and writes an inventory.
-
-    NAME= HOSTS="address …" LOGIN= KEY= FINGERPRINTS="SHA256:… …" GPU= GPUS= INTERFACE= HCA= GBITS= STACK= IMAGE=
-    DIGEST= DATA=; without a terminal, NAME, HOSTS, FINGERPRINTS and what the first node does not show must be given.
+    Without a terminal the name, the hosts, the fingerprints and what the first node does not show must be given.
+    Exit status: 0 written; 2 an answer is missing or wrong, and nothing was written.
     """
     from repro.cluster.prompts import Answers
-    from repro.cluster.prompts import new_cluster as described
+    from repro.cluster.prompts import new_cluster as describe
 
-    check_settings()
-    with cluster_errors():
-        cluster = described(Answers(os.environ.get, input if sys.stdin.isatty() else None), print)
+    answers = {
+        "NAME": name,
+        "HOSTS": hosts,
+        "LOGIN": login,
+        "KEY": key,
+        "FINGERPRINTS": fingerprints,
+        "GPU": gpu,
+        "GPUS": gpus,
+        "INTERFACE": interface,
+        "HCA": hca,
+        "GBITS": gbits,
+        "STACK": stack,
+        "IMAGE": image,
+        "DIGEST": digest,
+        "DATA": data,
+    }
+    try:
+        cluster = describe(Answers(answers.get, input if sys.stdin.isatty() else None), print)
+    except EOFError:
+        raise Exit("no answer; nothing was written", BAD_INPUT) from None
+    shown = _name(cluster)
     print(
         f"{cluster.folder}: {len(cluster.nodes)} nodes, {cluster.world_size} ranks, read back and right\n"
-        f"next: make provision CLUSTER={_name(cluster)}, then make preflight CLUSTER={_name(cluster)}"
+        f"next: make provision CLUSTER={shown}, then make preflight CLUSTER={shown}"
     )
 
 
-def _name(cluster) -> str:
+def _name(cluster: Cluster) -> str:
     from repro.cluster.inventory import INVENTORIES
 
     return cluster.name if cluster.folder.parent == INVENTORIES else str(cluster.folder)
 
 
-@task
-def fingerprint(c):
-    """What each node is, and where nodes differ; keeps it as JSON beside the runs [CLUSTER= CHECK=1].
+@task(cluster=CLUSTER, check="exit 1 if nodes differ in a field that cluster_accepted_differences does not name")
+def fingerprint(invocation: Invocation, cluster: str | None = None, runs: Path = RUNS, check: bool = False) -> None:
+    """Show what each node is and where nodes differ, and keep it as JSON with the runs.
 
-    CHECK=1 exits 1 if nodes differ in a field that the inventory's cluster_accepted_differences does not name.
+    Exit status: 0 shown; 1 a node cannot be asked, or with --check nodes differ; 2 wrong input.
     """
-    from repro.cluster.cluster import load_cluster
-    from repro.cluster.fingerprint import differences, gather, write
-    from repro.runs.record import RUNS
+    _fingerprint(_cluster(cluster), runs, check)
 
-    check_settings()
-    if not setting("CLUSTER"):
-        raise Exit("CLUSTER=NAME: name the inventory of the nodes to look at", BAD_INPUT)
-    if setting("CHECK", "0") not in ("0", "1"):
-        raise Exit(f"CHECK={setting('CHECK')}: it is 1 to exit by the differences, or 0", BAD_INPUT)
-    with cluster_errors():
-        cluster = load_cluster(setting("CLUSTER"))
-        found = gather(cluster)
+
+def _fingerprint(cluster: Cluster, runs: Path, check: bool) -> None:
+    from repro.cluster.fingerprint import differences, gather, write
+
+    found = gather(cluster)
     apart = differences(found, cluster.accepted)
-    kept = Path(setting("RUNS", RUNS)) / f"fingerprint-{cluster.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    kept = runs / f"fingerprint-{cluster.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     write(kept, cluster, found)
     _show_fingerprint(found, apart)
     print(kept)
     if refused := [each.field for each in apart if not each.accepted]:
-        said = f"nodes differ in {len(refused)} fields; make them the same, or accept fields in {cluster.variables}"
-        if setting("CHECK") == "1":
-            raise Exit(said, FAILED)
-        print(said)
+        message = f"nodes differ in {len(refused)} fields; make them the same, or accept fields in {cluster.variables}"
+        if check:
+            raise Exit(message, FAILED)
+        print(message)
 
 
 def _show_fingerprint(found: dict, apart: list) -> None:
@@ -136,53 +156,63 @@ def _show_fingerprint(found: dict, apart: list) -> None:
     console.print(f"{len(found)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
 
 
-@task
-def e2e(c):
-    """The tests over simulated nodes; they need root and start an engine of their own [ONLY=expression LONG=1]."""
-    check_settings()
-    only = ["-k", setting("ONLY")] if setting("ONLY") else []
-    quick = [] if setting("LONG") else ["-m", "not long"]
-    arguments = ["-m", "pytest", "tests/cluster", "--timeout=900", "--durations=12", *quick, *only]
-    os.execv(sys.executable, [sys.executable, *arguments])
-
-
-class provision_errors:
-    """Turns what is wrong with an inventory or a setting into a message and an exit status."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        from repro.cluster.inventory import ClusterError
-        from repro.cluster.provision import ProvisionError
-        from repro.images.pins import PinError
-
-        if isinstance(error, ClusterError | PinError | ProvisionError):
-            raise Exit(str(error), BAD_INPUT) from error
-
-
-def _cluster():
+def _cluster(name: str | None) -> Cluster:
     from repro.cluster.cluster import load_cluster
     from repro.cluster.inventory import inventory_names
 
-    check_settings()
-    if not setting("CLUSTER"):
-        raise Exit(
-            f"CLUSTER=NAME: name the cluster; there are {', '.join(inventory_names())}, or the path of an inventory",
-            BAD_INPUT,
-        )
-    with provision_errors():
-        return load_cluster(setting("CLUSTER"))
+    if not name:
+        names = ", ".join(inventory_names())
+        raise OptionError(f"CLUSTER=NAME: name the cluster; there are {names}, or the path of an inventory")
+    return load_cluster(name)
 
 
-def _check() -> bool:
-    if setting("CHECK") not in (None, "0", "1"):
-        raise Exit(f"CHECK={setting('CHECK')}: it is 1 for a dry run, or left out", BAD_INPUT)
-    return setting("CHECK") == "1"
+@task(
+    cluster=CLUSTER,
+    check="dry run: show what would change",
+    tags="only these parts, such as base,ssh_mesh",
+    bundle="offline bundle to take packages and images from",
+)
+def provision(
+    invocation: Invocation,
+    cluster: str | None = None,
+    check: bool = False,
+    limit: str | None = None,
+    tags: str | None = None,
+    bundle: Path | None = None,
+    runs: Path = RUNS,
+) -> None:
+    """Set every node of a cluster up the same, and show where nodes differ.
+
+    Exit status: 0 done; 1 it failed on a node, named in the last line; 2 wrong input.
+    """
+    from repro.cluster.provision import provision as set_up
+
+    chosen = _cluster(cluster)
+    with exit_statuses(BAD_INPUT):
+        done = set_up(chosen, check=check, limit=limit or "", tags=tags or "", bundle=bundle)
+    _show_outcome(done, "provisioning", check)
+    if not check:
+        _fingerprint(chosen, runs, check=False)
 
 
-def _tell(done, what: str, check: bool) -> None:
-    """One line a node, and the exit status."""
+@task(cluster=CLUSTER, check="dry run: show what would change")
+def deprovision(
+    invocation: Invocation, cluster: str | None = None, check: bool = False, limit: str | None = None
+) -> None:
+    """Take back what provisioning added to the nodes.
+
+    Exit status: 0 done; 1 it failed on a node, named in the last line; 2 wrong input.
+    """
+    from repro.cluster.provision import deprovision as take_back
+
+    chosen = _cluster(cluster)
+    with exit_statuses(BAD_INPUT):
+        done = take_back(chosen, check=check, limit=limit or "")
+    _show_outcome(done, "deprovisioning", check)
+
+
+def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
+    """One line per node; Exit if one failed."""
     what = f"dry run of {what}" if check else what
     for outcome in done.outcomes:
         print(outcome.line(), *(f"    {note}" for note in outcome.notes), sep="\n")
@@ -190,35 +220,8 @@ def _tell(done, what: str, check: bool) -> None:
         failed = [outcome.node for outcome in done.outcomes if outcome.failed]
         raise Exit(
             f"{what} failed on {', '.join(failed) or 'no node in particular'}, see above; what is done stays "
-            "done, so mend the cause and run the same command again",
+            "done, so fix the cause and run the same command again",
             FAILED,
         )
     changed = "; nothing was changed" if check else ""
     print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{changed}")
-
-
-@task
-def provision(c):
-    """Set every node of a cluster up the same [CLUSTER= CHECK=1 LIMIT= TAGS= BUNDLE=]."""
-    from repro.cluster.provision import provision as set_up
-
-    cluster, check = _cluster(), _check()
-    bundle = Path(setting("BUNDLE")) if setting("BUNDLE") else None
-    with provision_errors():
-        done = set_up(cluster, check=check, limit=setting("LIMIT", ""), tags=setting("TAGS", ""), bundle=bundle)
-    _tell(done, "provisioning", check)
-    if not check:
-        from repro.cli.cluster import fingerprint
-
-        fingerprint(c)
-
-
-@task
-def deprovision(c):
-    """Take back what provisioning added to the nodes [CLUSTER= CHECK=1 LIMIT=]."""
-    from repro.cluster.provision import deprovision as take_back
-
-    cluster, check = _cluster(), _check()
-    with provision_errors():
-        done = take_back(cluster, check=check, limit=setting("LIMIT", ""))
-    _tell(done, "deprovisioning", check)

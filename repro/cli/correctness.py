@@ -1,124 +1,160 @@
-"""The tasks that show correctness: loss curves that agree in every layout, and models that learn real data."""
+"""The tasks that show correctness: loss curves that agree in every layout, models that learn, and kernel profiles."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from invoke import Exit, task
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.settings import Invocation, OptionError, task
+from repro.images.stack import Libraries
+from repro.runs.record import RUNS
 
-from repro.cli.tasks import (
-    BAD_INPUT,
-    SETTINGS,
-    bad_input,
-    baseline_program_of,
-    check_settings,
-    chosen_model,
-    create_run,
-    fitted,
-    on_this_machine,
-    run_here,
-    run_to_resume,
-    setting,
-    whole_number,
-)
+if TYPE_CHECKING:
+    from repro.launch.gpu_pool import GpuPool
+    from repro.planning.plan import Plan
+    from repro.runs.record import Run
+
+RUN = "go on with this run as it was planned, by its name; failed attempts are tried again"
+REPEATS = "runs of each configuration"
 
 
-@task
-def curves(c):
-    """Loss curves of all layouts and precisions beside one device's in fp32 [MODEL= CASES= REPEATS= AT_ONCE= RUN=]."""
+@task(run=RUN, repeats=REPEATS)
+def curves(
+    invocation: Invocation,
+    model: str = "all",
+    cases: str | None = None,
+    repeats: int = 1,
+    jobs: int | None = None,
+    run: str | None = None,
+    runs: Path = RUNS,
+    retries: int = 0,
+    stall_timeout: int | None = None,
+    port: int | None = None,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+) -> None:
+    """Compare the loss curves of all layouts and precisions with one device's in fp32.
+
+    Exit status: 0 all curves agree and all injected errors were found; 1 they do not; 2 wrong input; 130 interrupted.
+    """
     from repro.planning.datasets import text_dataset
     from repro.planning.loss_curves import KIND, make_curve_plan
 
-    def planned(gpus: int, repeats: int) -> tuple:
+    def make_plan(gpus: int) -> tuple[Plan, dict]:
         text = text_dataset()
-        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(), setting("CASES"))
+        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None)
         return plan, {"corpora": [text.facts]}
 
-    _show("curves", KIND, planned)
+    libraries = Libraries(cublas, cudnn)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    _run_trainings(session, KIND, jobs, make_plan)
 
 
-@task
-def learn(c):
-    """GPT learns a real text and ResNet50 handwritten digits, each to a stated loss [MODEL= REPEATS= AT_ONCE= RUN=]."""
+@task(run=RUN, repeats=REPEATS)
+def convergence(
+    invocation: Invocation,
+    model: str = "all",
+    repeats: int = 1,
+    jobs: int | None = None,
+    run: str | None = None,
+    runs: Path = RUNS,
+    retries: int = 0,
+    stall_timeout: int | None = None,
+    port: int | None = None,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+) -> None:
+    """Train on real data to a loss that follows from its entropy: GPT on a text, ResNet50 on handwritten digits.
+
+    Exit status: 0 every model reached its loss; 1 one did not; 2 wrong input; 130 interrupted.
+    """
     from repro.planning.convergence import KIND, make_convergence_plan
     from repro.planning.datasets import datasets_for
 
-    def planned(gpus: int, repeats: int) -> tuple:
-        datasets = datasets_for(chosen_model())
+    def make_plan(gpus: int) -> tuple[Plan, dict]:
+        datasets = datasets_for(chosen_model(model))
         plan, goals = make_convergence_plan(gpus, datasets, repeats)
         return plan, {"corpora": [each.facts for each in datasets.values()], "goals": goals}
 
-    _show("learn", KIND, planned)
+    libraries = Libraries(cublas, cudnn)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    _run_trainings(session, KIND, jobs, make_plan)
 
 
-def _show(name: str, kind: str, make_plan: Callable[[int, int], tuple]) -> None:
-    """Run what `make_plan` plans for a number of GPUs and of repeats, or go on with RUN; exit 1 if there is a problem.
+def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Callable[[int], tuple]) -> None:
+    """Run what `make_plan` plans for this number of GPUs, or go on with a run of this kind.
 
-    `name` is the task's, `kind` that of its runs.
+    Where the kind allows it, at most `jobs` attempts run at a time; without it, as many as have GPUs of their own, and
+    one on the CPU.
     """
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.host_environment import gpu_count, visible_gpus
     from repro.report.run.kinds import KINDS
-    from repro.runs.record import RUNS, Run
 
-    check_settings()
-    runs, repeats = Path(setting("RUNS", RUNS)), whole_number("REPEATS", 1)
-    at_once = whole_number("AT_ONCE", 1 if setting("PORT") else None)
-    if setting("PORT") and at_once > 1:
-        raise Exit(f"AT_ONCE={at_once}: PORT is the port of one attempt; leave one of the two out", BAD_INPUT)
+    if session.port and jobs and jobs > 1:
+        raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
+    most = jobs or (1 if session.port else None)
 
-    def gpu_pool(plan) -> GpuPool:
-        """Speed is no matter here: `at_once` attempts at once, or as many as have GPUs of their own; on the CPU one."""
-        return GpuPool((), at_once or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), at_once)
+    def pool_of(plan: Plan) -> GpuPool:
+        return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)
 
     def new_run() -> Run:
-        plan, more = make_plan(gpu_count(), repeats)
-        plan, environment = on_this_machine(plan)
-        return create_run(runs, plan, environment, name, **more)
+        plan, more = make_plan(gpu_count())
+        plan, environment = session.on_this_machine(plan)
+        return session.create(plan, environment, **more)
 
-    with bad_input():
-        before = run_to_resume(name, kind, runs)
-    run_here(before, new_run, name, lanes_of=gpu_pool if KINDS[kind].side_by_side else None)
+    session.run_here(session.before(kind), new_run, pool_of=pool_of if KINDS[kind].side_by_side else None)
 
 
-SETTINGS |= {"CUPTI"}
+@task(run=RUN)
+def profile(
+    invocation: Invocation,
+    model: str = "all",
+    cases: str | None = None,
+    max_gpus: tuple[int, ...] = (),
+    precision: str | None = None,
+    baseline_python: str | None = None,
+    baselines: tuple[str, ...] = (),
+    run: str | None = None,
+    runs: Path = RUNS,
+    retries: int = 0,
+    stall_timeout: int | None = None,
+    port: int | None = None,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+    cupti: str | None = None,
+) -> None:
+    """Show which kernels an iteration consists of, compared with PyTorch's, on this machine's GPUs.
 
-
-@task
-def profile(c):
-    """Show which kernels an iteration consists of, beside PyTorch's [MODEL= CASES= PEER_PYTHON= PEERS= FIT= RUN=].
-
-    PRECISION and CUPTI as well: all cases in this precision; the folder of the CUPTI that traces the kernels.
+    Exit status: 0 every attempt was traced; 1 one was not; 2 wrong input, or no GPU; 130 interrupted.
     """
     from repro.images.stack import build_forward, find_cupti
-    from repro.launch.traced import traced
-    from repro.planning.profiling import KIND
-    from repro.runs.record import RUNS, Run
-
-    check_settings()
-    runs = Path(setting("RUNS", RUNS))
-    with bad_input():
-        before = run_to_resume("profile", KIND, runs)
-        plan, more = (None, {}) if before else _planned()
-        cupti, tracer = find_cupti(), build_forward("kernel_trace")
-
-    def new_run() -> Run:
-        here, environment = on_this_machine(plan, leave_out=True)
-        return create_run(runs, here, environment, "profile", **more)
-
-    run_here(before, new_run, "profile", lambda attempt_of: traced(attempt_of, tracer, cupti))
-
-
-def _planned() -> tuple:
-    """A new plan, and what its run keeps of the peers' program."""
     from repro.launch.host_environment import gpu_count
-    from repro.planning.plan import PlanError
-    from repro.planning.profiling import make_profile_plan
+    from repro.launch.traced import traced
+    from repro.planning.profiling import KIND, make_profile_plan
     from repro.published.cases import load_catalogue
 
-    if setting("CLUSTER"):
-        raise PlanError("make profile traces this machine's GPUs; leave CLUSTER out")
-    gpus = gpu_count()
-    baseline = baseline_program_of(gpus) if gpus else None
-    chosen = load_catalogue().select(chosen_model(), setting("CASES"))
-    plan = make_profile_plan(chosen, gpus, fitted(), baseline.variants if baseline else (), setting("PRECISION"))
-    return plan, {"baseline": baseline.as_json()} if baseline else {}
+    libraries = Libraries(cublas, cudnn, cupti, baseline_python)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    before = session.before(KIND)
+    program = None
+    if before:
+        plan = planned(before)
+    else:
+        gpus = gpu_count()
+        program = baseline_program_of(baseline_python, baselines, gpus) if gpus else None
+        chosen = load_catalogue().select(chosen_model(model), cases or None)
+        variants = program.variants if program else ()
+        plan = make_profile_plan(chosen, gpus, max_gpus, variants, precision or None)
+    cupti_here, tracer = find_cupti(libraries), build_forward("kernel_trace")
+
+    def new_run() -> Run:
+        here, environment = session.on_this_machine(plan, leave_out=True)
+        return session.create(here, environment, **({"baseline": program.as_json()} if program else {}))
+
+    session.run_here(before, new_run, lambda attempt_of: traced(attempt_of, tracer, cupti_here))

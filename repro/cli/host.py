@@ -1,151 +1,145 @@
-"""The tasks that keep runs for good, and write what they give: a page for each host, and a table in the READMEs."""
+"""The tasks that measure everything on one host, and write what its kept runs give: its page and the READMEs' table."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from invoke import Exit, task
+from invoke import Exit
 
-from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, bad_input, check_settings, chosen_model, setting
+from repro.cli.session import chosen_model
+from repro.cli.settings import Invocation, OptionError, task
 from repro.models.registry import spec_of
-from repro.published.cases import Case
+from repro.runs.record import RUNS
+from repro.targets import command_line
+from repro.utils.errors import BAD_INPUT, FAILED
 
-SETTINGS |= {"HOST", "STEPS"}
+if TYPE_CHECKING:
+    from repro.published.cases import Case
+
+STEPS = ("preflight", "bench", "curves", "convergence", "profile")
+FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
+"""Variables that mean something else to the other tasks, or much time."""
 
 
-@task
-def reproduce(c):
-    """Measure everything on this machine's GPUs and keep it as HOST's, STEPS=bench,curves only these [and as bench].
+@task(steps="only these, separated by commas: preflight, bench, curves, convergence, profile")
+def reproduce(
+    invocation: Invocation,
+    host: str | None = None,
+    steps: tuple[str, ...] = STEPS,
+    model: str = "all",
+    cases: str | None = None,
+    max_gpus: tuple[int, ...] = (),
+    precision: str | None = None,
+    iterations: int | None = None,
+    repeats: int | None = None,
+    baseline_python: str | None = None,
+    baselines: tuple[str, ...] = (),
+    runs: Path = RUNS,
+    retries: int = 0,
+    stall_timeout: int | None = None,
+    port: int | None = None,
+    jobs: int | None = None,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+    cupti: str | None = None,
+) -> None:
+    """Measure everything on this machine's GPUs, keep the runs as a host's, and write the host's page.
 
-    That is, for each model or MODEL: what the preflight tells of kernels and links, the published cases that fit with
-    their peers if PEER_PYTHON is given, loss curves, learning, and a profile. What fails is told at the end.
+    That is, per model: the preflight's checks of kernels and links, the published cases that fit with their baselines
+    if --baseline-python is given, loss curves, convergence, and a profile. Exit status: 0 all succeeded; 1 something
+    failed, listed at the end, while the rest was kept; 2 wrong input, or no GPU.
     """
-    from repro.cli.host import TASKS, carry_out, steps
     from repro.launch.host_environment import gpus
     from repro.published.cases import load_catalogue
     from repro.report.host.keep import runs_of
-    from repro.runs.record import RUNS
 
-    check_settings()
-    if not setting("HOST"):
-        raise Exit("HOST=<name>: name this machine, such as h200x8; its page is kept under that name", BAD_INPUT)
-    tasks = [name.strip() for name in setting("STEPS", ",".join(TASKS)).split(",")]
-    if unknown := sorted(set(tasks) - set(TASKS)):
-        raise Exit(f"STEPS={setting('STEPS')}: no step {', '.join(unknown)}; there are {', '.join(TASKS)}", BAD_INPUT)
-    with bad_input():
-        runs_of(setting("HOST"))
-        planned = steps(load_catalogue().select(chosen_model(), setting("CASES")), tasks)
+    if not host:
+        raise OptionError("HOST=<name>: name this machine, such as h200x8; its page is kept under that name")
+    if unknown := sorted(set(steps) - set(STEPS)):
+        raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    runs_of(host)
+    planned = plan_steps(load_catalogue().select(chosen_model(model), cases or None), steps)
     if not gpus():
         raise Exit(
             "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
         )
 
-    def call(task: str, environment: dict) -> int:
-        return subprocess.run([sys.executable, "-m", "repro", task], env=environment).returncode
+    def call(task: str, variables: Mapping[str, str]) -> int:
+        given = [f"{name}={value}" for name, value in variables.items()]
+        return subprocess.run([sys.executable, "-m", "repro", task, *given]).returncode
 
     failed = carry_out(
         planned,
-        Path(setting("RUNS", RUNS)),
-        lambda step: call(step.task, step.environment(os.environ)),
-        lambda name: call("keep", os.environ | {"RUN": name}),
+        runs,
+        lambda step: call(step.task, step.given(invocation.texts, options_of(step.task))),
+        lambda name: call("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)}),
     )
-    failed += ["make reproduced"] if call("reproduced", os.environ) else []
+    failed += ["make host-reports"] if call("host-reports", {}) else []
     if failed:
         raise Exit("failed:\n  " + "\n  ".join(failed), FAILED)
 
 
-@task
-def keep(c):
-    """Pack a run or a preflight into reports/reproduced/HOST/runs/, to be committed, RUN= HOST=.
+@task(host="only this host's page (default: all hosts')", check="write nothing; exit 1 if a page is not up to date")
+def host_reports(invocation: Invocation, host: str | None = None, check: bool = False) -> None:
+    """Write the pages of the kept runs, reports/reproduced/, and the table in the READMEs.
 
-    Host names, GPU UUIDs and paths of this machine are replaced; nothing is kept unless the run is as it was recorded
-    and the archive gives the same results and verdicts.
+    Exit status: 0 written; 1 with --check, a page is not what the kept runs give; 2 wrong input.
     """
-    from repro.report.host.keep import keep as kept
-    from repro.report.host.keep import runs_of
-    from repro.runs.files import ARCHIVE, PREFLIGHT
-    from repro.runs.record import RUNS, Run
-
-    check_settings()
-    if not setting("HOST") or not setting("RUN"):
-        raise Exit("RUN=<id> HOST=<name>: name the run to keep, and the host that it is of, such as h200", BAD_INPUT)
-    runs, name = Path(setting("RUNS", RUNS)), setting("RUN")
-    with bad_input():
-        folder = next((each for each in (runs / name, Path(name)) if (each / PREFLIGHT).is_file()), None)
-        source = folder or Run.find(name, runs).path
-        target = runs_of(setting("HOST")) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
-    with bad_input(FAILED):
-        found = kept(source, target)
-    print(f"{found.path}: {found.files} files, {found.size / 1e6:.1f} MB")
-    print(f"paths outside the checkout that it names: {', '.join(found.named) or 'none'}")
-    print(f"make reproduced HOST={setting('HOST')} puts it into the host's page and the READMEs")
-
-
-@task
-def reproduced(c):
-    """Write the pages of the kept runs and the table in the READMEs; CHECK=1 only compares [HOST= CHECK=1]."""
     from repro.report.host import page, readme
     from repro.report.host.results import hosts, load
 
-    check_settings()
-    if setting("CHECK", "0") not in ("0", "1"):
-        raise Exit(f"CHECK={setting('CHECK')}: it is 0 or 1", BAD_INPUT)
-    with bad_input():
-        every = {name: load(name) for name in dict.fromkeys([*hosts(), *filter(None, [setting("HOST")])])}
-        chosen = [every[setting("HOST")]] if setting("HOST") else every.values()
-        if setting("CHECK") == "1":
-            stale = [path for host in chosen for path in page.differing(host)]
-            if stale := [*stale, *readme.differing(every.values())]:
-                raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
-            return
-        written = [path for host in chosen for path in page.render(host)]
-        for path in (*written, *readme.render(every.values())):
-            print(path)
+    every = {name: load(name) for name in dict.fromkeys([*hosts(), *([host] if host else [])])}
+    chosen = [every[host]] if host else every.values()
+    if check:
+        stale = [path for each in chosen for path in page.differing(each)]
+        if stale := [*stale, *readme.differing(every.values())]:
+            raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
+        return
+    written = [path for each in chosen for path in page.render(each)]
+    for path in (*written, *readme.render(every.values())):
+        print(path)
     if not every:
-        print("no run is kept; `make keep RUN=<id> HOST=<name>` keeps one")
+        print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 
-TASKS = ("preflight", "bench", "curves", "learn", "profile")
-FOR_BENCH = ("CASES", "FIT", "ITERATIONS", "REPEATS")
-"""Settings that mean something else to the other tasks, or much time."""
-FOR_CORRECTNESS = ("AT_ONCE",)
-"""Settings that only curves and learn have."""
+def options_of(task: str) -> set[str]:
+    """The variables that a task has."""
+    from repro.cli.tasks import find
+
+    return {option.variable for option in find(task).options.values()}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A task and the settings that it gets besides those of the whole."""
+    """A task and the variables that it gets besides those of the whole."""
 
     task: str
-    settings: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
-    def environment(self, outer: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables for it, of those that the whole was called with.
-
-        make's own command line is left out: it would win over what a step sets.
-        """
-        dropped = {"MAKEFLAGS", "HOST", "STEPS"} | (set() if self.task == "bench" else set(FOR_BENCH))
-        dropped |= set() if self.task in ("curves", "learn") else set(FOR_CORRECTNESS)
-        return {name: value for name, value in outer.items() if name not in dropped} | self.settings
+    def given(self, outer: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+        """The variables for it, of those that the whole was called with; `known` are those that its task has."""
+        dropped = () if self.task == "bench" else FOR_BENCH
+        return {name: value for name, value in outer.items() if name in known and name not in dropped} | self.variables
 
     def __str__(self) -> str:
-        return " ".join(("make", self.task, *(f"{name}={value}" for name, value in self.settings.items())))
+        return command_line(self.task, self.variables)
 
 
-def steps(cases: Iterable[Case], tasks: Iterable[str] = TASKS) -> list[Step]:
+def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step]:
     """What to do for the models of these cases, in order.
 
-    What is told about the machine comes first, then speed, then correctness. A profile is made of each model's first
+    The machine is checked first, then speed is measured, then correctness. A profile is made of each model's first
     case on one GPU.
     """
     cases, tasks = list(cases), tuple(tasks)
     models = list(dict.fromkeys(case.model for case in cases))
-    exclusive = [
+    alone = [
         next((case.name for case in cases if case.model == model and case.layout.world_size == 1), None)
         for model in models
     ]
@@ -153,14 +147,12 @@ def steps(cases: Iterable[Case], tasks: Iterable[str] = TASKS) -> list[Step]:
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
         "bench": [Step("bench", {"MODEL": model}) for model in models],
         "curves": [Step("curves", {"MODEL": model}) for model in models],
-        "learn": [Step("learn", {"MODEL": model}) for model in models if spec_of(model).convergence],
+        "convergence": [Step("convergence", {"MODEL": model}) for model in models if spec_of(model).convergence],
         "profile": [
-            Step("profile", {"MODEL": model, "CASES": name})
-            for model, name in zip(models, exclusive, strict=True)
-            if name
+            Step("profile", {"MODEL": model, "CASES": name}) for model, name in zip(models, alone, strict=True) if name
         ],
     }
-    return [step for task in TASKS if task in tasks for step in found[task]]
+    return [step for task in STEPS if task in tasks for step in found[task]]
 
 
 def carry_out(planned: list[Step], runs: Path, call: Callable[[Step], int], keep: Callable[[str], int]) -> list[str]:
@@ -177,7 +169,7 @@ def carry_out(planned: list[Step], runs: Path, call: Callable[[Step], int], keep
         before = _ids(runs)
         if call(step):
             failed.append(str(step))
-        failed += [f"make keep RUN={each}" for each in sorted(_ids(runs) - before) if keep(each)]
+        failed += [f"make archive RUN={each}" for each in sorted(_ids(runs) - before) if keep(each)]
     return failed
 
 

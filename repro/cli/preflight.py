@@ -1,72 +1,88 @@
-"""The task that checks machines before a run: settings, what is printed while it works, and what is kept."""
+"""The task that checks machines before a run: its options, what is printed while it works, and what is kept."""
+
+from __future__ import annotations
 
 import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from invoke import Exit, task
+from invoke import Exit
 
-from repro.cli.tasks import BAD_INPUT, FAILED, SETTINGS, check_settings, setting, whole_number
+from repro.cli.settings import Invocation, task
+from repro.images.stack import Libraries
+from repro.runs.record import RUNS
+from repro.utils.errors import FAILED
 
-SETTINGS |= {"FIX", "ONLY", "STACK"}
+if TYPE_CHECKING:
+    from repro.cluster.cluster import Cluster
+    from repro.preflight.framework import Check, Entry, Machine
+
 STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not available": "dim"}
 
 
-@task
-def preflight(c):
-    """What would spoil a run, its impact, and how to fix it [CLUSTER= FIX=1 ONLY=name,name]."""
-    from repro.cluster.cluster import ClusterError
-    from repro.images.stack import StackError
-    from repro.preflight.framework import PreflightError, choose, run_checks
+@task(
+    cluster="check the nodes of an inventory, by its name or folder, in place of this machine",
+    fix="fix what can be fixed safely",
+    only="only these checks, separated by commas",
+    port="the port that a run on this machine will use",
+)
+def preflight(
+    invocation: Invocation,
+    cluster: str | None = None,
+    fix: bool = False,
+    only: str | None = None,
+    port: int | None = None,
+    runs: Path = RUNS,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+) -> None:
+    """Report anything that would invalidate a run, what it means, and how to fix it.
 
-    check_settings()
-    if setting("FIX", "0") not in ("0", "1"):
-        raise Exit(f"FIX={setting('FIX')}: it is 1 to fix what can be fixed safely, or 0", BAD_INPUT)
-    folder = _folder()
-    try:
-        cluster, environment = _subject()
-        checks = choose(_checks(folder, environment, cluster), setting("ONLY"))
-    except (ClusterError, PreflightError, StackError) as error:
-        raise Exit(str(error), BAD_INPUT) from error
+    Exit status: 0 no check failed; 1 one did; 2 wrong input, nothing was checked.
+    """
+    from repro.preflight.framework import choose, run_checks
+
+    folder = _folder(runs)
+    described, environment = _subject(cluster, stack, Libraries(cublas, cudnn))
+    checks = choose(_checks(folder, environment, described), only or None)
     folder.mkdir(parents=True)
-    machines, entries = _machines(cluster, folder)
+    machines, entries = _machines(described, folder, port or 0)
     show(entries, len(entries))
     try:
-        for found in run_checks(checks, machines, fix=setting("FIX") == "1"):
+        for found in run_checks(checks, machines, fix=fix):
             show(found, len(machines))
             entries += found
     finally:
         for machine in machines:
             machine.runner.close()
-        kept = _keep(folder, entries, cluster)
+        kept = _keep(folder, entries, described)
     counts = {result: sum(entry.finding.result == result for entry in entries) for result in STYLES}
     print(", ".join(f"{count} {result}" for result, count in counts.items() if count) or "nothing was checked")
     print(kept)
     if counts["failed"]:
-        raise Exit("what failed would spoil a run; the lines above say how to fix it", FAILED)
+        raise Exit("what failed would invalidate a run; the lines above say how to fix it", FAILED)
 
 
-def _folder() -> Path:
-    from repro.runs.record import RUNS
-
-    name = f"preflight-{time.strftime('%Y%m%d-%H%M%S')}"
-    return (Path(setting("RUNS", RUNS)) / name).absolute()
+def _folder(runs: Path) -> Path:
+    return (runs / f"preflight-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
 
 
-def _subject():
+def _subject(cluster: str | None, stack: str | None, libraries: Libraries) -> tuple[Cluster | None, dict]:
     """The cluster, or None and what this machine's GPUs need."""
-    if setting("CLUSTER"):
+    if cluster:
         from repro.cluster.cluster import load_cluster
 
-        return load_cluster(setting("CLUSTER")), {}
+        return load_cluster(cluster), {}
     from repro.images.stack import stack_of
     from repro.launch.host_environment import gpus
 
-    return None, stack_of(gpus(), setting("STACK")).environment
+    return None, stack_of(gpus(), stack or None, libraries).environment
 
 
-def _checks(folder: Path, environment: dict, cluster):
+def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[Check, ...]:
     from repro.preflight import gpu as preflight_gpu
     from repro.preflight import network as preflight_network
     from repro.preflight import node as preflight_node
@@ -78,12 +94,12 @@ def _checks(folder: Path, environment: dict, cluster):
     return (*every, *(check for each in measured for check in each.checks()))
 
 
-def _machines(cluster, folder: Path):
+def _machines(cluster: Cluster | None, folder: Path, port: int) -> tuple[list[Machine], list[Entry]]:
     """The machines that answer, and an entry for each that does not."""
     from repro.preflight.framework import Entry, failed, of_cluster, this_machine
 
     if cluster is None:
-        return [this_machine(whole_number("PORT", 0), folder.parent)], []
+        return [this_machine(port, folder.parent)], []
     machines, errors = of_cluster(cluster)
     fix = "fix that first; the other nodes are checked without it"
     return machines, [
@@ -92,13 +108,13 @@ def _machines(cluster, folder: Path):
     ]
 
 
-def show(entries: list, machines: int) -> None:
+def show(entries: list[Entry], machines: int) -> None:
     """Print the entries of a check, machines with the same finding together."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
-    groups: dict = {}
+    groups: dict[Any, list[str]] = {}
     for entry in entries:
         groups.setdefault((entry.check, entry.finding), []).append(entry.machine)
     for (check, finding), names in groups.items():
@@ -117,7 +133,7 @@ def show(entries: list, machines: int) -> None:
             console.print(Text(f"{'':<31}{label}: {text}", style="dim"))
 
 
-def _keep(folder: Path, entries: list, cluster) -> Path:
+def _keep(folder: Path, entries: list[Entry], cluster: Cluster | None) -> Path:
     kept = folder / "preflight.json"
     content = {
         "created": time.time(),

@@ -16,7 +16,7 @@ def jit_cache(gpus: list[dict], path: Path | None = None) -> dict | None:
     gpus : the GPUs as `environment.gpus` gives them.
     path : the cache's folder; without it, the driver's own choice.
 
-    Returns a dict with `path`, `mib`, `warm` (the note that `make warm` leaves is for this very GPU), and `warmed_for`,
+    Returns a dict with `path`, `mib`, `warm` (the note that `make compile-cache` leaves is for this very GPU), and `warmed_for`,
     the note's GPU or None.
     """
     if not gpus:

@@ -28,6 +28,24 @@ class StackError(ReproError):
 
 
 @dataclass(frozen=True)
+class Libraries:
+    """Newer libraries that were asked for, each a file or a folder that has it.
+
+    The PyTorch of the interpreter `baseline_python` may bring some of them too.
+    """
+
+    cublas: str | None = None
+    cudnn: str | None = None
+    cupti: str | None = None
+    baseline_python: str | None = None
+
+    def of_baseline(self, pattern: str, name: str) -> Path | None:
+        """The newest library of this name that came with the baselines' PyTorch."""
+        site = Path(self.baseline_python or "/").parent.parent
+        return _newest(site.glob(f"lib/python3*/site-packages/nvidia/{pattern}"), name)
+
+
+@dataclass(frozen=True)
 class Stack:
     """`environment` is added to the controller's own for trainer processes; `notes` say how it was chosen."""
 
@@ -44,15 +62,20 @@ def tag_of(stack: str) -> str:
     return f"{IMAGE_NAME}:{stack}"
 
 
-def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str] = os.environ) -> Stack:
+def stack_of(
+    gpus: list[dict],
+    name: str | None = None,
+    libraries: Libraries = Libraries(),
+    given: Mapping[str, str] = os.environ,
+) -> Stack:
     """The stack for these GPUs, as `environment.gpus` lists them; what it needs is built or unpacked into .cache.
 
     Parameters
     ----------
     gpus : none, or those of one machine; the first one decides.
     name : one of STACKS, in place of the one that the GPU's generation calls for.
-    given : the user's own environment: a variable that is set there stays as it is. CUBLAS and CUDNN in it name a
-        folder or file with a newer cuBLAS or cuDNN.
+    libraries : a newer cuBLAS and cuDNN in place of those that are found.
+    given : the user's own environment: a variable that is set there stays as it is.
 
     Raises
     ------
@@ -65,7 +88,7 @@ def stack_of(gpus: list[dict], name: str | None = None, given: Mapping[str, str]
     if chosen == "cpu" or not gpus:
         return Stack(chosen, {})
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
-    variables = _cache(gpus[0]) | (_modern(given, notes) if chosen == "cu102-modern" else _published(notes))
+    variables = _cache(gpus[0]) | (_modern(libraries, given, notes) if chosen == "cu102-modern" else _published(notes))
     for variable in sorted(variables.keys() & given.keys()):
         if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
@@ -90,10 +113,10 @@ def _cache(gpu: dict) -> dict:
     return {"CUDA_CACHE_PATH": str(CACHE / f"cuda-{label}"), "CUDA_CACHE_MAXSIZE": str(CACHE_BYTES)}
 
 
-def _modern(given: Mapping[str, str], notes: list[str]) -> dict:
+def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) -> dict:
     """cuBLAS and cuDNN calls go to newer libraries; NCCL uses no multicast over NVLink, as in 2020."""
-    cublas = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(given)
-    cudnn = Path(given["CUDNN_FORWARD_LIBRARY"]) if given.get("CUDNN_FORWARD_LIBRARY") else find_cudnn(given)
+    cublas = Path(given["CUBLAS_FORWARD_LIBRARY"]) if given.get("CUBLAS_FORWARD_LIBRARY") else find_cublas(libraries)
+    cudnn = Path(given["CUDNN_FORWARD_LIBRARY"]) if given.get("CUDNN_FORWARD_LIBRARY") else find_cudnn(libraries)
     notes += [f"cuBLAS {cublas}", f"cuDNN {cudnn}"]
     return {
         "CUBLAS_FORWARD_LIBRARY": str(cublas),
@@ -141,37 +164,35 @@ def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
     return library
 
 
-def find_cublas(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
-    """A cuBLAS of version 11 or later: the user's, the pinned one, the newest CUDA toolkit's, or the loader's."""
-    if given.get("CUBLAS"):
-        return _users("CUBLAS", "libcublas.so", given["CUBLAS"])
+def find_cublas(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/local")) -> Path:
+    """A cuBLAS of version 11 or later: the one asked for, the pinned, the newest CUDA toolkit's, or the loader's."""
+    if libraries.cublas:
+        return _users("CUBLAS", "libcublas.so", libraries.cublas)
     toolkit = _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*"))
     return _pinned("cuBLAS") or toolkit or _loaders("libcublas.so") or _fetched("cuBLAS")
 
 
-def find_cudnn(given: Mapping[str, str] = os.environ) -> Path:
-    """A cuDNN of version 8 or later: the user's, the pinned one, the loader's, or that of the baselines' PyTorch."""
-    if given.get("CUDNN"):
-        return _users("CUDNN", "libcudnn.so", given["CUDNN"])
-    baseline = Path(given.get("PEER_PYTHON") or "/").parent.parent
-    bundled = _newest(baseline.glob("lib/python3*/site-packages/nvidia/cudnn/lib/libcudnn.so.*"), "libcudnn.so")
-    return _pinned("cuDNN") or _loaders("libcudnn.so") or bundled or _fetched("cuDNN")
+def find_cudnn(libraries: Libraries = Libraries()) -> Path:
+    """A cuDNN of version 8 or later: the one asked for, the pinned, the loader's, or that of the baselines' PyTorch."""
+    name = "libcudnn.so"
+    if libraries.cudnn:
+        return _users("CUDNN", name, libraries.cudnn)
+    of_baseline = libraries.of_baseline(f"cudnn/lib/{name}.*", name)
+    return _pinned("cuDNN") or _loaders(name) or of_baseline or _fetched("cuDNN")
 
 
-def find_cupti(given: Mapping[str, str] = os.environ, toolkits: Path = Path("/usr/local")) -> Path:
-    """A CUPTI of version 11 or later: the user's, the newest CUDA toolkit's, that of the baselines' PyTorch, the loader's.
+def find_cupti(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/local")) -> Path:
+    """A CUPTI of version 11 or later: the one asked for, the newest CUDA toolkit's, the baselines' or the loader's.
 
     StackError if there is none.
     """
     name = "libcupti.so"
-    if given.get("CUPTI"):
-        return _users("CUPTI", name, given["CUPTI"])
+    if libraries.cupti:
+        return _users("CUPTI", name, libraries.cupti)
     places = ("targets/*/lib", "extras/CUPTI/lib64")
     by_version = f"{name}.1*"  # others of its names hold a year
     toolkit = _newest((path for place in places for path in toolkits.glob(f"cuda*/{place}/{by_version}")), name)
-    baseline = Path(given.get("PEER_PYTHON") or "/").parent.parent
-    bundled = _newest(baseline.glob(f"lib/python3*/site-packages/nvidia/*/lib/{by_version}"), name)
-    found = toolkit or bundled or _loaders(name)
+    found = toolkit or libraries.of_baseline(f"*/lib/{by_version}", name) or _loaders(name)
     if found is None:
         raise StackError(
             "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "

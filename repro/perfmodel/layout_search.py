@@ -124,6 +124,31 @@ def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[lis
     return titles, [_texts(each, cluster) for each in candidates[:SHOWN]]
 
 
+def candidates_json(candidates: list[Candidate], cluster: Cluster, global_batch: int) -> dict:
+    """The best candidates for programs; `output.schema.json` describes it."""
+    return {
+        "cluster": cluster.name,
+        "global_batch": global_batch,
+        "fitting": len(candidates),
+        "layouts": [_object(each, cluster) for each in candidates[:SHOWN]],
+    }
+
+
+def _object(candidate: Candidate, cluster: Cluster) -> dict:
+    job, predicted = candidate.job, candidate.prediction
+    return {
+        "layout": vars(job.layout),
+        "micro_batch": job.micro_batch,
+        "accumulation_steps": job.accumulation_steps,
+        "activation_checkpointing": job.activation_checkpointing,
+        "optimizer_sharding": job.optimizer_sharding,
+        "throughput_samples_per_s": predicted.throughput,
+        "tflops_per_gpu": candidate.tflops,
+        "memory_mib": predicted.memory.total_mib,
+        "reason": reasons(candidate, cluster),
+    }
+
+
 def _texts(candidate: Candidate, cluster: Cluster) -> list[str]:
     job, predicted = candidate.job, candidate.prediction
     recompute = "yes" if job.activation_checkpointing else "no"

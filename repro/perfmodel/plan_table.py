@@ -61,6 +61,32 @@ def _texts(row: Row) -> list[str]:
     return [*head, *figures, "" if row.skipped else f"{60 * row.hours:.1f}", row.skipped]
 
 
+def plan_json(rows: Iterable[Row], cluster: Cluster) -> dict:
+    """The rows for programs; `output.schema.json` describes it."""
+    return {"cluster": cluster.name, "gpus": cluster.gpus, "cases": [_object(row) for row in rows]}
+
+
+def _object(row: Row) -> dict:
+    expected = row.expectation
+    figures = None
+    if expected is not None:
+        figures = {
+            "throughput_samples_per_s": expected.throughput,
+            "throughput_uncertainty": expected.uncertainty,
+            "latency_ms": expected.latency_ms,
+            "memory_mib": expected.memory_mib,
+            "memory_uncertainty": expected.memory_uncertainty,
+        }
+    return {
+        "name": row.case.name,
+        "layout": vars(row.case.layout),
+        "gpus": row.case.layout.world_size,
+        "expected": figures,
+        "minutes": None if row.skipped else 60 * row.hours,
+        "skipped": row.skipped or None,
+    }
+
+
 def plan_summary(rows: list[Row], cluster: Cluster) -> str:
     """One line: how many cases run, how long all take, how many are left out."""
     run = [row for row in rows if not row.skipped]

@@ -36,9 +36,9 @@ def baseline_program(
 
     Parameters
     ----------
-    python : PEER_PYTHON, an interpreter that has PyTorch and NumPy.
+    python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy.
     command : what replaces that interpreter and the baselines' script, unchecked.
-    wanted : PEERS, names of variants separated by commas.
+    wanted : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
 
     Raises
@@ -49,12 +49,14 @@ def baseline_program(
     variants = tuple(dict.fromkeys(name for name in (wanted or "").replace(" ", ",").split(",") if name)) or DEFAULT
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
-        raise PlanError(f"PEERS={wanted}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+        raise PlanError(f"BASELINES={wanted}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
     if command:
         return BaselineProgram(command, variants=variants)
     if not python:
         if wanted:
-            raise PlanError("PEERS needs PEER_PYTHON, an interpreter that has PyTorch: PEER_PYTHON=/usr/bin/python3")
+            raise PlanError(
+                "BASELINES needs BASELINE_PYTHON, an interpreter that has PyTorch: BASELINE_PYTHON=/usr/bin/python3"
+            )
         return None
     return BaselineProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
 
@@ -70,21 +72,21 @@ def recorded_command(baseline: dict) -> tuple[str, ...]:
 def _checked(python: str, gpus: int) -> dict:
     """The versions that the interpreter reports of its PyTorch."""
     if not shutil.which(python):
-        raise PlanError(f"PEER_PYTHON={python}: no such program")
+        raise PlanError(f"BASELINE_PYTHON={python}: no such program")
     try:
         done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlanError(f"PEER_PYTHON={python} cannot be started: {error}") from error
+        raise PlanError(f"BASELINE_PYTHON={python} cannot be started: {error}") from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise PlanError(
-            f"PEER_PYTHON={python} cannot run the baselines: {message}. Name an interpreter with torch and numpy, "
-            "or leave PEER_PYTHON out"
+            f"BASELINE_PYTHON={python} cannot run the baselines: {message}. Name an interpreter with torch and numpy, "
+            "or leave BASELINE_PYTHON out"
         )
     found = json.loads(done.stdout.strip().splitlines()[-1])
     if found["gpus"] < gpus:
         raise PlanError(
-            f"PEER_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
+            f"BASELINE_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
             "its CUDA has to suit the driver"
         )
     return found

@@ -159,7 +159,7 @@ def make_plan(
         raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
     if scale == SMOKE:
         if fit:
-            raise PlanError("FIT is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+            raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
         if precision:
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         if iterations:
@@ -168,7 +168,9 @@ def make_plan(
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if fit and not 1 <= min(fit) <= max(fit) <= gpus:
-        raise PlanError(f"FIT={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here")
+        raise PlanError(
+            f"MAX_GPUS={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here"
+        )
     cases = [in_precision(case, precision) for case in cases] if precision else cases
     cases = of_length(cases, iterations) if iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
@@ -182,7 +184,7 @@ def make_plan(
     if not fitting and not fit:
         smallest = min(case.layout.world_size for case in cases)
         raise PlanError(
-            f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; FIT={gpus} shrinks their layouts"
+            f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; MAX_GPUS={gpus} shrinks their layouts"
         )
     repeats = repeats or max(case.rule.repeats for case in (cases if fit else fitting))
     units = [*map(_published_unit, fitting)]

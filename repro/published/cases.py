@@ -217,6 +217,35 @@ def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
     return [*columns, "samples/s", "ms", "MiB", "speed-up"], [_row(case) for case in cases]
 
 
+def cases_json(cases: Iterable[Case]) -> list[dict]:
+    """An object per case, with what it is and what was published; `output.schema.json` describes it."""
+    return [
+        {
+            "name": case.name,
+            "report": case.report,
+            "model": case.model,
+            "nodes": case.nodes,
+            "gpus_per_node": case.gpus_per_node,
+            "layout": vars(case.layout),
+            "micro_batch": case.micro_batch,
+            "accumulation_steps": case.accumulation_steps,
+            "global_batch": case.global_batch,
+            "precision": case.precision,
+            "activation_checkpointing": case.activation_checkpointing,
+            "optimizer_sharding": case.optimizer_sharding,
+            "iterations": case.iterations,
+            "shape": case.shape,
+            "published": {
+                "throughput_samples_per_s": case.published.throughput,
+                "latency_ms": case.published.latency_ms,
+                "memory_mib": case.published.memory_mib,
+                "speedup": case.published.speedup,
+            },
+        }
+        for case in cases
+    ]
+
+
 def _row(case: Case) -> list[str]:
     published = case.published
     batches = (case.micro_batch, case.accumulation_steps, case.global_batch)

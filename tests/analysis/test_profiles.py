@@ -9,7 +9,7 @@ import pytest
 from repro.analysis.kernel_classes import CLASSES, class_of, short_name
 from repro.analysis.kernel_trace import Profile, Trace, TraceError, busy_and_gaps, profile_of, read_trace, window
 from repro.analysis.profiles import profiles
-from repro.images.stack import StackError, find_cupti
+from repro.images.stack import Libraries, StackError, find_cupti
 from repro.planning.plan import PlanError
 from repro.planning.profiling import INTERVAL, ITERATIONS, make_profile_plan
 from repro.published.cases import load_catalogue
@@ -218,14 +218,16 @@ def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(t
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     toolkit = tmp_path / "cuda-13.0/targets/x86_64-linux/lib/libcupti.so.13"
-    assert find_cupti({"PEER_PYTHON": str(baseline)}, tmp_path) == toolkit
-    assert find_cupti({"CUPTI": str(tmp_path / "mine")}, tmp_path) == tmp_path / "mine/libcupti.so.11.8"
-    beside = find_cupti({"PEER_PYTHON": str(baseline)}, tmp_path / "none")
+    assert find_cupti(Libraries(baseline_python=str(baseline)), tmp_path) == toolkit
+    assert find_cupti(Libraries(cupti=str(tmp_path / "mine")), tmp_path) == tmp_path / "mine/libcupti.so.11.8"
+    beside = find_cupti(Libraries(baseline_python=str(baseline)), tmp_path / "none")
     assert beside == tmp_path / "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13"
     monkeypatch.chdir(tmp_path)
-    assert find_cupti({"PEER_PYTHON": "env/bin/python"}, tmp_path / "none") == beside, "a trainer's folder is another"
+    assert find_cupti(Libraries(baseline_python="env/bin/python"), tmp_path / "none") == beside, (
+        "a trainer's folder is another"
+    )
     with pytest.raises(StackError, match=re.escape("CUPTI=/nowhere: it is a libcupti.so of version 11 or later")):
-        find_cupti({"CUPTI": "/nowhere"})
+        find_cupti(Libraries(cupti="/nowhere"))
 
 
 def test_without_a_gpu_nothing_starts(task, tmp_path):
@@ -248,11 +250,13 @@ def profiled(task, tmp_path):
         given = {
             "MODEL": "bert",
             "CASES": "bert_1n1g_bs96",
-            "PEER_COMMAND": COMMAND,
-            "PEERS": "pytorch",
+            "BASELINE_COMMAND": COMMAND,
+            "BASELINES": "pytorch",
             "CUPTI": tmp_path,
             "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
         }
+        if name != "profile":
+            given = {"PATH": given["PATH"]}
         return task(name, **given | settings)
 
     return run
@@ -281,12 +285,12 @@ def test_a_run_from_its_traces_to_its_reports(profiled, tmp_path):
 
 
 def test_a_run_without_a_trace_has_failed_and_is_gone_on_with(profiled, tmp_path):
-    done = profiled(STANDIN="untraced", PEERS="", PEER_COMMAND="")
+    done = profiled(STANDIN="untraced", BASELINES="", BASELINE_COMMAND="")
     assert done.returncode == 1
     assert "1 configurations have no profile (bert_1n1g_bs96)" in done.stderr
     folder = only_run(tmp_path)
     assert "rank 0 left no trace of its kernels" in (folder / "report.en.md").read_text()
-    done = profiled(RUN=folder.name, PEERS="", PEER_COMMAND="")
+    done = profiled(RUN=folder.name, BASELINES="", BASELINE_COMMAND="")
     assert done.returncode == 0, done.stderr
     assert [attempt["status"] for attempt in attempts(folder)] == ["failed", "ok"]
 

@@ -28,6 +28,7 @@ from repro.launch.ssh.code_upload import Code  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
 from tests.e2e.launching import prepare, unit_of  # noqa: E402
 from tests.e2e.nodes import up  # noqa: E402
+from tests.support import tasks  # noqa: E402
 
 ROWS = 40
 
@@ -35,10 +36,7 @@ ROWS = 40
 def first_iteration(settings: dict, folder: Path) -> tuple[float, dict[int, float]]:
     """Seconds from the command to the first attempt, and by world size from its start to its first row."""
     started = time.time()
-    environment = {**os.environ, "RUNS": str(folder), "MODEL": "bert", "REPEATS": "1", "SILENCE": "300", **settings}
-    done = subprocess.run(
-        [sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    done = tasks.run("bench", **{"RUNS": folder, "MODEL": "bert", "REPEATS": 1, "STALL_TIMEOUT": 300, **settings})
     if done.returncode:
         sys.exit(done.stderr)
     (run,) = folder.iterdir()

@@ -83,7 +83,7 @@ def main():
             ],
         }
         trainer = f"{ROOT / '.venv-trainer/bin/python'} {ROOT / 'tests/support/standin/trainer.py'}"
-        environment = {**os.environ, "TRAINER_COMMAND": trainer, "HOME": str(folder)}
+        environment = {**os.environ, "REPRO_TRAINER_COMMAND": trainer, "HOME": str(folder)}
         environment.pop("MAKEFLAGS", None)
         for command in commands.values():
             timed(command, environment, folder)

@@ -281,7 +281,7 @@ def test_a_bundle_that_is_none_is_refused(tmp_path):
     [
         ({}, 2, "CLUSTER=NAME: name the cluster"),
         ({"CLUSTER": "none"}, 2, "CLUSTER=none: no inventory"),
-        ({"CLUSTER": "sim", "CHECK": "yes"}, 2, "CHECK=yes: it is 1 for a dry run"),
+        ({"CLUSTER": "sim", "CHECK": "yes"}, 2, "CHECK=yes: it is 0 or 1"),
         ({"CLUSTER": "sim", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
     ],
 )

@@ -7,7 +7,6 @@ uses and no packet filter rules, and is ended with the tests. DEBIAN and DEBIAN_
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
+from tests.support import tasks
 from tests.support.debian import pack_debian
 
 HERE = Path(__file__).resolve().parent
@@ -132,11 +132,9 @@ def make(engine, base):
     """Runs a target of the Makefile against our engine, base and mirrors; returns the completed process."""
 
     def run(target, **settings):
-        given = {"BASE": base, "DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY, **settings}
-        environment = {**os.environ, **engine, **{key: str(value) for key, value in given.items()}}
-        return subprocess.run(
-            [sys.executable, "-m", "repro", target], cwd=ROOT, capture_output=True, text=True, env=environment
-        )
+        sources = {"BASE": base, "DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY}
+        known = {name: value for name, value in sources.items() if tasks.has(target, name)}
+        return tasks.run(target, **engine, **known | settings)
 
     return run
 

@@ -1,10 +1,7 @@
 """Whatever goes wrong on a node ends the attempt with node, reason and last log lines, and leaves no container."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -19,7 +16,7 @@ from repro.launch.ssh.commands import OWN
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
 from tests.e2e.launching import WORK, containers, launcher_of, note, prepare, trainer, wait_until
-from tests.support.paths import ROOT
+from tests.support import tasks
 
 HANG = "hang@0 hang@1"
 LOST = r"nothing was heard from node2 for 1[5-9] s: it is down, cut off, or stopped|node2 was lost: .+"
@@ -71,7 +68,7 @@ def test_the_last_lines_are_those_of_the_rank_that_failed(launcher, clean, tmp_p
 def test_ranks_that_hang(launcher, clean, tmp_path):
     done = launcher.attempt(trainer(tmp_path, HANG), limits=Limits(silence_s=3))
     assert done.outcome.failure.text() == "no rank has printed anything for 3 s: at least one hangs"
-    note("all ranks hang (SILENCE=3)", done, done.outcome.failure.text())
+    note("all ranks hang (STALL_TIMEOUT=3)", done, done.outcome.failure.text())
 
 
 def test_a_container_that_is_killed(launcher, clean, tmp_path, two_nodes):
@@ -249,20 +246,8 @@ def test_a_clock_that_is_wrong(idle, two_nodes, inventory, tmp_path):
 
 def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
     """The end of its connections frees the nodes at once; only a controller cut off takes the time of the lease."""
-    environment = {
-        **os.environ,
-        "CLUSTER": str(inventory),
-        "MODEL": "bert",
-        "RUNS": str(tmp_path / "runs"),
-        "TRAINER_COMMAND": f"python {trainer(tmp_path, 'hang@0')}",
-    }
-    bench = subprocess.Popen(
-        [sys.executable, "-m", "repro", "bench"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    command = f"python {trainer(tmp_path, 'hang@0')}"
+    bench = tasks.start("bench", CLUSTER=inventory, MODEL="bert", RUNS=tmp_path / "runs", TRAINER_COMMAND=command)
     wait_until(lambda: containers(two_nodes, "node1"), 60)
     bench.send_signal(signal.SIGKILL)
     bench.wait()

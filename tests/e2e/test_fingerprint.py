@@ -1,9 +1,6 @@
 """Fingerprints of simulated nodes: equal ones are equal, what is planted is found and named, and can be accepted."""
 
-import os
 import shutil
-import subprocess
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -15,6 +12,7 @@ from repro.cluster.fingerprint import CLOCK, differences, gather
 from tests.docker.surroundings import ROOT
 from tests.e2e import faults, hardware
 from tests.e2e.nodes import KEY
+from tests.support import tasks
 
 RECORDS = ROOT / "tests/data/hardware"
 IMAGE = "oneflow-reproduction:cu102"
@@ -43,16 +41,7 @@ def hardware_laid(two_nodes):
 
 
 def run(task, **settings):
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"), **settings}
-    return subprocess.run(
-        [sys.executable, "-m", "repro", task],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return tasks.run(task, 120, **settings)
 
 
 def inventory(nodes, folder, **variables):

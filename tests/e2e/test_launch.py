@@ -1,17 +1,15 @@
-"""`make bench CLUSTER=` over simulated nodes: the real OneFlow across the network, logs, resume, DRY and containers."""
+"""`make bench CLUSTER=` over simulated nodes: the real OneFlow across the network, logs, resume, DRY_RUN and containers."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.launching import containers, prepare, trainer
-from tests.support.paths import ROOT
+from tests.support import tasks
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +19,7 @@ def inventory(two_nodes, tmp_path_factory):
 
 def bench(folder: Path, inventory: Path, **settings):
     """`make bench` as a process; the completed process and the run's folder."""
-    environment = {**os.environ, "CLUSTER": str(inventory), "RUNS": str(folder / "runs"), "REPEATS": "1", **settings}
-    done = subprocess.run(
-        [sys.executable, "-m", "repro", "bench"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
-    )
+    done = tasks.run("bench", 600, **{"CLUSTER": inventory, "RUNS": folder / "runs", "REPEATS": 1, **settings})
     return done, next(iter((folder / "runs").glob("*/")), None)
 
 
@@ -36,7 +31,7 @@ def attempts(run: Path) -> list[dict]:
 def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_path):
     """The real OneFlow, two ranks on each of two nodes: data parallel BERT."""
     started = time.time()
-    done, run = bench(tmp_path, inventory, MODEL="bert", SILENCE="300")
+    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300")
     assert done.returncode == 0, done.stderr
     reference, across = attempts(run)
     assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4
@@ -77,13 +72,13 @@ def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
 
 
 def test_dry_asks_no_node(inventory, tmp_path):
-    """No node has this address: DRY=1 never gets so far."""
+    """No node has this address: DRY_RUN=1 never gets so far."""
     folder = tmp_path / "dry"
     folder.mkdir()
     subprocess.run(["cp", "-r", str(inventory), str(folder)], check=True)
     hosts = folder / "inventory" / "hosts.yml"
     hosts.write_text(re.sub(r"ansible_host: \S+\.(\d+)\n", r"ansible_host: 192.0.2.\1\n", hosts.read_text()))
-    done, run = bench(tmp_path, folder / "inventory", MODEL="gpt", DRY="1")
+    done, run = bench(tmp_path, folder / "inventory", MODEL="gpt", DRY_RUN="1")
     assert done.returncode == 0, done.stderr
     assert run is None
     commands = [line for line in done.stdout.splitlines() if line.startswith("docker run ")]
@@ -96,6 +91,6 @@ def test_dry_asks_no_node(inventory, tmp_path):
 @pytest.mark.parametrize("model", ["gpt", "resnet50"])
 def test_every_layout_of_a_model_across_nodes(inventory, tmp_path, model):
     """DP, MP, 2D and PP of GPT, and ResNet50, each with the losses of one process; `make bench` compares them."""
-    done, run = bench(tmp_path, inventory, MODEL=model, SILENCE="300")
+    done, run = bench(tmp_path, inventory, MODEL=model, STALL_TIMEOUT="300")
     assert done.returncode == 0, done.stderr
     assert {attempt["status"] for attempt in attempts(run)} == {"ok"}

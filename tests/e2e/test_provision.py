@@ -5,11 +5,8 @@ The GPU is in the inventory only; what stands in for the vendors' packages comes
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import time
 import zipfile
@@ -27,6 +24,7 @@ from repro.utils.paths import ROOT
 from tests.e2e.hardware import lay_infiniband
 from tests.e2e.registry import Registry
 from tests.e2e.vendor import vendors
+from tests.support import tasks
 
 IMAGE = "oneflow-reproduction:cu102"
 DRIVER = "570.124.06"
@@ -216,14 +214,7 @@ def test_what_was_altered_on_one_node_is_found_and_mended_there(hosts, cluster, 
         hosts["node2"].check_output("/usr/sbin/sysctl -w net.ipv4.tcp_wmem='4096 65536 65536'")
         hosts["node2"].check_output("sed -i /node1/d /etc/hosts")
     assert "sysctl.net.ipv4.tcp_wmem" in {each.field for each in differences(gather(cluster))}
-    settings = {"CLUSTER": str(cluster.folder), "LIMIT": "node2", "TAGS": "base,ssh_mesh", "RUNS": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "repro", "provision"],
-        cwd=ROOT,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-    )
+    done = tasks.run("provision", CLUSTER=cluster.folder, LIMIT="node2", TAGS="base,ssh_mesh", RUNS=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^node2  ok  \d+ ok, 2 changed, ", done.stdout, re.M), done.stdout
     assert "LIMIT leaves nodes out" in done.stdout

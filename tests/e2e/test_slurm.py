@@ -44,7 +44,7 @@ def left_on(nodes):
 @pytest.mark.timeout(600)
 def test_a_whole_run_through_the_queue(slurm_nodes, inventory, tmp_path):
     """Data parallel BERT with two ranks on each of two nodes has the losses of one process."""
-    done, run = bench(tmp_path, inventory, MODEL="bert", SILENCE="300")
+    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300")
     assert done.returncode == 0, done.stderr
     assert "job 1" in done.stderr
     reference, across = attempts(run)

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from repro.images.stack import tag_of
 from repro.utils.paths import ROOT
 from tests.e2e.engine import exclusive
 from tests.e2e.images import STACK, trainer_image
+from tests.support import tasks
 
 SIMULATED = ROOT / "ansible/inventories/sim/group_vars/all.yml"
 
@@ -38,10 +37,8 @@ class Site:
 
     def make(self, target: str, **settings) -> subprocess.CompletedProcess:
         """Run what `make TARGET CLUSTER=…` runs; it has to succeed."""
-        environment = {**os.environ, "ONLY": "", "CLUSTER": str(self.inventory), "RUNS": str(self.runs), **settings}
-        done = subprocess.run(
-            [sys.executable, "-m", "repro", target], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
+        runs = {"RUNS": self.runs} if tasks.has(target, "RUNS") else {}
+        done = tasks.run(target, CLUSTER=self.inventory, **runs, **settings)
         print(done.stdout, done.stderr)
         assert done.returncode == 0, f"{target}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done

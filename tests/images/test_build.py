@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from invoke import Exit
 
-from repro.cli.image import image_errors
+from repro.cli.settings import exit_statuses
 from repro.images import build as image
 from repro.images import offline_bundle
 from repro.images.build import Sources, find_docker
@@ -95,8 +95,8 @@ def test_of_images_that_an_engine_does_not_save_whole_nothing_is_left(tmp_path, 
 
 
 def test_a_disk_that_fills_up_is_told_without_a_traceback():
-    full = pytest.raises(Exit, match="the disk is full: an image or a bundle could not be written")
-    with full, image_errors(), open("/dev/full", "wb", buffering=0) as file:
+    full = pytest.raises(Exit, match="the disk is full: a file could not be written")
+    with full, exit_statuses(), open("/dev/full", "wb", buffering=0) as file:
         file.write(b"a layer")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from repro.images import stack
 from repro.images.pins import PinError
-from repro.images.stack import StackError, build_forward, find_cublas, find_cudnn, stack_of
+from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, stack_of
 from repro.launch.host_environment import gpus
 from repro.launch.local import Attempt, Limits
 
@@ -38,7 +38,7 @@ def libraries(tmp_path, monkeypatch):
 )
 def test_the_generation_decides(libraries, monkeypatch, gpu, name):
     monkeypatch.setattr(stack, "_published", lambda notes: {})
-    assert stack_of([gpu], given={"CUBLAS": str(libraries)}).name == name
+    assert stack_of([gpu], libraries=Libraries(str(libraries))).name == name
 
 
 def test_no_gpu_needs_nothing():
@@ -47,7 +47,7 @@ def test_no_gpu_needs_nothing():
 
 
 def test_a_modern_gpu_gets_a_newer_cublas(libraries):
-    chosen = stack_of([H200], given={"CUBLAS": str(libraries)})
+    chosen = stack_of([H200], libraries=Libraries(str(libraries)))
     assert chosen.environment["CUBLAS_FORWARD_LIBRARY"] == str(libraries / "libcublas.so.12.4.5.8")
     assert chosen.environment["CUDA_CACHE_PATH"].endswith("/cache/cuda-580.159.04-nvidia-h200")
     assert chosen.environment["CUDA_CACHE_MAXSIZE"] == "4000000000"
@@ -59,11 +59,10 @@ def test_a_modern_gpu_gets_a_newer_cublas(libraries):
 
 def test_a_modern_gpu_gets_a_newer_cudnn(libraries, tmp_path):
     """The user's; without a name the pinned one is fetched where none is found."""
-    given = {"CUBLAS": str(libraries)}
-    fetched = stack_of([H200], given=given).environment["CUDNN_FORWARD_LIBRARY"]
+    fetched = stack_of([H200], libraries=Libraries(str(libraries))).environment["CUDNN_FORWARD_LIBRARY"]
     assert fetched == str(tmp_path / "fetched" / "libcudnn.so.9")
     (libraries / "libcudnn.so.9").touch()
-    chosen = stack_of([H200], given={**given, "CUDNN": str(libraries)}).environment
+    chosen = stack_of([H200], libraries=Libraries(str(libraries), str(libraries))).environment
     assert chosen["CUDNN_FORWARD_LIBRARY"] == str(libraries / "libcudnn.so.9")
 
 
@@ -82,15 +81,16 @@ def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
     folder = tmp_path / "peer" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.9").touch()
-    assert find_cudnn({"PEER_PYTHON": str(tmp_path / "peer" / "bin" / "python")}) == folder / "libcudnn.so.9"
-    assert find_cudnn({"PEER_PYTHON": "/usr/bin/python3"}) == tmp_path / "fetched" / "libcudnn.so.9"
+    baseline = str(tmp_path / "peer" / "bin" / "python")
+    assert find_cudnn(Libraries(baseline_python=baseline)) == folder / "libcudnn.so.9"
+    assert find_cudnn(Libraries(baseline_python="/usr/bin/python3")) == tmp_path / "fetched" / "libcudnn.so.9"
     with pytest.raises(StackError, match=r"CUDNN=.* libcudnn\.so of version 8 or later"):
-        find_cudnn({"CUDNN": str(tmp_path)})
+        find_cudnn(Libraries(cudnn=str(tmp_path)))
 
 
 def test_what_the_user_has_set_stays(libraries):
-    given = {"LD_PRELOAD": "/mine.so", "CUDA_CACHE_PATH": "/warm", "CUBLAS": str(libraries), "NCCL_NVLS_ENABLE": ""}
-    chosen = stack_of([H200], given=given)
+    given = {"LD_PRELOAD": "/mine.so", "CUDA_CACHE_PATH": "/warm", "NCCL_NVLS_ENABLE": ""}
+    chosen = stack_of([H200], libraries=Libraries(str(libraries)), given=given)
     assert chosen.environment["LD_PRELOAD"] == "/mine.so"
     assert chosen.environment["CUDA_CACHE_PATH"] == "/warm"
     assert chosen.environment["NCCL_NVLS_ENABLE"] == "0"
@@ -147,17 +147,17 @@ def test_where_a_newer_cublas_comes_from(libraries, tmp_path, monkeypatch):
     toolkit.mkdir(parents=True)
     (toolkit / "libcublas.so.12").touch()
     (toolkit / "libcublas.so.12.8.4.1").touch()
-    assert find_cublas({}, tmp_path / "local") == toolkit / "libcublas.so.12.8.4.1"
-    assert find_cublas({"CUBLAS": str(toolkit / "libcublas.so.12")}) == toolkit / "libcublas.so.12"
+    assert find_cublas(toolkits=tmp_path / "local") == toolkit / "libcublas.so.12.8.4.1"
+    assert find_cublas(Libraries(str(toolkit / "libcublas.so.12"))) == toolkit / "libcublas.so.12"
     monkeypatch.setattr(stack, "_pinned", lambda name: tmp_path / name)
-    assert find_cublas({}, tmp_path / "local") == tmp_path / "cuBLAS"
-    assert find_cudnn({}) == tmp_path / "cuDNN"
+    assert find_cublas(toolkits=tmp_path / "local") == tmp_path / "cuBLAS"
+    assert find_cudnn() == tmp_path / "cuDNN"
 
 
 def test_a_folder_without_a_newer_cublas_is_refused(tmp_path):
     (tmp_path / "libcublas.so.10").touch()
     with pytest.raises(StackError, match=r"it is a libcublas\.so of version 11 or later"):
-        find_cublas({"CUBLAS": str(tmp_path)})
+        find_cublas(Libraries(str(tmp_path)))
 
 
 def test_the_loaders_list_is_read(tmp_path, monkeypatch):

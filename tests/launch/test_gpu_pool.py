@@ -53,7 +53,7 @@ def test_how_many_went_on_at_once(spans, most):
 
 
 def test_curves_side_by_side_are_all_recorded_and_the_report_says_so(task, tmp_path):
-    done = task("curves", MODEL="bert", AT_ONCE=3, STANDIN="slow=2@0", CASES="bert_fp32_dp2")
+    done = task("curves", MODEL="bert", JOBS=3, STANDIN="slow=2@0", CASES="bert_fp32_dp2")
     folder = only_run(tmp_path)
     ended = attempts(folder)
     assert sorted({attempt["unit"] for attempt in ended}) == sorted(
@@ -66,14 +66,14 @@ def test_curves_side_by_side_are_all_recorded_and_the_report_says_so(task, tmp_p
 
 
 def test_failures_side_by_side_are_tried_again(task, tmp_path):
-    task("curves", MODEL="bert", AT_ONCE=2, RETRIES=1, STANDIN="exit=5@0", CASES="bert_fp32_dp2")
+    task("curves", MODEL="bert", JOBS=2, RETRIES=1, STANDIN="exit=5@0", CASES="bert_fp32_dp2")
     tried = [attempt["unit"] for attempt in attempts(only_run(tmp_path))]
     assert tried
     assert all(tried.count(name) == 2 for name in tried)
 
 
 def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
-    process = begin(tmp_path, "curves", MODEL="bert", AT_ONCE="2", STANDIN="hang@0")
+    process = begin(tmp_path, "curves", MODEL="bert", JOBS="2", STANDIN="hang@0")
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl"))) < 2:
         assert time.monotonic() < deadline
@@ -123,8 +123,8 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"AT_ONCE": 2, "PORT": 29999}, "AT_ONCE=2: PORT is the port of one attempt"),
-        ({"AT_ONCE": 0}, "AT_ONCE=0: it is a whole"),
+        ({"JOBS": 2, "PORT": 29999}, "JOBS=2: PORT is the port of one attempt"),
+        ({"JOBS": 0}, "JOBS=0: it is a whole"),
     ],
 )
 def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, said):
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, sai
 
 
 def test_speed_is_never_measured_side_by_side(task, tmp_path):
-    done = task("bench", MODEL="bert", AT_ONCE=2)
+    done = task("bench", MODEL="bert", JOBS=2)
     assert done.returncode == 2
-    assert "AT_ONCE is for curves and learn" in done.stderr
+    assert "JOBS: make bench has no such variable" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -6,14 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from repro.cli import tasks as fabfile
-from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support import tasks
 
 
 def only_run(tmp_path) -> Path:
@@ -89,38 +87,9 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
 
 
-def heed_interrupts():
-    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def begin(tmp_path, name, **settings) -> subprocess.Popen:
     """Start a task with the stand-in, to stop it by hand."""
-    environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
-    environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", name],
-        cwd=ROOT,
-        env=environment | settings,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=heed_interrupts,
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("", "make bench 'CASES=b*' MODEL=bert"),
-        ("w -- MODEL=gpt", "make bench MODEL=gpt 'CASES=b*'"),
-        (r" -- CASES=DP\ x REPEATS=2", "make bench 'CASES=DP x' REPEATS=2 MODEL=bert"),
-    ],
-)
-def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, told):
-    for name, value in {"MAKEFLAGS": line, "MODEL": "bert", "CASES": "b*", "PYTHON": "python3"}.items():
-        monkeypatch.setenv(name, value)
-    assert fabfile._command() == told
+    return tasks.start(name, RUNS=tmp_path / "runs", TRAINER_COMMAND=tasks.STANDIN_COMMAND, **settings)
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
@@ -150,7 +119,6 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
         ({"RUN": "nope"}, "RUN=nope: no such run"),
         ({"RUN": "../x"}, "RUN=../x: no such run"),
         ({"PORT": "70000"}, "PORT=70000"),
-        ({"MAKEFLAGS": " -- MODLE=gpt"}, "did you mean MODEL?"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, said):

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
 
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import START_UP_S, plan_rows, plan_summary, plan_table
 from repro.published.cases import load_catalogue
+from tests.support import tasks
 
 CASES = load_catalogue().cases
 
@@ -40,9 +40,8 @@ def test_rows_are_as_wide_as_the_titles():
 
 def _task(name: str, **settings) -> tuple[float, subprocess.CompletedProcess]:
     """The processor's time that a task takes, in seconds, which is its time on a machine that does nothing else."""
-    environment = {k: v for k, v in os.environ.items() if k != "MAKEFLAGS"} | settings
     before = os.times()
-    done = subprocess.run([sys.executable, "-m", "repro", name], capture_output=True, text=True, env=environment)
+    done = tasks.run(name, **settings)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system, done
 

@@ -55,11 +55,11 @@ def test_without_an_interpreter_there_are_no_peers():
 @pytest.mark.parametrize(
     ("python", "wanted", "gpus", "said"),
     [
-        ("/nowhere/python", None, 0, "PEER_PYTHON=/nowhere/python: no such program"),
+        ("/nowhere/python", None, 0, "BASELINE_PYTHON=/nowhere/python: no such program"),
         ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
         ("blind", None, 4, "sees 1 of the 4 GPUs here"),
-        ("blind", "pytorch,jax", 0, "PEERS=pytorch,jax: no jax; there are pytorch, pytorch-tf32"),
-        (None, "pytorch", 0, "PEERS needs PEER_PYTHON"),
+        ("blind", "pytorch,jax", 0, "BASELINES=pytorch,jax: no jax; there are pytorch, pytorch-tf32"),
+        (None, "pytorch", 0, "BASELINES needs BASELINE_PYTHON"),
     ],
 )
 def test_what_cannot_run_peers_is_said(tmp_path, python, wanted, gpus, said):
@@ -84,9 +84,9 @@ def test_peers_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path)
 
 
 def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
-    done = task("bench", MODEL="bert", PEER_PYTHON="/nowhere/python")
+    done = task("bench", MODEL="bert", BASELINE_PYTHON="/nowhere/python")
     assert done.returncode == 2
-    assert "PEER_PYTHON=/nowhere/python: no such program" in done.stderr
+    assert "BASELINE_PYTHON=/nowhere/python: no such program" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -95,7 +95,9 @@ def test_a_run_with_peers_and_shrunk_layouts_to_its_reports(task, tmp_path):
     (tmp_path / "bin").mkdir()
     program(tmp_path / "bin", "nvidia-smi", f"echo '{V100}'; echo '{V100}'")
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
-    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*,DP_8x1x1*", FIT=2, REPEATS=2, PEER_COMMAND=COMMAND, PATH=path)
+    done = task(
+        "bench", MODEL="gpt", CASES="DP_1x1x1*,DP_8x1x1*", MAX_GPUS=2, REPEATS=2, BASELINE_COMMAND=COMMAND, PATH=path
+    )
     assert done.returncode == 0, done.stderr
     folder = only_run(tmp_path)
     ours = ["DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16.as_2x1x1"]
@@ -117,7 +119,7 @@ def test_a_run_with_peers_and_shrunk_layouts_to_its_reports(task, tmp_path):
 
 def test_a_run_with_peers_is_gone_on_with(task, tmp_path):
     settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1}
-    assert task("bench", **settings, PEER_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
+    assert task("bench", **settings, BASELINE_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
     folder = only_run(tmp_path)
     assert task("bench", RUN=folder.name).returncode == 0, "its peers' command is in run.json"
     found = attempts(folder)

@@ -13,7 +13,7 @@ from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 
 CATALOGUE = load_catalogue()
-PEERS = ("pytorch", "pytorch-tf32")
+BASELINES = ("pytorch", "pytorch-tf32")
 
 
 def plan(model, cases=None, gpus=4, fit=(4,), **rest):
@@ -77,7 +77,7 @@ def test_what_shrinks_to_a_published_case_is_that_case():
 
 
 def test_no_published_case_is_stood_for_by_a_shrunk_layout():
-    found = plan("bert", baselines=PEERS)
+    found = plan("bert", baselines=BASELINES)
     assert all(not unit.stands_for for unit in found.units if unit.derived_from or unit.baseline_of)
     assert all(unit.global_batch == 4 * unit.config["micro_batch"] for unit in found.units if unit.derived_from)
     assert found.skipped == ()
@@ -113,9 +113,9 @@ def test_another_precision_makes_other_cases():
     [
         ({"precision": "fp16"}, "PRECISION=fp16: it is fp32 or amp"),
         ({"precision": "fp32", "scale": "smoke", "fit": ()}, "PRECISION is for the published shapes"),
-        ({"fit": (8,)}, "FIT=8: each is a number of GPUs from 1 to the 4 that are here"),
-        ({"fit": (0, 4)}, "FIT=0,4: each is"),
-        ({"scale": "smoke"}, "FIT is for the published shapes"),
+        ({"fit": (8,)}, "MAX_GPUS=8: each is a number of GPUs from 1 to the 4 that are here"),
+        ({"fit": (0, 4)}, "MAX_GPUS=0,4: each is"),
+        ({"scale": "smoke"}, "MAX_GPUS is for the published shapes"),
     ],
 )
 def test_what_cannot_be_shrunk_is_said(arguments, said):
@@ -124,7 +124,7 @@ def test_what_cannot_be_shrunk_is_said(arguments, said):
 
 
 def test_peers_come_right_after_their_unit_and_share_its_work():
-    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=PEERS)
+    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=BASELINES)
     names = [unit.name for unit in found.units]
     assert names == [
         f"{unit}{baseline}"
@@ -162,14 +162,14 @@ def test_what_a_peer_cannot_run_has_none_and_what_says_nothing_is_left_out():
 
 
 def test_a_smoke_runs_peers_must_print_their_units_losses():
-    found = make_plan(CATALOGUE.select("bert", None), 0, baselines=PEERS)
+    found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
     baselines = [unit for unit in found.units if unit.baseline_of]
     assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch"], "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)
 
 
 def test_a_plan_with_peers_and_shrunk_layouts_survives_its_file():
-    found = plan("gpt", baselines=PEERS)
+    found = plan("gpt", baselines=BASELINES)
     assert Plan.from_json(json.loads(json.dumps(found.as_json()))) == found
 
 
@@ -191,7 +191,7 @@ def test_a_plan_from_before_there_were_peers_is_read():
 
 
 def test_ratios_to_peers_and_efficiency_come_from_the_run_alone():
-    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=PEERS)
+    found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=BASELINES)
     speeds = {"oneflow": 90.0, "pytorch": 100.0}
     measured = results(found, lambda unit: speeds[unit.program] * (3.8 if unit.world_size == 4 else 1))
     baselines = baseline_relations(measured)
@@ -218,7 +218,7 @@ def test_layouts_are_set_against_data_parallelism_of_the_same_model():
 
 
 def test_a_peer_that_failed_has_no_ratio():
-    found = plan("bert", "bert_1n1g_bs96", baselines=PEERS, fit=())
+    found = plan("bert", "bert_1n1g_bs96", baselines=BASELINES, fit=())
     measured = results(found, lambda unit: 1.0)
     lost = summarise(found, [{"unit": "bert_1n1g_bs96.pytorch", "repeat": 1, "status": "failed"}])
     assert len(baseline_relations([measured[0], lost[1], measured[2]])) == 1

@@ -160,22 +160,24 @@ def test_right_models_are_started(plan, wrong):
 
 
 def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
-    from repro.cli import tasks as fabfile
+    from repro.cli.session import Session
+    from repro.cli.settings import Invocation
     from repro.launch import host_environment as environment
 
     stack = Stack("cu102-modern", {})
-    monkeypatch.delenv("TRAINER_COMMAND", raising=False)
-    monkeypatch.setattr(fabfile, "stack", lambda device: stack)
+    session = Session(Invocation("bench", {}))
+    monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
+    monkeypatch.setattr(Session, "stack_for", lambda self, device: stack)
     monkeypatch.setattr(environment, "capture", lambda stack: {"host": "here"})
     monkeypatch.setattr(environment, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack: wrong)
-    kept, told = fabfile.on_this_machine(plan, leave_out=True)
+    kept, told = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert told == {"host": "here", "kernels": wrong.record()}
     with pytest.raises(KernelError, match="resnet50: 2 of its operators' results are wrong"):
-        fabfile.on_this_machine(plan)
-    monkeypatch.setenv("TRAINER_COMMAND", "stand-in")
-    assert fabfile.on_this_machine(plan) == (plan, {"host": "here"})
+        session.on_this_machine(plan)
+    monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
+    assert session.on_this_machine(plan) == (plan, {"host": "here"})
 
 
 def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):

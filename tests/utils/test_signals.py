@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -13,8 +11,8 @@ import pytest
 
 from repro.launch.local import Attempt, Limits
 from repro.utils.signals import held, let_through
-from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
-from tests.support.processes import heed_interrupts, processes_of
+from tests.support import tasks
+from tests.support.processes import processes_of
 
 MOMENTS = 8
 CONFIG = {
@@ -115,19 +113,7 @@ def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interru
 
 def bench(folder):
     """A bench of two short units in a folder, started as from a terminal."""
-    environment = dict(
-        os.environ, RUNS=str(folder), MODEL="bert", REPEATS="1", TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}"
-    )
-    environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", "bench"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed_interrupts,
-    )
+    return tasks.start("bench", RUNS=folder, MODEL="bert", REPEATS=1, TRAINER_COMMAND=tasks.STANDIN_COMMAND)
 
 
 @pytest.fixture(scope="module")

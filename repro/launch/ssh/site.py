@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,12 @@ class SshLauncher:
 
     def plan(
         self,
-        cases: list[Case],
+        cases: Sequence[Case],
         scale: str | None,
         repeats: int | None,
         fit: tuple[int, ...],
         iterations: int | None = None,
+        precision: str | None = None,
     ) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.cluster
@@ -68,6 +69,7 @@ class SshLauncher:
             repeats,
             fit,
             processes=min(SMOKE_PROCESSES, cluster.world_size),
+            precision=precision,
             iterations=iterations,
             misfit=misfit_on(cluster),
         )

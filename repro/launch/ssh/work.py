@@ -88,7 +88,7 @@ def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, r
 
 
 def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:
-    """Every command of every node, as `make bench DRY=1` prints it; nothing is asked of any node.
+    """Every command of every node, as `make bench DRY_RUN=1` prints it; nothing is asked of any node.
 
     What only a node can tell stands in angle brackets: its address on the cluster's interface, and the user's numbers.
     """

@@ -53,6 +53,14 @@ class Compared:
     def agrees(self) -> bool:
         return self.published.agrees(self.recomputed)
 
+    def as_json(self) -> dict:
+        return {
+            "figure": self.name,
+            "published": self.published,
+            "recomputed": self.recomputed,
+            "agrees": self.agrees,
+        }
+
     def __str__(self) -> str:
         shown = at_precision(self.recomputed, self.published.decimals)
         return f"{self.name} {shown} (published {self.published}{'' if self.agrees else ': DIFFERS'})"
@@ -85,6 +93,23 @@ class FromLogs:
         for source in self.sources:
             yield from source.compared
         yield from self.medians.values()
+
+    def as_json(self) -> dict:
+        """The comparison for programs; `output.schema.json` describes it."""
+        return {
+            "agrees": self.agrees,
+            "logs": [
+                {
+                    "file": str(source.file),
+                    "cases": list(source.cases),
+                    "run": source.run,
+                    "compared": [each.as_json() for each in source.compared],
+                    "problem": source.problem,
+                }
+                for source in self.sources
+            ],
+            "medians": {case: compared.as_json() for case, compared in self.medians.items()},
+        }
 
     def lines(self) -> list[str]:
         """The comparison as text, a line a file and a line a median."""

@@ -193,7 +193,7 @@ def test_a_preflight_is_kept_too(tmp_path):
 def test_the_task_asks_for_run_and_host(task, tmp_path):
     done = task("keep", RUN="x")
     assert done.returncode == 2
-    assert "RUN=<id> HOST=<name>" in done.stderr
+    assert "make keep needs HOST=" in done.stderr
     done = task("keep", RUN="x", HOST="h200", RUNS=str(tmp_path))
     assert done.returncode == 2
     assert "no such run" in done.stderr

@@ -1,0 +1,8 @@
+"""The tasks of this project for Fabric: `fab --list`, `fab bench --help`, `fab bench --model gpt --repeats 3`.
+
+They are in `repro/cli`; `make TARGET NAME=value` runs the same ones.
+"""
+
+from repro.cli.tasks import namespace
+
+__all__ = ["namespace"]

@@ -1,0 +1,106 @@
+"""The tasks of those who work on the project: checks and tests, and the lock files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from invoke import Exit
+
+from repro.cli.settings import Invocation, task
+from repro.utils.errors import FAILED
+from repro.utils.paths import ROOT
+
+CHECKS = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("lint-imports",),
+    ("deptry", "."),
+    ("mypy",),
+)
+"""What is checked besides the tests, in this order: programs of the controller's environment, with arguments."""
+
+MOST_WORKERS = 9
+ONLY = "only the tests that match this expression, as pytest's -k"
+
+
+@task()
+def test(invocation: Invocation) -> None:
+    """Lint, check imports and types, and run the tests; those that train on all cores come last, by themselves.
+
+    Exit status: 0 all passed; 1 something failed, named in the last line.
+    """
+    workers = min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
+    several = ("pytest", f"--numprocesses={workers}", "--dist=loadfile", "--ignore=tests/trainers")
+    failed = [command for command in (*CHECKS, several, ("pytest", "tests/trainers")) if not _passes(command)]
+    if failed:
+        raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
+
+
+def _passes(command: tuple[str, ...]) -> bool:
+    print("==", *command, flush=True)
+    program = Path(sys.executable).with_name(command[0])
+    if not program.exists():
+        print(f"{program} is missing: `make setup` installs it", file=sys.stderr)
+        return False
+    return subprocess.run([program, *command[1:]], cwd=ROOT).returncode == 0
+
+
+@task(only=ONLY)
+def image_test(
+    invocation: Invocation, only: str | None = None, debian: str | None = None, debian_security: str | None = None
+) -> None:
+    """The tests that need root and a Docker engine; they start one of their own.
+
+    Exit status: pytest's; 0 all passed, 1 some failed.
+    """
+    _replace_by_pytest("tests/docker", only, debian, debian_security)
+
+
+@task(only=ONLY, long="also the tests that take minutes")
+def e2e(
+    invocation: Invocation,
+    only: str | None = None,
+    long: bool = False,
+    debian: str | None = None,
+    debian_security: str | None = None,
+) -> None:
+    """The tests over simulated nodes; they need root and start an engine of their own.
+
+    Exit status: pytest's; 0 all passed, 1 some failed.
+    """
+    quick = () if long else ("-m", "not long")
+    _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick)
+
+
+def _replace_by_pytest(
+    folder: str, only: str | None, debian: str | None, debian_security: str | None, *more: str
+) -> None:
+    """Go on as pytest in this process; the mirrors of Debian are in the environment of the tests."""
+    mirrors = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
+    os.environ.update({name: mirror for name, mirror in mirrors.items() if mirror})
+    chosen = ("-k", only) if only else ()
+    arguments = ["-m", "pytest", folder, "--timeout=900", "--durations=12", *more, *chosen]
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+@task()
+def lock(invocation: Invocation) -> None:
+    """Write the lock files again from their inputs; nothing else changes a version.
+
+    Exit status: 0 written; 1 uv failed.
+    """
+    from repro.bootstrap import find_uv
+
+    uv = find_uv()
+    options = ["--upgrade", "--no-header", "--universal", "--python-version", "3.9", "--generate-hashes"]
+    compiled = [
+        [uv, "pip", "compile", *options, f"docker/{name}.in", "-o", f"docker/{name}.lock"]
+        for name in ("trainer", "tools")
+    ]
+    for command in ([uv, "lock", "--upgrade"], *compiled):
+        if subprocess.run(command, cwd=ROOT).returncode:
+            raise Exit(f"failed: {' '.join(map(str, command))}", FAILED)

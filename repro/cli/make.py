@@ -1,0 +1,55 @@
+"""The bridge from make: variables of its command line to the options of the task of the same name.
+
+`make bench MODEL=gpt` runs `python -m repro --make bench`, which reads the variables from MAKEFLAGS: there they are as
+they were typed, while make would expand `$(…)` in what it exports. `python -m repro bench MODEL=gpt` does the same
+without make.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+from invoke import Context, Exit
+
+from repro.cli import tasks
+from repro.cli.settings import OptionError, exit_statuses
+from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, make_variables, renamed
+
+MAKES_OWN = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+
+
+def run_from_make(name: str) -> int:
+    """Run a task with the variables of the make that started this process; the exit status."""
+    flags = os.environ.get("MAKEFLAGS", "")
+    for own in MAKES_OWN:  # what a task starts is no part of this make
+        os.environ.pop(own, None)
+    return run(name, make_variables(flags))
+
+
+def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
+    """Run a task with variables; the exit status. Those of the processes' environment are put there."""
+    variables, old = renamed(pairs)
+    for before, now in old:
+        _notice(f"{before}= is now {now}=")
+    if name in RENAMED_TASKS:
+        _notice(f"make {name} is now make {RENAMED_TASKS[name]}")
+    try:
+        with exit_statuses():
+            task = tasks.find(RENAMED_TASKS.get(name, name))
+            if missing := [each for each in REQUIRED_BY_OLD_NAME.get(name, ()) if not variables.get(each)]:
+                raise OptionError(f"make {name} needs {' '.join(f'{each}=' for each in missing)}")
+            given = {key: value for key, value in variables.items() if key not in ENVIRONMENT}
+            task.of_variables(given)
+            os.environ.update((key, value) for key, value in variables.items() if key in ENVIRONMENT)
+            task(Context(), **{key.lower(): value for key, value in given.items()})
+    except Exit as end:
+        if end.message:
+            print(end.message, file=sys.stderr)
+        return end.code
+    return 0
+
+
+def _notice(text: str) -> None:
+    print(f"notice: {text}; the old name works for this release only", file=sys.stderr)

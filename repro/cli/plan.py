@@ -1,0 +1,88 @@
+"""The tasks of the performance model: what to expect of cases, which layouts are quickest, and the model itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from invoke import Exit
+
+from repro.cli.session import chosen_model
+from repro.cli.settings import Invocation, exit_statuses, task
+from repro.cli.tables import print_json, print_table
+from repro.utils.errors import FAILED
+
+Format = Literal["table", "json"]
+CLUSTER = "a published cluster, an inventory by its name or folder, or NODExN for N nodes of a known kind"
+PUBLISHED = "v100x32"
+
+
+@task(cluster=CLUSTER, repeats="runs of each case (default: as published)")
+def plan(
+    invocation: Invocation,
+    cluster: str = PUBLISHED,
+    model: str = "all",
+    cases: str | None = None,
+    repeats: int | None = None,
+    iterations: int | None = None,
+    format: Format = "table",
+) -> None:
+    """Print what to expect of each case before anything starts: speed, memory, duration; all modelled.
+
+    JSON: an object with a row per case, described in repro/data/output.schema.json. Exit status: 0, or 2 for wrong
+    input.
+    """
+    from repro.perfmodel.hardware import describe
+    from repro.perfmodel.plan_table import plan_json, plan_rows, plan_summary, plan_table
+    from repro.planning.plan import of_length
+    from repro.published.cases import load_catalogue
+
+    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    described = describe(cluster)
+    rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats)
+    if format == "json":
+        print_json(plan_json(rows, described))
+        return
+    print_table(*plan_table(rows), plan_summary(rows, described))
+
+
+@task(cluster=CLUSTER, shape="HIDDENxLAYERS or HIDDENxLAYERSxHEADS")
+def explore(
+    invocation: Invocation,
+    cluster: str = PUBLISHED,
+    shape: str = "2304x24",
+    batch: int | None = None,
+    format: Format = "table",
+) -> None:
+    """Print the ten quickest layouts for a GPT by the performance model.
+
+    JSON: an object with a row per layout, described in repro/data/output.schema.json. Exit status: 0 printed; 1 no
+    layout fits into the memory; 2 wrong input.
+    """
+    from repro.perfmodel.hardware import describe
+    from repro.perfmodel.layout_search import SHOWN, candidates_json, candidates_table, search, shape_of
+
+    described, sizes = describe(cluster), shape_of(shape)
+    batch = batch or 4 * described.gpus
+    found = search(sizes, described, batch)
+    if not found:
+        message = f"{described.name}: no layout of this shape with global batch {batch} fits into its memory"
+        raise Exit(message, FAILED)
+    if format == "json":
+        print_json(candidates_json(found, described, batch))
+        return
+    shown = f"the best {min(SHOWN, len(found))} of {len(found)} layouts that fit"
+    below = f"{described.name}, global batch {batch}: {shown}; all figures modelled"
+    print_table(*candidates_table(found, described), below)
+
+
+@task()
+def model(invocation: Invocation) -> None:
+    """Fit the performance model and write its report and figures, reports/model/.
+
+    Exit status: 0 written; 1 it could not be.
+    """
+    from repro.report.perfmodel.page import render
+
+    with exit_statuses(FAILED):
+        for path in render():
+            print(path)

@@ -1,0 +1,112 @@
+"""The tasks over what was published: the cases, the audit, the regenerated reports, and logs of any generation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from invoke import Exit
+
+from repro.cli.session import chosen_model
+from repro.cli.settings import Invocation, OptionError, exit_statuses, task
+from repro.cli.tables import print_json, print_table
+from repro.utils.errors import FAILED
+
+Format = Literal["table", "json"]
+
+
+@task()
+def cases(invocation: Invocation, model: str = "all", cases: str | None = None, format: Format = "table") -> None:
+    """Print the catalogue of published cases.
+
+    JSON: a list with an object per case, described in repro/data/output.schema.json. Exit status: 0, or 2 for a model
+    or a case that there is not.
+    """
+    from repro.published.cases import cases_json, cases_table, load_catalogue
+
+    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    if format == "json":
+        print_json(cases_json(chosen))
+        return
+    print_table(*cases_table(chosen), f"{len(chosen)} cases")
+
+
+@task(
+    logs="recompute the figures from the original logs in this folder instead",
+    check="write nothing; exit 1 if the audit, or a figure from a log, is not the published one",
+)
+def audit(
+    invocation: Invocation,
+    logs: str | None = None,
+    data: str | None = None,
+    check: bool = False,
+    format: Format = "table",
+) -> None:
+    """Print what is wrong in the published reports, and keep it as reports/published/audit.json.
+
+    JSON: what audit.json has, or with --logs an object per log file; described in repro/data/output.schema.json.
+    Exit status: 0 done; 1 with --check, something differs; 2 wrong input.
+    """
+    if logs:
+        _audit_logs(Path(logs), check, format)
+    else:
+        _audit_data(data, check, format)
+
+
+def _audit_logs(folder: Path, check: bool, format: Format) -> None:
+    from repro.published.audit.logs import from_logs
+    from repro.published.cases import load_catalogue
+
+    found = from_logs(folder, load_catalogue())
+    if format == "json":
+        print_json(found.as_json())
+    else:
+        print("\n".join(found.lines()))
+    if check and not found.agrees:
+        raise Exit("not every figure is the published one", FAILED)
+
+
+def _audit_data(data: str | None, check: bool, format: Format) -> None:
+    from repro.published.audit.engine import as_json, differences
+    from repro.published.audit.engine import audit as audited
+    from repro.report.published.page import FOLDER, overview
+    from repro.utils.paths import DATA
+
+    kept = FOLDER / "audit.json"
+    result = audited(Path(data or DATA))
+    print(as_json(result).rstrip() if format == "json" else overview(result))
+    if check:
+        if apart := differences(result, kept):
+            raise Exit("\n".join((f"not as in {kept.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
+    elif not data:
+        kept.write_text(as_json(result), encoding="utf-8")
+        print(kept, file=sys.stderr if format == "json" else sys.stdout)
+
+
+@task(check="write nothing; exit 1 if a page is not what the data gives")
+def published(invocation: Invocation, check: bool = False) -> None:
+    """Write the published reports again in both languages, with their audit: reports/published/.
+
+    Exit status: 0 done; 1 with --check, a page is not what the data gives; 2 wrong data.
+    """
+    from repro.report.published.page import differing, render
+
+    if not check:
+        print("\n".join(map(str, render())))
+    elif stale := differing():
+        raise Exit("not as the data gives them: " + ", ".join(path.name for path in stale), FAILED)
+
+
+@task(log="a log file")
+def parse(invocation: Invocation, log: str | None = None) -> None:
+    """Print one JSON object for a log of any generation, of the published runs or of this project's.
+
+    Exit status: 0 done; 1 the file is no such log; 2 wrong input.
+    """
+    from repro.published.log_summary import summary
+
+    if not log:
+        raise OptionError("LOG=FILE: name the log to read")
+    with exit_statuses(FAILED):
+        print_json(summary(log))

@@ -1,0 +1,294 @@
+"""How a task takes its options, and how it ends: types and texts of options, and one mapping from errors to statuses.
+
+A task is a function whose first parameter is an `Invocation`; every other one is an option with a type and a default.
+Fabric shows it as `--max-gpus`, make takes it as `MAX_GPUS=`; both are checked here in the same way. Its text is in
+`OPTIONS` unless the task has one of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import inspect
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from invoke import Argument, Context, Exit, Task
+
+from repro.targets import command_line
+from repro.utils.errors import FAILED, INTERRUPTED, ReproError
+
+OPTIONS = {
+    "base": "base image in place of the pinned one: any Debian 11",
+    "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
+    "baselines": "PyTorch variants to run: pytorch, pytorch-tf32, pytorch-channels-last, pytorch-compile",
+    "batch": "global batch size (default: 4 per GPU)",
+    "bundle": "folder of the offline bundle",
+    "ca": "file with CA certificates that the build trusts",
+    "cases": "names or patterns of published cases, separated by commas, such as 'DP_*' (default: all)",
+    "cluster": "run on the nodes of an inventory, by its name or folder",
+    "cublas": "a newer cuBLAS, as a library or the folder that has it",
+    "cudnn": "a newer cuDNN, as a library or the folder that has it",
+    "cupti": "the CUPTI that traces kernels, as a library or the folder that has it",
+    "data": "audit the copy of repro/data in this folder, and write nothing",
+    "debian": "mirror of Debian in place of the pinned snapshot",
+    "debian_security": "mirror of Debian's security updates in place of the pinned snapshot",
+    "dry_run": "with a cluster: print every command of every node and start nothing",
+    "format": "table for a terminal, or json for programs",
+    "host": "name of the host whose page the runs belong to, such as h200x8",
+    "iterations": "iterations per case; measuring other iterations than published makes a derived case",
+    "jobs": "maximum number of attempts at a time (default: as many as fit without sharing GPUs; 1 on the CPU)",
+    "launcher": "ssh or slurm, in place of the inventory's",
+    "limit": "only these nodes, separated by commas",
+    "max_gpus": "shrink cases that need more GPUs to so many, as derived cases; 2,4 runs both sizes",
+    "model": "one model, or all",
+    "nccl": "2.7.8 from a wheel, or 2.7.3 from NVIDIA's repository",
+    "port": "rendezvous port (default: a free one)",
+    "precision": "run every case in fp32 or amp; those published in the other become derived cases",
+    "repeats": "runs of each case (default: as published; 2 in a smoke run)",
+    "retries": "how many times to retry a failed attempt",
+    "run": "a run, by its name or folder",
+    "runs": "folder that runs are kept in",
+    "scale": "smoke for tiny shapes on the CPU, published for the published ones (default: by the GPUs that are here)",
+    "stack": "cu102, cu102-modern or cpu (default: by the GPU)",
+    "stall_timeout": "seconds without output after which a run counts as hanging (default: 900; 120 in a smoke run)",
+    "tolerance": "per cent in place of every tolerance that the verdicts derive",
+}
+"""What the options say of themselves under `--help` wherever a task has no text of its own."""
+
+
+class OptionError(ReproError):
+    """An option that a task does not have, or a value that the option cannot have."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a task: its type as annotated, its default, and what it says of itself."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """As make has it."""
+        return self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """As Fabric has it."""
+        return "--" + self.name.replace("_", "-")
+
+    def parse(self, text: str, label: str) -> Any:
+        """The value of a text; OptionError names the option by `label`.
+
+        An empty text is the default, or itself where the default is None and the option is a text: an answer may be
+        empty, as that there is no GPU.
+        """
+        if text == "":
+            return "" if self.kind is str and self.default is None else self.default
+        try:
+            return PARSERS[self.kind](text) if self.kind in PARSERS else _choice(self.kind, text)
+        except ValueError as error:
+            raise OptionError(f"{label}{text}: {error}") from None
+
+    def show(self, value: Any) -> str:
+        """The text of a value, as `parse` reads it."""
+        if isinstance(value, bool):
+            return str(int(value))
+        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    def argument(self) -> Argument:
+        """As Invoke's parser needs it."""
+        shown = "" if self.default in (None, False, (), "") else f" (default: {self.show(self.default)})"
+        kind = {bool: bool, int: int}.get(self.kind, str)
+        name = self.flag.removeprefix("--")
+        attribute = self.name if name != self.name else None
+        return _Raw(name=name, attr_name=attribute, kind=kind, default=self.default, help=self.help + shown)
+
+
+class _Raw(Argument):
+    """Keeps the text as given: the task parses it, with a message that names the option."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        super().set_value(value, cast=False)
+
+
+def _whole_number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("it is a whole number from 1 on")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("it is 0 or 1")
+    return text == "1"
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ValueError("it is a number of per cent between 0 and 100, such as 2.5")
+    return share
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({_whole_number(each) for each in _names(text)}))
+    except ValueError:
+        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
+
+
+def _choice(kind: Any, text: str) -> str:
+    choices = typing.get_args(kind)
+    if text not in choices:
+        raise ValueError(f"it is {' or '.join(choices)}")
+    return text
+
+
+PARSERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: _whole_number,
+    bool: _flag,
+    float: _share,
+    Path: Path,
+    tuple[str, ...]: _names,
+    tuple[int, ...]: _numbers,
+}
+
+
+def _plain(kind: Any) -> Any:
+    """The type of an option that may be None, without the None."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (each for each in typing.get_args(kind) if each is not types.NoneType)
+    return kind
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A task as it was started: its name, and the texts of the options that differ from their defaults."""
+
+    task: str
+    texts: Mapping[str, str]
+
+    @property
+    def command(self) -> str:
+        """The make command that does the same, with what of the environment decides over GPUs and threads."""
+        places = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS") if name in os.environ}
+        return command_line(self.task, {**self.texts, **places})
+
+
+class OptionTask(Task):
+    """A task that parses its options itself and ends with a status for every error that a person can cause."""
+
+    def __init__(self, body: Callable, texts: Mapping[str, str], name: str | None = None) -> None:
+        super().__init__(body, name=name, positional=[], auto_shortflags=False)
+        hints = typing.get_type_hints(body)
+        self.options = {
+            each.name: Option(
+                each.name, _plain(hints[each.name]), each.default, texts.get(each.name) or OPTIONS[each.name]
+            )
+            for each in list(inspect.signature(body).parameters.values())[1:]
+        }
+        if unused := texts.keys() - self.options.keys():
+            raise TypeError(f"{self.name} has no option {', '.join(sorted(unused))}")
+
+    @property
+    def target(self) -> str:
+        """The task's name as make and Fabric have it."""
+        return self.name.replace("_", "-")
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        return [option.argument() for option in self.options.values()]
+
+    def of_variables(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """The values of variables of make; OptionError names a variable that this task does not have."""
+        by_variable = {option.variable: option for option in self.options.values()}
+        if unknown := [name for name in texts if name not in by_variable]:
+            raise OptionError(self._unknown(unknown[0], list(by_variable)))
+        return {by_variable[name].name: by_variable[name].parse(text, f"{name}=") for name, text in texts.items()}
+
+    def _unknown(self, name: str, known: list[str]) -> str:
+        if not known:
+            return f"{name}: make {self.target} takes no variables"
+        (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+        return f"{name}: make {self.target} has no such variable; the nearest is {nearest}. It has: {', '.join(sorted(known))}"
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        """Run the task with texts or values of options; a Context comes first, as Invoke passes it."""
+        if not args or not isinstance(args[0], Context):
+            raise TypeError(f"{self.target}: a task is called with a Context first")
+        with exit_statuses():
+            values = {
+                name: self.options[name].parse(value, f"{self.options[name].flag} ")
+                if isinstance(value, str)
+                else value
+                for name, value in given.items()
+            }
+            texts = {
+                option.variable: option.show(given[option.name])
+                for option in self.options.values()
+                if values.get(option.name, option.default) not in (option.default, "")
+            }
+            check_set_up(self.target, texts)
+            return self.body(Invocation(self.target, texts), **values)
+
+
+def task(**texts: str) -> Callable[[Callable], OptionTask]:
+    """Make a task of a function; `texts` are those of its options that differ from `OPTIONS`."""
+    return lambda body: OptionTask(body, texts)
+
+
+def check_set_up(task: str, variables: Mapping[str, str]) -> None:
+    """OptionError if what a task needs was never installed; make installs it, while Fabric takes what is there."""
+    from repro.bootstrap import CONTROLLER, TRAINER, needs_of, read_marker
+
+    missing = []
+    for environment, groups in needs_of(task, variables):
+        if environment == TRAINER and not (TRAINER / "bin" / "python").exists():
+            missing.append(f"{TRAINER.name}, the trainers' environment")
+        if environment == CONTROLLER and Path(sys.prefix).resolve() == CONTROLLER.resolve():
+            missing += [f"the dependency group {group}" for group in sorted(groups - read_marker(CONTROLLER)[1])]
+    if missing:
+        command = f"python3 -m repro.bootstrap --for {task}"
+        raise OptionError(
+            f"{task} needs {' and '.join(missing)}, not installed here: `make {task}` or `{command}` does it"
+        )
+
+
+@contextlib.contextmanager
+def exit_statuses(status: int | None = None) -> Iterator[None]:
+    """Turn errors that a person can cause and mend into a message and an exit status.
+
+    `status` is for parts of a task where the same errors mean something else: reading a run that is wrong input is
+    BAD_INPUT, but once the task has begun to write, FAILED.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Exit("interrupted", INTERRUPTED) from None
+    except Exit:
+        raise
+    except ReproError as error:
+        raise Exit(str(error), status or error.status) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f"{error.filename} could" if error.filename else "a file could"
+        raise Exit(f"the disk is full: {where} not be written; free some space and start again", FAILED) from error

@@ -1,0 +1,45 @@
+"""What `make test` runs: every check and then the tests, to the end, and the status says whether all passed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from invoke import Context, Exit
+
+from repro.cli import develop
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Records what is started; programs that a test puts into `failing` fail."""
+    started, failing = [], set()
+
+    def run(argv, **options):
+        started.append((Path(argv[0]).name, *argv[1:]))
+        return subprocess.CompletedProcess(argv, int(any(word in failing for word in started[-1])))
+
+    monkeypatch.setattr(develop.subprocess, "run", run)
+    return started, failing
+
+
+def test_lint_types_and_imports_come_before_the_tests(commands):
+    started, _ = commands
+    develop.test(Context())
+    assert [command[0] for command in started] == ["ruff", "ruff", "lint-imports", "deptry", "mypy", "pytest", "pytest"]
+    assert "--ignore=tests/trainers" in started[-2] and any("numprocesses" in word for word in started[-2])
+    assert started[-1] == ("pytest", "tests/trainers")
+
+
+def test_a_failed_check_stops_nothing_and_is_named(commands):
+    started, failing = commands
+    failing.add("lint-imports")
+    with pytest.raises(Exit) as caught:
+        develop.test(Context())
+    assert len(started) == len(develop.CHECKS) + 2
+    assert (caught.value.code, caught.value.message) == (1, "failed: lint-imports")
+
+
+def test_what_is_checked_is_installed():
+    for program, *_ in develop.CHECKS:
+        assert Path(sys.executable).with_name(program).exists()

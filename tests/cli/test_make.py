@@ -1,0 +1,207 @@
+"""The bridge from make: what reaches a task, what is refused, and that make never expands a value."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from repro.cli.tasks import TASKS
+from repro.targets import (
+    ENVIRONMENT,
+    RENAMED_TASKS,
+    RENAMED_VARIABLES,
+    TASK_GROUPS,
+    TRAINER_TASKS,
+    VARIABLE_GROUPS,
+    make_variables,
+)
+from tests.support import tasks
+from tests.support.paths import ROOT
+
+VARIABLES = {name: {option.variable for option in task.options.values()} for name, task in TASKS.items()}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Runs make in a folder with our Makefile, where the tasks are those of the checkout and nothing is set up."""
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    (tmp_path / "repro").symlink_to(ROOT / "repro")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/started\nenv > {tmp_path}/environment\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+
+    def run(*arguments, **environment):
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        return subprocess.run(
+            ["make", "--no-print-directory", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**inherited, "REPRO_NO_SET_UP": "1", **environment},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", []),
+        ("ks", []),
+        ("w -- MODEL=gpt", [("MODEL", "gpt")]),
+        (r" -j2 --jobserver-auth=3,4 -- CASES=DP\ x\\ MODEL=gpt", [("CASES", "DP x\\"), ("MODEL", "gpt")]),
+        (" -- A:=1 B=$$(shell\\ touch\\ x) C=", [("A", "1"), ("B", "$(shell touch x)"), ("C", "")]),
+        (" -- A=b=c -- D=1", [("A", "b=c"), ("D", "1")]),
+    ],
+)
+def test_variables_are_read_as_make_writes_them(flags, expected):
+    assert make_variables(flags) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["DP_*", "a b", "back\\slash \\ ", "$HOME $(pwd) `pwd`", "#x", 'it\'s "so"', "三", "a=b", "a\tb"]
+)
+def test_a_value_comes_through_make_as_it_was_typed(make, text):
+    done = make("cases", f"MODEL={text}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"no model {text!r}") or repr(text) in done.stderr
+
+
+@pytest.mark.parametrize("name", ["CASES", "NONSENSE", "CUDA_VISIBLE_DEVICES"])
+def test_make_expands_no_value(make, tmp_path, name):
+    make("cases", f"{name}=$(shell touch {tmp_path}/expanded)$(error no)$$(touch {tmp_path}/expanded)")
+    assert (tmp_path / "started").exists(), "the task was run"
+    assert not (tmp_path / "expanded").exists()
+    assert f"\n{name}=" not in (tmp_path / "environment").read_text()
+
+
+def test_the_environment_sets_no_option(make):
+    plain = make("cases", "MODEL=bert")
+    assert plain.returncode == 0
+    assert make("cases", "MODEL=bert", CASES="bert_1n1g*", FORMAT="json").stdout == plain.stdout
+    chosen = make("cases", "MODEL=bert", "CASES=bert_1n1g_bs96", CASES="nothing")
+    assert chosen.stdout.splitlines()[-1] == "1 cases"
+
+
+def test_every_variable_is_named_that_a_task_does_not_have(make):
+    done = make("curves", "CLUSTER=x")
+    assert done.returncode == 2
+    assert "CLUSTER: make curves has no such variable; the nearest is CASES. It has: CASES, " in done.stderr
+    assert "Error 2" in done.stderr.splitlines()[-1], "make names the task's own status"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("bench", {"MODLE": "gpt"}, "the nearest is MODEL"),
+        ("bench", {"REPEATS": "many"}, "REPEATS=many: it is a whole number from 1 on"),
+        ("bench", {"MAX_GPUS": "2,x"}, "MAX_GPUS=2,x: it is a whole number from 1 on, or several such as 2,4"),
+        ("bench", {"DRY_RUN": "yes"}, "DRY_RUN=yes: it is 0 or 1"),
+        ("bench", {"DRY_RUN": "1"}, "DRY_RUN: for runs on the nodes of a cluster; name it with CLUSTER"),
+        ("bench", {"CLUSTER": "sim", "STACK": "cu102"}, "STACK: for runs on one machine"),
+        ("cases", {"FORMAT": "xml"}, "FORMAT=xml: it is table or json"),
+        ("image", {"NCCL": "3"}, "NCCL=3: it is 2.7.3 or 2.7.8"),
+        ("model", {"MODEL": "gpt"}, "MODEL: make model takes no variables"),
+        ("benhc", {}, "benhc: no such task; the nearest is bench"),
+    ],
+)
+def test_wrong_variables_are_refused(name, settings, message):
+    argv = [sys.executable, "-m", "repro", name, *(f"{key}={value}" for key, value in settings.items())]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
+    """Every published GPT case is AMP; on the nodes of an inventory fp32 is planned too."""
+    from dataclasses import replace
+
+    from repro.cluster.cluster import load_cluster
+    from repro.launch.ssh.site import SshLauncher
+    from repro.published.cases import load_catalogue
+
+    cluster = replace(load_cluster("sim"), gpu="Tesla V100-SXM2-16GB", gpus_per_node=8)
+    launcher = SshLauncher(cluster, None, 29500)
+    cases = load_catalogue().select("gpt", "DP_1x1x1*")
+    for asked, planned in ((None, "amp"), ("fp32", "fp32")):
+        plan = launcher.plan(cases, None, 1, (), None, asked)
+        assert {unit.config["precision"] for unit in plan.units} == {planned}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_VARIABLES.items())
+def test_an_old_variable_works_with_a_notice(old, new):
+    name = next(each for each, variables in VARIABLES.items() if new in variables)
+    done = tasks.run(
+        name, **{old: "", "MODEL": "nope", "SCALE": "smoke"} if name == "bench" else {old: "", "MODEL": "nope"}
+    )
+    assert f"notice: {old}= is now {new}=; the old name works for this release only\n" in done.stderr
+    assert done.returncode == 2
+    assert "nope" in done.stderr.splitlines()[-1], "the task went on to read the rest"
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_TASKS.items())
+def test_an_old_task_works_with_a_notice(old, new, make):
+    done = make(old, "NONSENSE=1")
+    first, *rest = done.stderr.splitlines()
+    assert first == f"notice: make {old} is now make {new}; the old name works for this release only"
+    assert done.returncode == 2
+    if old != "keep":
+        assert rest[0].startswith(f"NONSENSE: make {new} has no such variable")
+
+
+def test_keep_needs_what_it_needed(task):
+    done = task("keep", RUN="x")
+    assert done.returncode == 2
+    assert "make keep needs HOST=" in done.stderr
+
+
+def test_what_belongs_to_the_processes_gets_into_their_environment(task, tmp_path):
+    """OMP_NUM_THREADS of make's command line reaches the trainer, and the recorded command."""
+    argv, environment = tasks.call(
+        "bench",
+        MODEL="bert",
+        CASES="bert_1n1g_bs96",
+        REPEATS=1,
+        RUNS=tmp_path / "runs",
+        TRAINER_COMMAND=tasks.STANDIN_COMMAND,
+    )
+    environment.pop("OMP_NUM_THREADS", None)
+    done = subprocess.run([*argv, "OMP_NUM_THREADS=3"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (record,) = (tmp_path / "runs").glob("*/run.json")
+    command = json.loads(record.read_text())["command"]
+    assert command == f"make bench MODEL=bert CASES=bert_1n1g_bs96 REPEATS=1 RUNS={tmp_path / 'runs'} OMP_NUM_THREADS=3"
+
+
+def test_the_tables_name_tasks_and_options_that_there_are():
+    names = {*TASKS, "setup"}
+    assert set(TASK_GROUPS) <= names and set(TRAINER_TASKS) <= names and set(RENAMED_TASKS.values()) <= names
+    every = set.union(*VARIABLES.values())
+    assert set(RENAMED_VARIABLES.values()) | set(VARIABLE_GROUPS) <= every
+    assert not set(RENAMED_VARIABLES) & every and not set(ENVIRONMENT) & every
+
+
+def test_make_has_every_task_and_lists_about_25(make):
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    groups = {line.split(" = ")[0]: line.split(" = ")[1].split() for line in makefile.splitlines() if " = " in line}
+    assert sorted([*groups["TASKS"], *groups["UNLISTED"]]) == sorted(TASKS)
+    assert sorted(groups["RENAMED"]) == sorted(RENAMED_TASKS)
+    listed = make().stdout
+    targets = [line.split()[1] for line in listed.splitlines() if line.startswith("  make ")]
+    assert sorted(targets) == sorted([*groups["TASKS"], "setup", "clean", "help"])
+    assert len(targets) < 30
+    assert all(f"\n{heading}\n" in listed for heading in ("Set up", "Run", "Report", "Published", "Cluster"))
+
+
+def test_help_names_variables_that_the_tasks_have(make):
+    for line in make("help").stdout.splitlines():
+        if line.startswith("  make "):
+            _, target, *words = line.split()
+            variables = {word.strip("[]").split("=")[0] for word in words if "=" in word}
+            assert variables <= VARIABLES.get(target, set()), target

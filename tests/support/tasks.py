@@ -1,0 +1,69 @@
+"""Starts tasks as `python -m repro TASK NAME=value`, with what a test sets besides in the environment."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from repro.cli.make import MAKES_OWN
+from repro.cli.tasks import TASKS
+from repro.targets import RENAMED_TASKS, RENAMED_VARIABLES
+from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+
+VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()} | set(RENAMED_VARIABLES)
+STANDIN_COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
+SEAMS = {"TRAINER_COMMAND": "REPRO_TRAINER_COMMAND", "BASELINE_COMMAND": "REPRO_BASELINE_COMMAND"}
+"""What replaces the programs that a task starts: as tests call it, and the environment variable."""
+
+
+def has(name: str, variable: str) -> bool:
+    """Whether a task, by its name or its old one, has an option of this name."""
+    task = TASKS.get(RENAMED_TASKS.get(name, name))
+    return task is not None and variable in {option.variable for option in task.options.values()}
+
+
+def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
+    """The command line of a task with these settings, and its environment.
+
+    Settings that are no option of any task are put into the environment, such as PATH and STANDIN.
+    """
+    texts = {SEAMS.get(key, key): str(value) for key, value in settings.items()}
+    variables = [f"{key}={value}" for key, value in texts.items() if key in VARIABLES]
+    environment = {
+        key: value for key, value in os.environ.items() if key not in (*MAKES_OWN, *SEAMS.values(), "STANDIN")
+    }
+    environment |= {key: value for key, value in texts.items() if key not in VARIABLES}
+    return [sys.executable, "-m", "repro", name, *variables], environment
+
+
+def run(name: str, timeout: float | None = None, **settings) -> subprocess.CompletedProcess:
+    """Run a task to its end, with nothing on its standard input."""
+    argv, environment = call(name, **settings)
+    return subprocess.run(
+        argv,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def start(name: str, **settings) -> subprocess.Popen:
+    """Start a task as from a terminal, to stop it by hand."""
+    argv, environment = call(name, **settings)
+    return subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+    )
+
+
+def heed_interrupts() -> None:
+    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
