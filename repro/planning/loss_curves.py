@@ -171,7 +171,7 @@ class _Maker:
             ]
         return units
 
-    def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer) -> Unit:
+    def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer: float) -> Unit:
         full = f"{self._spec.name}_{name}"
         config = {**first.config, "case": full, "seed": seed, "optimizer": first.config["optimizer"] | optimizer}
         return replace(first, name=full, config=config, role=role, reference=first.name)
@@ -187,7 +187,7 @@ class _Maker:
         accumulation: int = 1,
         reference: Unit | None = None,
         layout: Layout = SINGLE,
-        **changes,
+        **changes: object,
     ) -> Unit:
         full = self._name(precision, name)
         config = self._config(full, precision, layout, accumulation) | changes
