@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from repro.models.spec import ModelSpec
 from repro.models.variants import refusal
@@ -41,7 +42,7 @@ def parse(values: dict) -> BaselineConfig:
     return BaselineConfig(**vars(config), baseline=parse_baseline(values.get("baseline", {}), config.spec))
 
 
-def parse_baseline(values: object, spec: ModelSpec) -> Variant:
+def parse_baseline(values: Any, spec: ModelSpec) -> Variant:
     require_table("baseline", values, Variant)
     baseline = Variant(**{key: flag(f"baseline.{key}", value) for key, value in values.items()})
     if baseline.channels_last and not (spec.baseline and spec.baseline.channels_last):

@@ -25,7 +25,7 @@ class Projection(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
+    """Three convolutions and a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, width: int, stride: int) -> None:
         super().__init__()

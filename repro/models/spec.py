@@ -28,7 +28,7 @@ class LossCurves:
     """Trainings whose losses are compared between layouts and precisions, on the CPU and on GPUs.
 
     `optimizer` is that of the configuration without its learning rate. `layouts` are names in
-    `repro.planning.loss_curves.LAYOUTS`; all are compared if there are none. With `reads_text` the data is a real text,
+    `repro.planning.loss_curves.LAYOUTS`; without any, all that the model can have are compared. With `reads_text` the data is a real text,
     otherwise synthetic.
     """
 

@@ -7,7 +7,7 @@ from repro.models.registry import spec_of
 VARIANTS = {
     "pytorch": "eager, fused attention, true fp32",
     "pytorch-tf32": "the same with TF32",
-    "pytorch-channels-last": "ResNet50 in fp32 with the channels last",
+    "pytorch-channels-last": "fp32 with the channels last, of models that have channels",
     "pytorch-compile": "true fp32, compiled by torch.compile",
 }
 DEFAULT = ("pytorch", "pytorch-tf32")

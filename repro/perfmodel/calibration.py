@@ -11,6 +11,7 @@ from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants, Uncer
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import kind_of, predict
 from repro.perfmodel.work import Job
+from repro.published.cases import Case
 
 PULL, ROUNDS, DIGITS = 0.05, 200, 5
 CONFIDENCE = 0.9
@@ -27,9 +28,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case beside its prediction; errors are relative to the published figure, predicted less published."""
+    """A case and its prediction; errors are relative to the published figure, predicted less published."""
 
-    case: object
+    case: Case
     trained: bool
     throughput: float
     memory_mib: float
@@ -37,7 +38,7 @@ class Outcome:
     memory_error: float | None
 
 
-def training_cases(cases: Iterable) -> list:
+def training_cases(cases: Iterable[Case]) -> list[Case]:
     """The few cases that the constants are fitted on.
 
     Those on one GPU, and those that are data-parallel over several nodes, without optimizer sharding; of several
@@ -55,7 +56,7 @@ def training_cases(cases: Iterable) -> list:
     return chosen
 
 
-def target(case) -> Target:
+def target(case: Case) -> Target:
     """What the fit may see of a case."""
     memory = case.published.memory_mib
     return Target(Job.of(case), float(case.published.throughput), None if memory is None else float(memory))
@@ -84,8 +85,8 @@ def _time_errors(targets: Sequence[Target], cluster: Cluster, constants: Constan
 
 
 def _memory_errors(targets: Sequence[Target], cluster: Cluster, constants: Constants) -> list[float]:
-    printed = [each for each in targets if each.memory_mib is not None]
-    return [math.log(predict(each.job, cluster, constants).memory.total_mib / each.memory_mib) for each in printed]
+    printed = [(each.job, each.memory_mib) for each in targets if each.memory_mib is not None]
+    return [math.log(predict(job, cluster, constants).memory.total_mib / memory_mib) for job, memory_mib in printed]
 
 
 def _least_squares(start: Constants, names: Sequence[str], errors: Callable[[Constants], list[float]]) -> Constants:
@@ -118,8 +119,8 @@ def _moved(start: Constants, names: Sequence[str], point: Sequence[float]) -> Co
 
 def _slope(residuals: Callable, values: list[float], point: list[float], index: int) -> list[float]:
     sign = 1 if point[index] < 0.5 else -1
-    beside = [*point[:index], point[index] + sign * 1e-5, *point[index + 1 :]]
-    return [(new - old) / (sign * 1e-5) for new, old in zip(residuals(beside), values, strict=True)]
+    moved = [*point[:index], point[index] + sign * 1e-5, *point[index + 1 :]]
+    return [(new - old) / (sign * 1e-5) for new, old in zip(residuals(moved), values, strict=True)]
 
 
 def _solve(slopes: list[list[float]], values: list[float], damping: float) -> list[float]:
@@ -143,13 +144,13 @@ def _squares(values: Sequence[float]) -> float:
     return _dot(values, values)
 
 
-def outcomes(cases: Sequence, cluster: Cluster, constants: Constants) -> list[Outcome]:
-    """Every case beside its prediction."""
+def outcomes(cases: Sequence[Case], cluster: Cluster, constants: Constants) -> list[Outcome]:
+    """Every case with its prediction."""
     trained = {case.name for case in training_cases(cases)}
     return [_outcome(case, case.name in trained, cluster, constants) for case in cases]
 
 
-def _outcome(case, trained: bool, cluster: Cluster, constants: Constants) -> Outcome:
+def _outcome(case: Case, trained: bool, cluster: Cluster, constants: Constants) -> Outcome:
     predicted = predict(Job.of(case), cluster, constants)
     memory, printed = predicted.memory.total_mib, case.published.memory_mib
     return Outcome(

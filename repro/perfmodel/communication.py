@@ -7,7 +7,7 @@ and between nodes, plus bytes over the bandwidth of the slowest link; NCCL too t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log2
@@ -92,7 +92,7 @@ def ring_half_s(way: Path, size: float) -> float:
     return latency * 1e-6 + (way.ranks - 1) / way.ranks * size / (way.gbs * 1e9)
 
 
-def in_buckets_s(way: Path, size: float, one=all_reduce_s) -> float:
+def in_buckets_s(way: Path, size: float, one: Callable[[Path, float], float] = all_reduce_s) -> float:
     """Seconds of a collective over gradients or parameters, which go in buckets of 16 MiB."""
     buckets = max(1, round(size / BUCKET_BYTES))
     return buckets * one(way, size / buckets)

@@ -20,7 +20,7 @@ class Constants:
     network: share of the port's rate that collectives reach;
     interference: how much a hidden transfer slows the computation that hides it, as a share of its own time;
     jitter: standard deviation of the ranks' speeds, as all wait for the slowest;
-    launch_us: what a kernel costs besides its work;
+    launch_us: fixed overhead of a kernel;
     context_mib: CUDA context, libraries and their workspaces;
     communicator_mib: what NCCL and the network layer take once there is more than one rank.
     """

@@ -94,7 +94,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def reasons(candidate: Candidate, cluster: Cluster) -> str:
-    """What costs the candidate most besides its products, and what it does to fit, in words."""
+    """What costs the candidate most apart from its products, and what it does to fit, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
         "pipeline idle": seconds.bubble,
@@ -105,16 +105,16 @@ def reasons(candidate: Candidate, cluster: Cluster) -> str:
         "kernel launches": seconds.launch,
     }
     ordered = sorted(costs.items(), key=lambda item: -item[1])[:2]
-    said = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
+    found = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
     if job.layout.tensor > cluster.node.gpus:
-        said.append("tensor parallelism leaves the node")
+        found.append("tensor parallelism leaves the node")
     if job.activation_checkpointing:
-        said.append("recompute saves memory")
+        found.append("recompute saves memory")
     if job.optimizer_sharding:
-        said.append("sharded optimizer saves memory")
+        found.append("sharded optimizer saves memory")
     if candidate.prediction.memory.total_mib > 0.9 * cluster.gpu.memory_mib:
-        said.append("memory nearly full")
-    return "; ".join(said) or "almost all of the time is computation"
+        found.append("memory nearly full")
+    return "; ".join(found) or "almost all of the time is computation"
 
 
 def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[list[str], list[list[str]]]:

@@ -42,7 +42,7 @@ def _of_stage(job: Job, stage: Stage, constants: Constants) -> Memory:
 
 
 def activation_bytes(job: Job, stage: Stage) -> float:
-    """What is kept for the backward pass, and what is alive beside it at the worst moment.
+    """What is kept for the backward pass, and what else is alive at the worst moment.
 
     A pipeline keeps up to 2p micro-batches: OneFlow's PipelineBufferPass gives every tensor that goes from forward to
     backward that many buffers. In one stage the logits and a recomputed layer are never alive together; in a pipeline

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import Expectation, default_calibration, expect
+from repro.published.cases import Case
 
 START_UP_S = 30  # a process group's start and the compilation of its graph, seen between 3 and 60 s
 
@@ -16,19 +17,19 @@ START_UP_S = 30  # a process group's start and the compilation of its graph, see
 class Row:
     """A case with its expectation, or the reason why it will be left out; `hours` is for all its repeats."""
 
-    case: object
+    case: Case
     expectation: Expectation | None
     hours: float
     skipped: str = ""
 
 
-def plan_rows(cases: Iterable, cluster: Cluster, repeats: int | None = None) -> list[Row]:
+def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None) -> list[Row]:
     """A row for each case; `repeats` runs of each, or as many as its report made."""
     calibration = default_calibration()
     return [_row(case, cluster, repeats or case.rule.repeats, calibration) for case in cases]
 
 
-def _row(case, cluster: Cluster, repeats: int, calibration: Calibration) -> Row:
+def _row(case: Case, cluster: Cluster, repeats: int, calibration: Calibration) -> Row:
     ranks = case.layout.world_size
     if ranks > cluster.gpus:
         return Row(case, None, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")

@@ -7,12 +7,13 @@ from functools import cache
 from statistics import NormalDist
 
 from repro.models.registry import spec_of
-from repro.perfmodel.communication import all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
+from repro.perfmodel.communication import Path, all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
 from repro.perfmodel.constants import Calibration, Constants, load_calibration
 from repro.perfmodel.hardware import Cluster, Gpu
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
 from repro.perfmodel.work import Job, Stage, Work, update_work
 from repro.perfmodel.workload import stages
+from repro.published.cases import Case, Layout
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
     return Prediction(seconds, memory(job, line, constants), job.global_batch / seconds.total)
 
 
-def expect(case, cluster: Cluster, calibration: Calibration | None = None) -> Expectation:
+def expect(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> Expectation:
     """What to expect of a case of the catalogue on a cluster; ValueError where the case needs more GPUs than it has."""
     calibration = calibration or default_calibration()
     predicted = predict(Job.of(case), cluster, calibration.constants)
@@ -114,13 +115,13 @@ def expect(case, cluster: Cluster, calibration: Calibration | None = None) -> Ex
     )
 
 
-def fits(case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
+def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
     """Whether a case's expected memory is there on the cluster's GPUs, and as many GPUs as it needs."""
     enough = case.layout.world_size <= cluster.gpus
     return enough and expect(case, cluster, calibration).fits
 
 
-def kind_of(layout, optimizer_sharding: int) -> str:
+def kind_of(layout: Layout, optimizer_sharding: int) -> str:
     """The kind of case an uncertainty is kept for: pipeline, tensor, sharded or data."""
     if layout.pipeline > 1:
         return "pipeline"
@@ -160,7 +161,7 @@ def _busy(work: Work, gpu: Gpu, precision: str, constants: Constants) -> Seconds
 def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> Seconds:
     """One micro-batch on one stage: forward, recompute, backward, tensor-parallel all-reduces, and its transfers.
 
-    The all-reduces stand on the compute stream, so nothing hides them. Transfers to the next stage go beside the
+    The all-reduces are on the compute stream, so nothing hides them. Transfers to the next stage overlap the
     computation and only slow it, unless they take longer.
     """
     done = _busy(stage.forward + stage.recompute + stage.backward, cluster.gpu, job.precision, constants)
@@ -172,11 +173,11 @@ def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants)
 
 
 def slowest_of(ranks: int) -> float:
-    """By how many standard deviations the slowest of so many ranks is behind (Blom, 1958: expected extreme)."""
+    """By how many standard deviations the slowest of `ranks` is behind (Blom, 1958: expected extreme)."""
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
-def _tensor_path(job: Job, cluster: Cluster, constants: Constants):
+def _tensor_path(job: Job, cluster: Cluster, constants: Constants) -> Path:
     tensor = job.layout.tensor
     ways = (
         path(cluster, first, 1, tensor, constants.network) for first in range(0, min(cluster.node.gpus, 64), tensor)
@@ -184,7 +185,7 @@ def _tensor_path(job: Job, cluster: Cluster, constants: Constants):
     return min(ways, key=lambda way: way.gbs)
 
 
-def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants):
+def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants) -> Path:
     layout = job.layout
     start = stage * layout.data * layout.tensor
     firsts = range(start, start + min(layout.tensor, cluster.node.gpus))
@@ -204,9 +205,9 @@ def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) ->
 def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:
     """What the sum of the gradients adds to an iteration.
 
-    It goes on beside the backward pass, except for what comes last (the tied embedding), for micro-batches that
+    It overlaps the backward pass, except for what comes last (the tied embedding), for micro-batches that
     accumulate first, and under tensor parallelism, where OneFlow puts NCCL on the compute stream. With a sharded
-    optimizer a reduce-scatter goes beside the backward and the all-gather of the parameters beside the forward pass.
+    optimizer a reduce-scatter overlaps the backward and the all-gather of the parameters the forward pass.
     """
     if job.layout.data == 1:
         return 0.0
@@ -217,14 +218,14 @@ def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster
     back = _busy(stage.backward + stage.recompute, cluster.gpu, job.precision, constants).total if overlaps else 0.0
     if not job.optimizer_sharding:
         hidden = in_buckets_s(way, size - late)
-        return in_buckets_s(way, late) + _beside(hidden, back, constants)
+        return in_buckets_s(way, late) + _overlapped(hidden, back, constants)
     ahead = _busy(stage.forward, cluster.gpu, job.precision, constants).total if overlaps else 0.0
-    scattered = _beside(in_buckets_s(way, size - late, ring_half_s), back, constants)
-    gathered = _beside(in_buckets_s(way, size, ring_half_s), ahead, constants)
+    scattered = _overlapped(in_buckets_s(way, size - late, ring_half_s), back, constants)
+    gathered = _overlapped(in_buckets_s(way, size, ring_half_s), ahead, constants)
     return in_buckets_s(way, late, ring_half_s) + scattered + gathered
 
 
-def _beside(transfer: float, computing: float, constants: Constants) -> float:
+def _overlapped(transfer: float, computing: float, constants: Constants) -> float:
     hidden = min(transfer, computing)
     return transfer - hidden + constants.interference * hidden
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Calibration
@@ -38,7 +39,7 @@ def study(calibration: Calibration) -> Study:
     return Study(weak, strong)
 
 
-def _points(node: str, calibration: Calibration, batch) -> tuple[Point, ...]:
+def _points(node: str, calibration: Calibration, batch: Callable[[int], int]) -> tuple[Point, ...]:
     return tuple(Point(gpus, _best(f"{node}x{gpus // 8}", batch(gpus), calibration)) for gpus in SIZES)
 
 

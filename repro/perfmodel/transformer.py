@@ -55,8 +55,9 @@ def stages(job: Job, head: Head) -> tuple[Stage, ...]:
             raise ValueError(f"{name} = {shape[name]} cannot be divided by {size} in layout {layout}")
     counts = _Counts(job, shape, head)
     last = layout.pipeline - 1
-    between = counts.stage(False, False) if last > 1 else None
-    return tuple(between if 0 < index < last else counts.stage(index == 0, index == last) for index in range(last + 1))
+    if last == 0:
+        return (counts.stage(True, True),)
+    return (counts.stage(True, False), *(counts.stage(False, False),) * (last - 1), counts.stage(False, True))
 
 
 def flops(job: Job, vocab: int, scored: float = 1.0) -> float:

@@ -1,4 +1,4 @@
-"""Measurements on hardware that the fit never saw, beside what the model says of them."""
+"""Measurements on hardware that the fit never saw, with what the model says of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Constants, Uncertainty
-from repro.perfmodel.hardware import describe
+from repro.perfmodel.hardware import Cluster, describe
 from repro.perfmodel.predict import other_kind, predict
 from repro.perfmodel.work import Job
 from repro.perfmodel.workload import flops
@@ -36,7 +36,7 @@ class Check:
 
 
 def checks(constants: Constants) -> list[Check]:
-    """Every measurement of validation.toml beside its prediction."""
+    """Every measurement of validation.toml with its prediction."""
     with open(FILE, "rb") as stream:
         data = tomllib.load(stream)
     return [*(_measured(row, constants) for row in data["measurement"]), *_published(data["published"], constants)]
@@ -65,7 +65,7 @@ def _jobs(row: dict) -> Iterator[Job]:
             yield Job(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True)
 
 
-def _rate(job: Job, cluster, constants: Constants) -> float:
+def _rate(job: Job, cluster: Cluster, constants: Constants) -> float:
     """TFLOP/s a GPU by the formula the published figures were made with, 0 for what does not fit."""
     predicted = predict(job, cluster, constants)
     if predicted.memory.total_mib > cluster.gpu.memory_mib:

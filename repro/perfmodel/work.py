@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from repro.published.cases import Layout
+from repro.published.cases import Case, Layout
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Job:
     fused: bool = True
 
     @classmethod
-    def of(cls, case) -> Job:
+    def of(cls, case: Case) -> Job:
         """The job of a case of the catalogue; a log of generation E tells of the trainer of 2021."""
         return cls(
             model=case.model,

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
 from repro.planning.plan import PlanError
 from repro.runs.record import write_json
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 FOLDER = CACHE / "datasets"
 WRITER = TRAINERS / "samples.py"
@@ -85,7 +89,7 @@ MAKERS: dict[str, Callable[[], Dataset]] = {"text": text_dataset, "digits": digi
 """What makes each data set that a specification can name."""
 
 
-def text_entropies(tokens) -> list[float]:
+def text_entropies(tokens: "ArrayLike") -> list[float]:
     """Conditional entropy, in bits per token, of a token given the k before it, for k from 0.
 
     It is computed from the text's own counts, so no model that sees only k tokens of this text can have a lower mean
@@ -105,7 +109,7 @@ def text_entropies(tokens) -> list[float]:
     return entropies
 
 
-def entropy(counts) -> float:
+def entropy(counts: "ArrayLike") -> float:
     """Entropy, in bits, of values that occur as often as `counts` says."""
     import numpy as np
 
@@ -155,12 +159,12 @@ def package_sources(package: str) -> list[str]:
         found = distribution(package).files or []
     except PackageNotFoundError as error:
         raise DatasetError(f"{package} is not installed: make setup") from error
-    sources = sorted((file for file in found if file.suffix == ".py" and file.hash), key=str)
-    for file in sources:
-        digest = hashlib.sha256(file.locate().read_bytes()).digest()
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
-            raise DatasetError(f"{file.locate()} is not as {package} ships it: make clean setup")
-    return [str(file.locate().resolve()) for file in sources]
+    hashes = {Path(file.locate()): file.hash.value for file in found if file.suffix == ".py" and file.hash}
+    for path, expected in hashes.items():
+        digest = hashlib.sha256(path.read_bytes()).digest()
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:
+            raise DatasetError(f"{path} is not as {package} ships it: make clean setup")
+    return [str(path.resolve()) for path in sorted(hashes, key=str)]
 
 
 def _write_digits(folder: Path) -> dict:

@@ -113,6 +113,16 @@ def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
     ]
 
 
+def _possible(spec: ModelSpec) -> list[str]:
+    """The layouts along the model's axes, with settings that it supports."""
+    return [
+        name
+        for name, (layout, _, changes) in LAYOUTS.items()
+        if all(size == 1 or axis in spec.axes for axis, size in asdict(layout).items())
+        and set(changes) <= set(spec.options)
+    ]
+
+
 class _Maker:
     """Makes the units of one model on one kind of device."""
 
@@ -121,7 +131,7 @@ class _Maker:
             raise ValueError(f"{spec.name} has no loss curves to compare")
         self._spec, self._device, self._text = spec, device, text
         self._curves, self._training = spec.curves, spec.curves.cuda if device == "cuda" else spec.curves.cpu
-        self._layouts = {name: LAYOUTS[name] for name in spec.curves.layouts or LAYOUTS}
+        self._layouts = {name: LAYOUTS[name] for name in spec.curves.layouts or _possible(spec)}
 
     def per_batch(self, precision: str) -> list[Unit]:
         """Units of a model whose loss is that of the whole batch: all layouts have one process as their reference."""
@@ -171,7 +181,7 @@ class _Maker:
             ]
         return units
 
-    def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer) -> Unit:
+    def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer: float) -> Unit:
         full = f"{self._spec.name}_{name}"
         config = {**first.config, "case": full, "seed": seed, "optimizer": first.config["optimizer"] | optimizer}
         return replace(first, name=full, config=config, role=role, reference=first.name)
@@ -187,7 +197,7 @@ class _Maker:
         accumulation: int = 1,
         reference: Unit | None = None,
         layout: Layout = SINGLE,
-        **changes,
+        **changes: object,
     ) -> Unit:
         full = self._name(precision, name)
         config = self._config(full, precision, layout, accumulation) | changes

@@ -208,21 +208,22 @@ def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str,
         ("hidden_size", shape.get("attention_heads"), "attention_heads"),
     ):
         value = shape.get(key)
-        if whole(1)(value) is None and whole(1)(divisor) is None and value % divisor:
+        if isinstance(value, int) and isinstance(divisor, int) and min(value, divisor) > 0 and value % divisor:
             yield f"shape.{key}", f"is {value}; must be a multiple of {meaning}, {divisor}"
 
 
 def taken_twice(files: dict[str, dict]) -> Iterator[str]:
     """A fault for every report id and case name that several sound files, or one, give twice."""
-    ids, names = {}, {}
+    ids: dict[str, str] = {}
+    names: dict[str, tuple[str, int]] = {}
     for file, data in files.items():
         identity, first = data["report"]["id"], ids.setdefault(data["report"]["id"], file)
         if first != file:
             yield f"{file}: report: id: {identity!r} is the id of {first} too; ids must differ"
         for position, case in enumerate(data["case"], 1):
-            first = names.setdefault(case["name"], (file, position))
-            if first != (file, position):
-                other = f"case number {first[1]} of {first[0]}"
+            earlier = names.setdefault(case["name"], (file, position))
+            if earlier != (file, position):
+                other = f"case number {earlier[1]} of {earlier[0]}"
                 yield f"{file}: case {case['name']}: name: is the name of {other} too; names must differ"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from repro.models.registry import names, spec_of
 from repro.models.spec import ModelSpec
@@ -117,8 +118,8 @@ class Config:
         return self.precision == "amp" and self.layout.tensor == 1 and self.accumulation_steps == 1
 
 
-def load(path: str, parser: Callable[[dict], Config] | None = None) -> Config:
-    """Read and check a configuration file, with `parse` unless another parser is given.
+def load(path: str, parser: Callable[[dict], Any] | None = None) -> Any:
+    """Read and check a configuration file; gives what `parse`, or another parser, makes of it.
 
     Raises
     ------
@@ -168,17 +169,17 @@ def parse(values: dict) -> Config:
     return config
 
 
-def parse_layout(values: object) -> Sizes:
+def parse_layout(values: Any) -> Sizes:
     require_table("layout", values, Sizes)
     return Sizes(**{key: whole(f"layout.{key}", value, 1) for key, value in values.items()})
 
 
-def parse_shape(spec: ModelSpec, values: object) -> Shape:
+def parse_shape(spec: ModelSpec, values: Any) -> Shape:
     require_keys("shape", values, spec.shape_keys, (*spec.shape_keys, *spec.optional_shape))
     return Shape(**{**spec.optional_shape, **{key: whole(f"shape.{key}", value, 1) for key, value in values.items()}})
 
 
-def parse_optimizer(spec: ModelSpec, values: object) -> Optimizer:
+def parse_optimizer(spec: ModelSpec, values: Any) -> Optimizer:
     require_table("optimizer", values, Optimizer)
     betas = values.get("betas", [0.9, 0.999])
     if not isinstance(betas, list) or len(betas) != 2:
@@ -195,7 +196,7 @@ def parse_optimizer(spec: ModelSpec, values: object) -> Optimizer:
     )
 
 
-def parse_schedule(values: object) -> Schedule:
+def parse_schedule(values: Any) -> Schedule:
     require_table("schedule", values, Schedule)
     kind = one_of("schedule.kind", values["kind"], ("constant", "cosine", "polynomial"))
     return Schedule(
@@ -207,7 +208,7 @@ def parse_schedule(values: object) -> Schedule:
     )
 
 
-def parse_data(spec: ModelSpec, values: object) -> Data:
+def parse_data(spec: ModelSpec, values: Any) -> Data:
     required = {"synthetic": ("kind",), "ofrecord": ("kind", "path", "parts"), "megatron": ("kind", "prefix")}
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigError("data.kind: missing")

@@ -105,7 +105,7 @@ def table_line(cells) -> str:
 def device_lines(count: int) -> list:
     """Utilisation and memory of this node's GPUs, as nvidia-smi prints them; none where it is not installed.
 
-    Only of the `count` GPUs that the run has: what others beside it do is not its memory.
+    Only of the `count` GPUs that the run has: memory of other GPUs is not its own.
     """
     if shutil.which("nvidia-smi") is None:
         return []

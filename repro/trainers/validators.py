@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message is one line that names the key."""
 
 
-def require_table(name: str, values: object, kind: type) -> None:
+def require_table(name: str, values: object, kind: Any) -> None:
     """Check a table's keys against the fields of a dataclass; fields with a default may be left out."""
     required = tuple(field.name for field in fields(kind) if field.default is MISSING)
     require_keys(name, values, required, tuple(field.name for field in fields(kind)))
@@ -51,7 +54,8 @@ def number(key: str, value: object, least: float, most: float) -> float:
     return float(value)
 
 
-def one_of(key: str, value: object, allowed: tuple) -> object:
-    if isinstance(value, bool) or value not in allowed:
-        raise ConfigError(f"{key}: {value!r} is not one of {', '.join(map(repr, allowed))}")
-    return value
+def one_of(key: str, value: object, allowed: tuple[T, ...]) -> T:
+    for each in allowed:
+        if not isinstance(value, bool) and value == each:
+            return each
+    raise ConfigError(f"{key}: {value!r} is not one of {', '.join(map(repr, allowed))}")

@@ -1,4 +1,4 @@
-"""Runs peers in processes of their own, with an interpreter that has PyTorch."""
+"""Runs baselines in processes of their own, with an interpreter that has PyTorch."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TIME_LIMIT_S = 120
 
 
 @pytest.fixture(scope="session")
-def peer_python() -> str:
+def torch_python() -> str:
     """Interpreter named by REPRO_PEER_PYTHON; tests that want it are skipped where there is none with PyTorch."""
     named = os.environ.get("REPRO_PEER_PYTHON")
     if not named:
@@ -33,20 +33,20 @@ def peer_python() -> str:
 
 
 @pytest.fixture
-def baseline(peer_python, tmp_path):
+def baseline(torch_python, tmp_path):
     """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome."""
 
     def run(config: dict, processes: int = 0) -> Outcome:
-        folder = tmp_path / f"peer{len(list(tmp_path.glob('peer*')))}"
+        folder = tmp_path / f"baseline{len(list(tmp_path.glob('baseline*')))}"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"output": str(folder), **config}))
-        command = [peer_python, str(RUN), "--config", str(folder / "config.json")]
+        command = [torch_python, str(RUN), "--config", str(folder / "config.json")]
         world = processes or size_of(config)
         ranks = [start(command, rank, world, port) for port in [free_port()] for rank in range(world)]
-        told = [rank.communicate(timeout=TIME_LIMIT_S) for rank in ranks]
+        outputs = [rank.communicate(timeout=TIME_LIMIT_S) for rank in ranks]
         status = max(abs(rank.returncode) for rank in ranks)
         events = [read(folder, rank) for rank in range(world)]
-        return Outcome(status, told[0][0], "".join(stderr for _, stderr in told), events)
+        return Outcome(status, outputs[0][0], "".join(stderr for _, stderr in outputs), events)
 
     return run
 

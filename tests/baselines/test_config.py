@@ -1,4 +1,4 @@
-"""What a peer's configuration may say, without PyTorch."""
+"""What a baseline's configuration may say, without PyTorch."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def full(model: str = "gpt", *arguments, **changes) -> dict:
     return {"output": "out", **configuration(model, *arguments, **changes)}
 
 
-def test_a_peer_is_told_what_the_trainer_is_told_and_how_to_run_it():
+def test_a_baseline_has_the_trainers_configuration_and_its_variant():
     wanted = full("resnet50")
     config = parse(make_baseline_config(wanted, tf32=True, channels_last=True))
     assert config.baseline == Variant(tf32=True, channels_last=True, compile=False)
@@ -23,7 +23,7 @@ def test_a_peer_is_told_what_the_trainer_is_told_and_how_to_run_it():
     assert isinstance(config, Config) and "baseline" not in wanted
 
 
-def test_without_a_table_the_peer_is_eager_in_true_fp32():
+def test_without_a_table_the_baseline_is_eager_in_true_fp32():
     assert parse(full()).baseline == Variant(tf32=False, channels_last=False, compile=False)
 
 
@@ -43,7 +43,7 @@ def test_without_a_table_the_peer_is_eager_in_true_fp32():
     ],
     ids=["tensor", "pipeline", "sharded", "ofrecord"],
 )
-def test_what_no_peer_can_run_is_refused(config, reason):
+def test_what_no_baseline_can_run_is_refused(config, reason):
     assert refusal(config) == reason
     with pytest.raises(ValueError, match=reason):
         make_baseline_config(config, tf32=False)
@@ -77,6 +77,6 @@ def test_the_rest_is_checked_as_the_trainers_do(values, message):
         parse(values)
 
 
-def test_a_trainer_does_not_run_as_a_peer_by_mistake():
+def test_a_trainer_does_not_run_as_a_baseline_by_mistake():
     with pytest.raises(ConfigError, match="baseline: unknown key"):
         trainers.parse(make_baseline_config(full(), tf32=False))

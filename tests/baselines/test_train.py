@@ -1,4 +1,4 @@
-"""Peer processes from outside: they train the trainers' models, and write and print what trainers do."""
+"""Baseline processes from outside: they train the trainers' models, and write and print what trainers do."""
 
 import re
 
@@ -69,9 +69,9 @@ def test_metrics_of_every_rank(baseline):
         assert [event["event"] for event in events] == names
         start = events[0]
         assert (start["rank"], start["world_size"], start["padded_vocab_size"]) == (rank, 2, 500)
-        told = {"tf32": True, "channels_last": False, "compile": False}
+        asked = {"tf32": True, "channels_last": False, "compile": False}
         read_back = {"tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
-        assert start["settings"] == {**told, **read_back}
+        assert start["settings"] == {**asked, **read_back}
         assert start["versions"].keys() == {"torch", "torch_commit", "numpy", "python"}
         assert [event.get("loss") for event in events] == [event.get("loss") for event in outcome.events[0]]
     first, last = outcome.rows

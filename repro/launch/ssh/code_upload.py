@@ -53,9 +53,10 @@ class Code:
 
     def __init__(self, trainer: Path = TRAINER):
         self.script = trainer.name
-        sources = [
+        sources: list[tuple[str, Path]] = [
             ("repro/launch/agent", PACKAGE / "launch" / "agent"),
-            *(("repro/models", Path(folder)) for folder in (*folders_of("models"), PACKAGE / "models")),
+            *(("repro/models", Path(folder)) for folder in folders_of("models")),
+            ("repro/models", PACKAGE / "models"),
             *(("repro/trainers/models", Path(folder)) for folder in folders_of("trainers/models")),
             ("repro/trainers", trainer.parent),
         ]

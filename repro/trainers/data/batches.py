@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,9 +86,9 @@ class Placed:
     def __init__(self, batches: Synthetic | MegatronTokens, first: int, last: int) -> None:
         self.batches = batches
         self.first, self.last = first, last
-        self.kept = {}
+        self.kept: dict[int, Any] = {}
 
-    def batch(self, index: int):
+    def batch(self, index: int) -> Any:
         """What `place` makes of a batch, counted from 0."""
         if self.batches.period:
             index %= self.batches.period
@@ -98,7 +99,7 @@ class Placed:
             self.kept[index] = placed
         return placed
 
-    def place(self, arrays: tuple):
+    def place(self, arrays: tuple) -> Any:
         raise NotImplementedError
 
 

@@ -81,7 +81,7 @@ def signatures_of(job, name: str, like: str = "") -> list:
 
 
 def add(job, name: str, like):
-    """Add an operator to a job, where another is and in its scope; what it does is still to be said."""
+    """Add an operator to a job, where another is and in its scope; the caller says what it does."""
     for group in job.placement.placement_group:
         if like.name in group.op_set.op_name:
             group.op_set.op_name.append(name)

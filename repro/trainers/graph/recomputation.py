@@ -25,9 +25,10 @@ def skip_transfers(job) -> None:
 
 
 def spare_recomputation(job) -> None:
-    """Leave out what is computed again for nothing: a layer's end, of which no gradient needs but the dropout mask.
+    """Leave out what is computed again for nothing: a layer's end, which no gradient needs except for the dropout mask.
 
-    A mask is told its shape by what it will be laid on. Where nothing else needs that, something before it tells.
+    A mask takes its shape from what it will be applied to. Where nothing else needs that, it takes the shape from a value
+    before it.
     """
     again = {op.name: op for op in job.net.op if op.name.startswith(RECOMPUTED)}
     needed = needed_again(job, again, shapes=False)

@@ -56,7 +56,7 @@ class RewrittenGraph(nn.Graph):
 
 
 def join_gradients(job) -> None:
-    """Put the gradients of a tensor's parts beside each other in one copy.
+    """Concatenate the gradients of a tensor's parts in one copy.
 
     OneFlow puts each part among zeros as large as the whole, and adds these: for three parts 4.5 times the bytes.
     """

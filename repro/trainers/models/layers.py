@@ -1,4 +1,4 @@
-"""The parts that GPT and BERT share, their linear layers split over the tensor parallel ranks."""
+"""The parts that transformers share, their linear layers split over the tensor parallel ranks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RowLinear(nn.Module):
 class Attention(nn.Module):
     """Multi-head self-attention, heads split over the tensor parallel ranks; bias and dropout are left to the caller.
 
-    `attend` (query, key, value) gives the context. A head's query, key and value stand beside each other.
+    `attend` (query, key, value) gives the context. A head's query, key and value are neighbours.
     """
 
     def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0) -> None:

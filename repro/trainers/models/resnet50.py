@@ -82,7 +82,7 @@ class NormRelu(Norm):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
+    """Three convolutions and a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, width: int, stride: int) -> None:
         super().__init__()
