@@ -47,11 +47,11 @@ def bench(
     Ends with the paths of the reports. Exit status: 0 all cases ran; 1 a case failed, or a layout's losses are not
     those of its reference; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes on with the run.
     """
-    from repro.planning.plan import PlanError
+    from repro.planning.plan import BENCH, PlanError
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
     session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
-    before = session.before()
+    before = session.before(BENCH)
     name = _cluster_of(before, cluster)
     if name:
         local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn}
