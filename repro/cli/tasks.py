@@ -108,19 +108,22 @@ def bench(c):
 
     ITERATIONS runs so many of every case; where the rule then reads others than the published ones, the case is no
     published one. PEERS run in PEER_PYTHON; RETRIES tries failed attempts again; RUN goes on with a run as planned.
-    With CLUSTER, an inventory's name or folder, the ranks run on its nodes; DRY=1 only prints the commands for them.
+    With CLUSTER, an inventory's name or folder, the ranks run on its nodes. DRY=1 only prints the commands.
     """
     from repro.runs.record import RUNS, Run
 
     check_settings()
     if setting("AT_ONCE"):
         raise Exit("AT_ONCE is for curves and learn: speed is measured one attempt after another", BAD_INPUT)
-    runs, port = Path(setting("RUNS", RUNS)), whole_number("PORT")
+    runs = Path(setting("RUNS", RUNS))
     with bad_input():
         before = Run.open(setting("RUN"), runs) if setting("RUN") else None
         cluster = _cluster_of(before)
     if cluster:
-        _bench_on_cluster(cluster, runs, before, port)
+        _bench_on_cluster(cluster, runs, before)
+    elif _flag("DRY"):
+        with bad_input():
+            print("\n".join(launcher_here().dry_run(_planned(before) if before else _plan_here(None)[0])))
     else:
         run_here(before, lambda: _new_run(runs, whole_number("REPEATS")))
 
@@ -131,26 +134,35 @@ def run_here(before, new_run, name: str = "bench", changed=lambda attempt_of: at
     `changed` may put something around what makes the attempts; `lanes_of` gives a plan's lanes for those that run side
     by side.
     """
-    from repro.launch.local import local_attempts
+    from repro.planning.plan import PlanError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    port = whole_number("PORT")
     with bad_input():
-        _check_local(port)
+        if _flag("DRY"):
+            raise PlanError(f"DRY=1 is for make bench; leave it out of make {name}")
+        launcher = launcher_here()
         run = before or new_run()
         plan = _planned(run)
-        baseline = _baseline_command(run.description())
-        chosen = stack(plan.device, run.description())
-        if before and (kernels := _kernels(plan, chosen)):
+        if before and (kernels := _kernels(plan, launcher.stack(plan, run.description()["environment"]))):
             kernels.refuse_wrong(plan)
         gpu_pool = lanes_of(plan) if lanes_of else None
-    attempt_of = local_attempts(_limits(plan), port, _trainer(), baseline, chosen.environment)
-    _run_and_report(run, plan, changed(attempt_of), name, gpu_pool)
+    with bad_input(), launcher.open(_command(name)) as session:
+        attempt_of = session.attempts(run, plan, _limits(plan))
+        _run_and_report(run, plan, changed(attempt_of), name, gpu_pool)
 
 
-def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
-    from repro.launch.host_environment import capture
-    from repro.launch.ssh.site import SshLauncher
+def launcher_here():
+    """This machine's launcher with the settings; PlanError if it cannot work with them."""
+    from repro.launch.base import LaunchOptions
+    from repro.launch.select import select
+
+    return select(LaunchOptions(port=whole_number("PORT"), trainer=_trainer(), stack=setting("STACK")), "local")
+
+
+def _bench_on_cluster(name: str, runs: Path, before) -> None:
+    from repro.cluster.cluster import load_cluster
+    from repro.launch.base import LaunchOptions
+    from repro.launch.select import select
     from repro.planning.plan import PlanError
     from repro.published.cases import load_catalogue
 
@@ -158,21 +170,29 @@ def _bench_on_cluster(name: str, runs: Path, before, port: int | None) -> None:
     with bad_input():
         if any(map(setting, ("PEER_PYTHON", "PEER_COMMAND", "PEERS"))):
             raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
-        site = SshLauncher.of(name, port, _trainer(), setting("LAUNCHER"))
+        options = LaunchOptions(load_cluster(name), whole_number("PORT"), _trainer())
+        launcher = select(options, setting("LAUNCHER"))
         chosen = load_catalogue().select(chosen_model(), setting("CASES"))
         plan = (
             _planned(before)
             if before
-            else site.plan(chosen, setting("SCALE"), whole_number("REPEATS"), fitted(), whole_number("ITERATIONS"))
+            else launcher.plan(
+                chosen,
+                setting("SCALE"),
+                whole_number("REPEATS"),
+                fitted(),
+                whole_number("ITERATIONS"),
+                setting("PRECISION"),
+            )
         )
     if _flag("DRY"):
-        print("\n".join(site.dry(plan)))
+        print("\n".join(launcher.dry_run(plan)))
         return
-    with bad_input(), site.opened(_command()) as nodes:
+    with bad_input(), launcher.open(_command()) as session:
         if before:
-            nodes.check_unchanged(before.description()["environment"])
-        run = before or create_run(runs, plan, capture() | nodes.environment())
-        _run_and_report(run, plan, nodes.attempts(run, plan, _limits(plan)))
+            session.check_unchanged(before.description()["environment"])
+        run = before or create_run(runs, plan, session.environment(plan))
+        _run_and_report(run, plan, session.attempts(run, plan, _limits(plan)))
 
 
 def _run_and_report(run, plan, attempt_of, name: str = "bench", gpu_pool=None) -> None:
@@ -221,7 +241,7 @@ def _planned(run):
 
 
 def _limits(plan):
-    from repro.launch.local import Limits
+    from repro.launch.attempt import Limits
 
     return Limits(silence_s=whole_number("SILENCE", 120 if plan.scale == "smoke" else 900))
 
@@ -252,24 +272,22 @@ def create_run(runs: Path, plan, environment: dict, name: str = "bench", **more)
     return Run.create(f"{chosen_model() or 'all'}-{plan.scale}", description | more, runs)
 
 
-def _new_run(runs: Path, repeats: int | None):
+def _plan_here(repeats: int | None) -> tuple:
+    """A new plan for this machine, and the baselines' program if one is wanted."""
     from repro.launch.host_environment import gpu_count
-    from repro.planning.plan import make_plan
     from repro.published.cases import load_catalogue
 
     chosen, scale = load_catalogue().select(chosen_model(), setting("CASES")), setting("SCALE")
-    gpus = gpu_count()
-    baseline = baseline_program_of(0 if scale == "smoke" else gpus)
-    plan = make_plan(
-        chosen,
-        gpus,
-        scale,
-        repeats,
-        fitted(),
-        baseline.variants if baseline else (),
-        precision=setting("PRECISION"),
-        iterations=whole_number("ITERATIONS"),
+    baseline = baseline_program_of(0 if scale == "smoke" else gpu_count())
+    variants = baseline.variants if baseline else ()
+    plan = launcher_here().plan(
+        chosen, scale, repeats, fitted(), whole_number("ITERATIONS"), setting("PRECISION"), variants
     )
+    return plan, baseline
+
+
+def _new_run(runs: Path, repeats: int | None):
+    plan, baseline = _plan_here(repeats)
     more = {"baseline": baseline.as_json()} if baseline else {}
     plan, environment = on_this_machine(plan, leave_out=True)
     return create_run(runs, plan, environment, **more)
@@ -277,11 +295,10 @@ def _new_run(runs: Path, repeats: int | None):
 
 def on_this_machine(plan, leave_out: bool = False) -> tuple:
     """A new plan, and what its run records of this machine; models that it computes wrongly are left out or refused."""
-    from repro.launch.host_environment import capture
-
-    chosen = stack(plan.device)
-    environment = capture(chosen)
-    if kernels := _kernels(plan, chosen):
+    launcher = launcher_here()
+    with launcher.open(_command()) as session:
+        environment = session.environment(plan)
+    if kernels := _kernels(plan, launcher.stack(plan)):
         kernels.refuse_wrong(plan, all_of_it=leave_out)
         plan = kernels.without_wrong(plan)
         environment["kernels"] = kernels.record()
@@ -309,24 +326,6 @@ def baseline_program_of(gpus: int):
     )
 
 
-def _baseline_command(description: dict) -> tuple[str, ...]:
-    """The peers' command of a run, also of one that is gone on with; empty if it has no peers."""
-    if "baseline" not in description:
-        return ()
-    from repro.planning.baselines import recorded_command
-
-    return recorded_command(description["baseline"])
-
-
-def stack(device: str, description: dict | None = None):
-    """What trainers need on this machine's GPUs: by STACK, as the run that is gone on with had it, or by the GPU."""
-    from repro.images.stack import stack_of
-    from repro.launch.host_environment import gpus
-
-    before = (description or {}).get("environment", {}).get("stack") or {}
-    return stack_of(gpus() if device == "cuda" else [], setting("STACK") or before.get("name"))
-
-
 def fitted() -> tuple[int, ...]:
     """FIT as numbers of GPUs in ascending order."""
     given = setting("FIT", "").replace(" ", ",").split(",")
@@ -339,16 +338,6 @@ def chosen_model() -> str | None:
     """MODEL, None for all."""
     model = setting("MODEL")
     return None if model == "all" else model
-
-
-def _check_local(port: int | None) -> None:
-    from repro.launch.agent.node import port_is_free
-    from repro.planning.plan import PlanError
-
-    if _flag("DRY"):
-        raise PlanError("DRY=1 prints what would be started on a cluster's nodes; name it with CLUSTER")
-    if port is not None and (port > 65535 or not port_is_free(port)):
-        raise PlanError(f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one")
 
 
 def _problems(run, plan) -> str:

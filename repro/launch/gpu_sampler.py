@@ -1,4 +1,4 @@
-"""What nvidia-smi says of a machine's GPUs every few seconds of an attempt: kept in its folder, shown while it runs."""
+"""Samples a machine's GPUs with nvidia-smi while an attempt runs; the samples are kept in its folder and shown."""
 
 import csv
 import shutil
@@ -6,25 +6,25 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+from repro.runs.files import GPU_FIELDS, GPU_FILE
+
 EVERY_S = 5
-FILE = "gpu.csv"
 
 
 def sample_command() -> list[str]:
     """Prints a line for each GPU every 5 s: index, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
-    return ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
+    return ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
 
 
 def events_of(text: str, visible: str = "") -> list[dict]:
-    """The samples in whole lines of that output as events; lines that are no sample are passed over.
+    """The samples in whole lines of that output as events; other lines are skipped.
 
     `visible` is CUDA_VISIBLE_DEVICES of the ranks: an event's `index` counts the GPUs that they see.
     """
     chosen = [name.strip() for name in visible.split(",")] if visible else None
     events = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) != len(FIELDS) or not row[0].isdigit() or not row[2].isdigit():
+        if len(row) != len(GPU_FIELDS) or not row[0].isdigit() or not row[2].isdigit():
             continue
         index, uuid = row[:2]
         if chosen is None:
@@ -37,13 +37,13 @@ def events_of(text: str, visible: str = "") -> list[dict]:
 
 
 class Sampler:
-    """Samples the GPUs of this machine into a file of `folder`, where it is `wanted` and there is nvidia-smi.
+    """Samples the GPUs of this machine into a file of `folder`, if it is `wanted` and there is nvidia-smi.
 
     `visible` is CUDA_VISIBLE_DEVICES of the ranks; `preexec` runs in the new process before nvidia-smi does.
     """
 
     def __init__(self, folder: Path, wanted: bool, visible: str = "", preexec: Callable[[], object] | None = None):
-        self._path, self._offset, self._visible = folder / FILE, 0, visible
+        self._path, self._offset, self._visible = folder / GPU_FILE, 0, visible
         self._wanted, self._preexec = wanted and shutil.which("nvidia-smi") is not None, preexec
 
     def __enter__(self) -> "Sampler":
@@ -64,7 +64,7 @@ class Sampler:
             self._process.wait()
 
     def read(self) -> list[dict]:
-        """The events since the last look."""
+        """The events since the last read."""
         if not self._wanted:
             return []
         with open(self._path, "rb") as file:

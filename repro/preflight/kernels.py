@@ -13,7 +13,8 @@ from pathlib import Path
 
 from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
-from repro.launch.local import Attempt, Limits, Outcome
+from repro.launch.attempt import Attempt, Limits, Outcome
+from repro.launch.local import LocalAttempt
 from repro.planning.plan import Plan
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
@@ -212,7 +213,7 @@ def _reason(outcome: Outcome) -> str:
 
 def local_attempt_of(environment: dict, python: str = str(TRAINER_PYTHON)) -> Callable[[dict, Path], Attempt]:
     """Starts the program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: Attempt(
+    return lambda config, folder: LocalAttempt(
         config, folder.resolve(), LIMITS, None, (python, str(PROGRAM)), environment=environment
     )
 

@@ -10,6 +10,10 @@ PACKED = ".gz"
 KEPT = "kept.json"
 """What a kept run says of how it differs from the run as it was recorded; written by `repro.report.host.keep`."""
 
+GPU_FILE = "gpu.csv"
+GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+"""The samples of GPUs in an attempt's folder, a CSV file without a header: nvidia-smi's names of its columns."""
+
 
 def opened(path: Path) -> BinaryIO:
     """The content of a file: its own, or that of `<path>.gz`; a path that ends in .gz is unpacked as well.

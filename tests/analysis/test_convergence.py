@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from repro.analysis.convergence import SETTINGS, learned, make_learning_plan, tail_mean
-from repro.launch.local import Limits, local_attempts
+from repro.launch.attempt import Limits
+from repro.launch.local import local_attempts
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.planning.datasets import (

@@ -13,7 +13,8 @@ import pytest
 
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
-from repro.launch.local import Attempt, Limits, Tail, free_port
+from repro.launch.attempt import Limits, Tail, free_port
+from repro.launch.local import LocalAttempt
 from repro.runs.failures import Failure, explain_logs, last_lines
 
 CONFIG = {
@@ -28,7 +29,7 @@ CONFIG = {
 
 def attempt(folder, standin, ranks=1, **limits):
     config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
-    return Attempt(config, folder, Limits(**limits), trainer=standin)
+    return LocalAttempt(config, folder, Limits(**limits), trainer=standin)
 
 
 def processes_of(folder):
@@ -124,9 +125,9 @@ def test_a_trainer_that_is_not_there_is_an_error(tmp_path):
 
 def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     program = (
-        "import sys; from pathlib import Path; from repro.launch.local import *\n"
+        "import sys; from pathlib import Path; from repro.launch.attempt import *; from repro.launch.local import *\n"
         f"config = {CONFIG!r} | {{'layout': {{'data': 2, 'tensor': 1, 'pipeline': 1}}}}\n"
-        f"Attempt(config, Path({str(tmp_path)!r}), Limits(), trainer={standin!r}).run()"
+        f"LocalAttempt(config, Path({str(tmp_path)!r}), Limits(), trainer={standin!r}).run()"
     )
     environment = dict(os.environ, STANDIN="hang@0 hang@1")
     controller = subprocess.Popen([sys.executable, "-c", program], env=environment)

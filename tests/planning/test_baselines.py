@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from repro.launch.local import Limits, local_attempts
+from repro.launch.attempt import Limits
+from repro.launch.local import local_attempts
 from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
 from tests.launch.test_runner import attempts, only_run

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.launch.local import Outcome
+from repro.launch.attempt import Outcome
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
 from repro.preflight.collectives import MeasurementError, link_gbs, local_attempt_of, measure

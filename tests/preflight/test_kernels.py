@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from repro.images.stack import Stack
+from repro.launch.attempt import Outcome
 from repro.launch.host_environment import capture
-from repro.launch.local import Outcome
 from repro.planning.plan import Plan, make_plan
 from repro.preflight import kernels as kernel_check
 from repro.preflight.framework import FAILED, OK

@@ -1,4 +1,4 @@
-"""Brings the code that runs on a node there, under a name that is its hash, and checks that it is what was sent."""
+"""Copies the code that runs on a node there, under a name that is its hash, and checks that it is what was sent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ root = os.path.join(order["work"], "code", order["digest"])
 partial = root + ".%d" % os.getpid()
 def digest(folder):
     paths = [os.path.join(base, name) for base, _, names in os.walk(folder) for name in names]
-    told = hashlib.sha256()
+    found = hashlib.sha256()
     for name in sorted(os.path.relpath(path, folder) for path in paths):
         with open(os.path.join(folder, name), "rb") as file:
-            told.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
-    return told.hexdigest()
+            found.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
+    return found.hexdigest()
 if not os.path.isdir(root):
     for name, text in order["files"].items():
         path = os.path.join(partial, name)
@@ -41,7 +41,7 @@ print(root)
 
 
 class Code:
-    """What is sent: the modules that work beside the trainer, and a trainer's folder.
+    """What is sent: the node agent, and a trainer's folder.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class Code:
         self.digest = _digest(self.files.items())
 
     def folder(self, work: str) -> str:
-        """Where it lies on a node."""
+        """Where it is on a node."""
         return f"{work}/code/{self.digest}"
 
-    def keeper(self, work: str, python: str) -> list[str]:
-        """The words that start `repro.launch.agent` on a node; it writes no bytecode beside the code."""
+    def agent(self, work: str, python: str) -> list[str]:
+        """The command that starts the agent on a node; it writes no bytecode next to the code."""
         return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent"]
 
 
@@ -72,16 +72,16 @@ def deliver(remote: Remote, code: Code) -> None:
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
     done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
-        said = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+        reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
         raise RemoteError(
             remote.node.name,
-            f"the trainers cannot be copied to {cluster.work}: {said}. "
+            f"the trainers cannot be copied to {cluster.work}: {reason}. "
             f"`make provision CLUSTER={cluster.setting}` sets that folder up",
         )
 
 
 def _digest(files: Iterable[tuple[str, str]]) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, text in sorted(files):
-        told.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
-    return told.hexdigest()
+        digest.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
+    return digest.hexdigest()

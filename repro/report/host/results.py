@@ -15,7 +15,6 @@ from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.launch.gpu_sampler import FIELDS, FILE
 from repro.perfmodel.hardware import HardwareError, from_devices
 from repro.planning.plan import Plan
 from repro.report.host.keep import HOST, PREFLIGHT, REPRODUCED
@@ -23,7 +22,7 @@ from repro.report.host.notes import Reading, read, toml
 from repro.report.run.environment import program_starts
 from repro.report.run.expectation import case_of
 from repro.report.run.kinds import shown
-from repro.runs.files import opened, present
+from repro.runs.files import GPU_FIELDS, GPU_FILE, opened, present
 from repro.runs.manifest import alterations
 from repro.runs.record import RecordError, Run, read_json
 from repro.utils.paths import DATA
@@ -231,7 +230,7 @@ def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
         for told in runs
         for attempt in told.attempts
         if attempt["status"] == "ok"
-        for sample in _samples(told.run.folder / attempt["folder"] / FILE)
+        for sample in _samples(told.run.folder / attempt["folder"] / GPU_FILE)
     ]
     if not found:
         return None
@@ -245,7 +244,7 @@ def _samples(file: Path) -> list[tuple[float, float]]:
         return []
     with opened(file) as content:
         rows = csv.reader(content.read().decode("utf-8", "replace").splitlines(), skipinitialspace=True)
-        samples = [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
+        samples = [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]
     busy = [each for each in samples if each["utilization.gpu"].isdigit() and int(each["utilization.gpu"]) >= BUSY]
     return [
         (float(each["clocks.sm"]), float(each["temperature.gpu"]))

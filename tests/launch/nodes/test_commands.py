@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import Host, network_environment
+from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.commands import Host, network_environment
-from repro.launch.ssh.work import dry_lines, work_of
 from repro.planning.plan import Unit
 
 DIGEST = "sha256:" + "a" * 64
@@ -59,7 +59,7 @@ def after(words, option):
 
 
 def test_a_container_gets_no_privilege_and_only_what_it_needs():
-    words = orders(data=32)[1]["words"]
+    words = orders(data=32)[1]["argv"]
     assert words[:3] == ["docker", "run", "--rm"]
     assert "--privileged" not in words
     assert after(words, "--cap-drop") == ["ALL"]
@@ -87,7 +87,7 @@ def test_the_launcher_is_told_of_every_node():
     first, *others = orders(data=32)
     assert len(others) == 3
     for rank, order in enumerate((first, *others)):
-        words = order["words"]
+        words = order["argv"]
         assert after(words, "--nnodes") == ["4"]
         assert after(words, "--node_rank") == [str(rank)]
         assert after(words, "--nproc_per_node") == ["8"]
@@ -99,10 +99,10 @@ def test_the_launcher_is_told_of_every_node():
 
 def test_one_process_needs_no_launcher():
     (order,) = orders()
-    assert "--nnodes" not in order["words"]
+    assert "--nnodes" not in order["argv"]
     assert order["port"] == 0
-    assert after(order["words"], "--env")[-1] == f"GLOG_log_dir={order['folder']}/logs/local_rank_0"
-    assert order["words"][-2:] == ["--config", f"{order['folder']}/config.json"]
+    assert after(order["argv"], "--env")[-1] == f"GLOG_log_dir={order['folder']}/logs/local_rank_0"
+    assert order["argv"][-2:] == ["--config", f"{order['folder']}/config.json"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_one_process_needs_no_launcher():
     ],
 )
 def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpus, memory):
-    words = orders(data=ranks)[0]["words"]
+    words = orders(data=ranks)[0]["argv"]
     assert after(words, "--gpus") == [gpus]
     assert after(words, "--cpuset-cpus") == [cpus]
     assert after(words, "--cpuset-mems") == [memory]
@@ -122,26 +122,26 @@ def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpu
 
 def test_without_known_affinity_there_is_no_binding(monkeypatch):
     monkeypatch.setattr(f"{__name__}.HOSTS", [Host("10.1.0.1", "1:1", "", ("", ""), ("", ""))])
-    words = orders(data=2)[0]["words"]
+    words = orders(data=2)[0]["argv"]
     assert "--cpuset-cpus" not in words
     assert "--cpuset-mems" not in words
 
 
 def test_a_cpu_cluster_gets_no_gpu_and_no_infiniband():
     cluster = replace(V100, gpu="", hca="", data="")
-    words = orders(cluster, data=2, device="cpu")[0]["words"]
+    words = orders(cluster, data=2, device="cpu")[0]["argv"]
     assert not {"--gpus", "--device", "--cap-add"}.intersection(words)
     assert not [each for each in after(words, "--env") if each.startswith("NCCL")]
 
 
 def test_infiniband_stays_out_of_a_case_on_one_node():
-    words = orders(data=8)[0]["words"]
+    words = orders(data=8)[0]["argv"]
     assert not {"--device", "--cap-add"}.intersection(words)
 
 
 def test_without_containers_the_venv_runs_the_same_program():
     (order, _) = orders(replace(V100, containers=False), data=16)
-    words = order["words"]
+    words = order["argv"]
     assert words[0] == "env"
     assert "docker" not in words
     assert order["container"] == ""
@@ -152,7 +152,7 @@ def test_without_containers_the_venv_runs_the_same_program():
 
 
 def test_the_modern_stack_gets_its_cublas_and_its_cache():
-    volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["words"], "--volume")
+    volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["argv"], "--volume")
     assert {f"/var/lib/w/{name}:/opt/{name}:ro" for name in ("cublas", "cudnn")} <= set(volumes)
     assert "/var/lib/w/jit:/cache" in volumes
 
@@ -163,7 +163,7 @@ NASTY = "a 'b' \"c\" $(touch x) `y` ; rm -rf / & é,:\n../../z"
 def test_no_name_can_break_out():
     """Names go into labels as they are, and into paths and names of containers only after that is safe."""
     (order,) = orders(run="it's", name=NASTY)
-    words = order["words"]
+    words = order["argv"]
     assert f"reproduction.unit={NASTY}" in words
     assert "reproduction.run=it's" in words
     assert shlex.split(shlex.join(words)) == words

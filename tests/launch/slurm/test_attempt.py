@@ -15,11 +15,11 @@ import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.ssh import Result
-from repro.launch.local import Limits
+from repro.launch.attempt import Limits, free_port
+from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
 from repro.launch.slurm.batch_script import job_options, job_script
 from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
-from repro.launch.ssh.code_upload import Code
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 
@@ -132,7 +132,7 @@ def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
     script = job_script(work_in(tmp_path), Code(), 10)
     order = json.loads(script.partition("<<'ORDER'\n")[2].partition("\nORDER\n")[0])
     assert [node["first"] for node in order["nodes"]] == [0, 2]
-    assert order["nodes"][1]["words"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
+    assert order["nodes"][1]["argv"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
     assert order["files"]["repro/trainers/run.py"] == (ROOT / "repro/trainers/run.py").read_text()
     shown = job_script(work_in(tmp_path), Code(), 10, shown=True)
     assert len(shown) < len(script) / 4
@@ -141,10 +141,10 @@ def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
     order = work_in(tmp_path, containers=True).orders()[1]
-    assert order["words"][:3] == ["docker", "run", "--rm"]
-    assert order["container"] in order["words"]
-    assert "@USER@" in order["words"]
-    assert "@MASTER@" in order["words"]
+    assert order["argv"][:3] == ["docker", "run", "--rm"]
+    assert order["container"] in order["argv"]
+    assert "@USER@" in order["argv"]
+    assert "@MASTER@" in order["argv"]
 
 
 # What Slurm says
@@ -258,12 +258,6 @@ def attempt(site, unit=None, limits=None, **changes):
         cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True, free_port(), "the run"
     )
     return make(unit or unit_of(), site.parent / "attempt")
-
-
-def free_port():
-    from repro.launch.local import free_port as free
-
-    return free()
 
 
 def job_processes(site):

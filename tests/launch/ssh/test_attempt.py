@@ -17,19 +17,19 @@ import pytest
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.agent.ranks import Ranks
-from repro.launch.local import Limits, free_port
+from repro.launch.attempt import Limits, free_port
+from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.collector import LogCollector
+from repro.launch.nodes.failure_causes import FailureCollector, node_silent, rank_ended
 from repro.launch.placement import misfit_on, place
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
-from repro.launch.ssh.attempt import cluster_attempts
-from repro.launch.ssh.code_upload import Code, deliver
-from repro.launch.ssh.collector import LogCollector
-from repro.launch.ssh.failure_causes import FailureCollector, node_silent, rank_ended
+from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool, problems
 from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
-from tests.launch.ssh.test_commands import NODES, V100
+from tests.launch.nodes.test_commands import NODES, V100
 from tests.launch.test_local import processes_of
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.ssh_server import SshServer
@@ -76,7 +76,7 @@ def attempt(cluster, folder, faults="", wait="", ranks=2, **limits):
     with NodePool(cluster, code(folder / "code", faults, wait), "tests") as pool:
         target = folder / "the attempt's folder"
         target.mkdir()
-        outcome = cluster_attempts(pool, "run", Limits(**limits), True)(unit(ranks), target).run(events.append)
+        outcome = ssh_attempts(pool, "run", Limits(**limits), True)(unit(ranks), target).run(events.append)
         assert not processes_of(f"{cluster.work}/runs")
     return outcome, events, target
 
@@ -137,7 +137,7 @@ def test_ranks_that_are_killed_with_their_container_are_passed_over(monkeypatch,
     monkeypatch.setattr("os.pidfd_open", lambda pid: os.open(os.devnull, os.O_RDONLY))
     ranks = Ranks(lambda: 8, 4, 2)
     assert ranks.ended() == told
-    assert ranks.ended() == [], "each is told but once"
+    assert ranks.ended() == [], "each is reported only once"
 
 
 def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
@@ -152,7 +152,7 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(1),))
     run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
     with NodePool(cluster, Code(script), "tests") as pool:
-        Bench(run, plan, Silent(), cluster_attempts(pool, run.id, Limits(), True), retries=2).run_all()
+        Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
     assert (first["status"], second["status"]) == ("failed", "ok")
     assert first["log_tail"] == "first time"
@@ -176,7 +176,7 @@ def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
     try:
         with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
             with pytest.raises(KeyboardInterrupt):
-                Bench(run, plan, Silent(), cluster_attempts(pool, run.id, Limits(), True)).run_all()
+                Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
             assert not processes_of(f"{cluster.work}/runs")
     finally:
         for kind, handler in before.items():
@@ -220,14 +220,14 @@ def test_a_lock_ends_with_the_connection(cluster, tmp_path):
         assert not pool.members["node0"].lost
 
 
-def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path, monkeypatch):
+def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, monkeypatch):
     """The connection stays open and nothing is sent: only the lease can notice."""
     monkeypatch.setattr("repro.launch.ssh.agent_client.LEASE_S", 1.0)
     monkeypatch.setattr(AgentClient, "_send", lambda self, data: None)
     messages = []
     with NodePool(replace(cluster, port=free_port()), code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
         member = pool.members["node0"]
-        from repro.launch.ssh.work import work_of
+        from repro.launch.nodes.work import work_of
 
         order = work_of(cluster, pool.code, unit(), True, cluster.port, "run", "1").order(0, [member.host])
         client = member.start(order, messages.append)
@@ -239,9 +239,9 @@ def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path,
         assert not processes_of(order["folder"])
 
 
-def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
-    """A job of Slurm keeps what a keeper says: read there later, such a rank would be taken for the cause."""
-    words = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
+def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
+    """A job of Slurm keeps the messages of an agent: read there later, such a rank would be taken for the cause."""
+    argv = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
     order = {
         "do": "run",
         "folder": str(tmp_path / "attempt"),
@@ -249,7 +249,7 @@ def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
         "logs": [""],
         "output": ["out", "err"],
         "port": 0,
-        "words": words,
+        "argv": argv,
         "container": "",
         "first": 0,
         "ranks": 1,
@@ -258,12 +258,12 @@ def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
         "lease_s": 60,
     }
     command = [sys.executable, "-m", "repro.launch.agent.__main__"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
-        keeper.stdin.write(json.dumps(order) + "\n")
-        keeper.stdin.flush()
-        heard = iter(map(json.loads, keeper.stdout))
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        agent.stdin.write(json.dumps(order) + "\n")
+        agent.stdin.flush()
+        heard = iter(map(json.loads, agent.stdout))
         assert any(message.get("data") == "started\n" for message in heard)
-        keeper.stdin.close()
+        agent.stdin.close()
         assert [message for message in heard if {"rank", "end"} & message.keys()] == []
 
 
@@ -344,7 +344,7 @@ def test_a_node_may_only_send_files_of_its_own_ranks(tmp_path):
 
 def test_the_cause_is_told_from_what_follows(monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("repro.launch.ssh.failure_causes.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("repro.launch.nodes.failure_causes.time.monotonic", lambda: clock[0])
     failures = FailureCollector()
     failures.add(*rank_ended(0, "n1", -6))
     assert failures.cause([0.5, 0.5]) is None, "the cause may still come"
@@ -355,7 +355,7 @@ def test_the_cause_is_told_from_what_follows(monkeypatch):
 
 def test_ranks_that_abort_because_a_node_is_lost_are_not_blamed(monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("repro.launch.ssh.failure_causes.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("repro.launch.nodes.failure_causes.time.monotonic", lambda: clock[0])
     failures = FailureCollector()
     failures.add(*rank_ended(0, "n1", -6))
     clock[0] += 8
