@@ -27,12 +27,11 @@ def events_of(text: str, visible: str = "") -> list[dict]:
         if len(row) != len(GPU_FIELDS) or not row[0].isdigit() or not row[2].isdigit():
             continue
         index, uuid = row[:2]
-        if chosen is None:
-            place = int(index)
-        else:
-            place = next((i for i, name in enumerate(chosen) if name in (index, uuid)), None)
-        if place is not None:
-            events.append({"event": "gpu", "index": place, "utilisation": int(row[2])})
+        position: int | None = int(index)
+        if chosen is not None:
+            position = next((i for i, name in enumerate(chosen) if name in (index, uuid)), None)
+        if position is not None:
+            events.append({"event": "gpu", "index": position, "utilisation": int(row[2])})
     return events
 
 
@@ -58,7 +57,7 @@ class Sampler:
                 )
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._wanted:
             self._process.kill()
             self._process.wait()

@@ -362,13 +362,14 @@ def _rank_failure(rank: int, status: int) -> Failure:
 
 
 def _end_group(process: subprocess.Popen) -> None:
-    """End every process of the attempt: first politely, then for good."""
-    for kind, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-        deadline = time.monotonic() + patience
-        while _signal_group(process.pid, kind) and time.monotonic() < deadline:
+    """End every process of the attempt: with SIGTERM, and what is left after a while with SIGKILL."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_S
+        left = _signal_group(process.pid, kind)
+        while left and time.monotonic() < deadline:
             process.poll()
             time.sleep(0.02)
-            kind = 0
+            left = _signal_group(process.pid, 0)
     process.wait()
 
 

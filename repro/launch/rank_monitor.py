@@ -1,8 +1,14 @@
 """The last known state of the ranks of a running attempt, as one line or as a table of nodes and ranks."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COLUMNS = ("node", "rank", "iteration", "samples/s", "MiB", "GPU %", "silent s")
 LONG_S = 10.0
@@ -111,7 +117,7 @@ class Watch:
         last = self._last(ranks)
         late = last is slowest and self.silence(last) >= LONG_S
         memory = max((rank.memory_mib for rank in ranks if rank.memory_mib is not None), default=None)
-        used = [utilisation[rank.number] for rank in ranks if utilisation[rank.number] is not None]
+        used = [used for rank in ranks if (used := utilisation[rank.number]) is not None]
         return (
             last.node,
             _numbers([rank.number for rank in ranks]),
@@ -122,7 +128,7 @@ class Watch:
             "" if last.state == "ended" else f"{self.silence(last):.1f}{' <' if late else ''}",
         )
 
-    def table(self, most: int):
+    def table(self, most: int) -> Table:
         """The table for a terminal, with what is waited for above it; columns without a value are left out."""
         from rich.table import Table
         from rich.text import Text

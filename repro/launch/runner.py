@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
+from repro.launch.progress import Display
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
 from repro.published.logs import LogError, latency_ms, parse, throughput
@@ -40,7 +41,7 @@ class Bench:
 
     run: Run
     plan: Plan
-    progress: Any
+    progress: Display
     attempt_of: AttemptOf
     retries: int = 0
     gpu_pool: GpuPool | None = None

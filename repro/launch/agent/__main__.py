@@ -33,7 +33,7 @@ sending = threading.Lock()
 cut_off = threading.Event()
 
 
-def send(**message) -> None:
+def send(**message: object) -> None:
     """Send one message to the controller, whole. When nobody listens any more, wait for the lease to end this process.
 
     Where messages go to a file, nothing may be read there of ranks that end because the lease has.
@@ -159,12 +159,12 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
         for rank, status in ended:
             send(rank=rank, status=status)
         ranks.wait(POLL_S)
-    status = process.poll()
+    code = process.poll()
     end(process, order["container"])
     send_added(files)
     free = free_mib(order["folder"])
     shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
-    send(end=status, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free)
 
 
 def send_added(files: Files) -> None:
@@ -217,6 +217,7 @@ def sample(lease: Lease, argv: list[str]) -> None:
         )
     except OSError:
         return
+    assert process.stdout is not None
     for line in process.stdout:
         if lease.stopped.is_set():
             break

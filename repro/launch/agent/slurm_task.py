@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO
+from typing import IO, Any
 
 GRACE_S = 6.0
 
@@ -37,7 +37,7 @@ def write_code(folder: str, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def fill(value: object, values: dict[str, str]) -> object:
+def fill(value: Any, values: dict[str, str]) -> Any:
     """A value with each placeholder in its texts, such as @MASTER@, replaced by its value."""
     if isinstance(value, dict):
         return {key: fill(each, values) for key, each in value.items()}
@@ -87,6 +87,7 @@ def run_agent(label: str, mine: dict) -> int:
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": mine["code"]},
     )
+    assert agent.stdin is not None
     try:
         order = (json.dumps(mine) + "\n").encode()
         threading.Thread(target=forward, args=(order, agent.stdin), daemon=True).start()

@@ -29,13 +29,14 @@ class NodeFailure:
 class FailureCollector:
     """Collects failures for a short while after the first, since the cause may be reported after its consequence."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._found: list[NodeFailure] = []
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def add(self, failure: Failure, secondary: bool = False) -> None:
+        """Take a failure; `secondary` if it may only follow from another."""
         self._found.append(NodeFailure(failure, time.monotonic(), secondary))
 
     def cause(self, silences: list[float]) -> Failure | None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
@@ -58,7 +59,9 @@ class SlurmTransport:
         try:
             with contextlib.ExitStack() as undo:
                 undo.callback(self._connection.close)
-                self._client = SlurmClient(self._connection.enter_context(login(self._work.cluster)).run)
+                place = login(self._work.cluster)
+                self._connection.callback(place.close)
+                self._client = SlurmClient(place.run)
                 self._job = Job(self._client.submit(script), "PENDING")
                 undo.callback(self._abandon)
                 self._wait_in_queue(on_event, interrupts)
@@ -127,10 +130,10 @@ class SlurmTransport:
         """Where the messages of which nodes can be read: in a shared folder all of them, else on each node its own."""
         cluster = self._work.cluster
         if cluster.shared_results:
-            yield lambda: login(cluster), list(range(len(self._work.placement.nodes)))
+            yield partial(login, cluster), list(range(len(self._work.placement.nodes)))
             return
         for index, node in enumerate(self._work.placement.nodes):
-            yield lambda node=node: Remote(cluster, node), [index]
+            yield partial(Remote, cluster, node), [index]
 
     def _follow_job(self, follower: AttemptFollower) -> None:
         """Ask for the job's state until it is over; then pass that on, after what its nodes sent has come."""

@@ -7,12 +7,16 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.cluster.cluster import Cluster
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import OWN, Host
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.utils.paths import PACKAGE
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATES = Path(__file__).resolve().parent
 PROGRAM = PACKAGE / "launch" / "agent" / "slurm_task.py"
@@ -106,7 +110,7 @@ def sweep(work: SlurmWork) -> str:
     return f"docker ps --all --quiet --filter {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 
 
-def _template(name: str):
+def _template(name: str) -> jinja2.Template:
     import jinja2
 
     found = jinja2.Environment(

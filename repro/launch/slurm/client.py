@@ -118,7 +118,7 @@ class SlurmClient:
 class LocalShell:
     """This machine, with the methods of `Remote`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._followed: list[subprocess.Popen] = []
 
     def run(
@@ -137,6 +137,7 @@ class LocalShell:
         """Run a command and hand over each line that it prints, until it ends or `close` ends it."""
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             self._followed.append(process)
+            assert process.stdout is not None
             for line in process.stdout:
                 on_line(line.rstrip("\n"))
         return process.returncode
@@ -149,7 +150,7 @@ class LocalShell:
     def __enter__(self) -> LocalShell:
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

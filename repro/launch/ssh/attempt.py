@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from repro.cluster.ssh import RemoteError
@@ -50,7 +51,7 @@ class SshTransport:
         write_json(follower.folder / "command.json", commands)
         for index, (member, order) in enumerate(zip(members, orders, strict=True)):
             try:
-                self._clients[index] = member.start(order, lambda message, at=index: follower.put(at, message))
+                self._clients[index] = member.start(order, partial(follower.put, index))
             except RemoteError as error:
                 follower.put(index, {"gone": str(error)})
 

@@ -19,6 +19,7 @@ from repro.launch.nodes.commands import OWN, Host
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.agent_client import AgentClient
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 ANSWER_S = 40
 
@@ -32,7 +33,8 @@ class NodeSession:
 
     def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
         self.cluster, self.node, self._code = cluster, node, code
-        self.remote, self._lease = Remote(cluster, node), None
+        self.remote = Remote(cluster, node)
+        self._lease: AgentClient | None = None
         try:
             deliver(self.remote, code)
             self.removed = self._lock(owner)
@@ -44,7 +46,7 @@ class NodeSession:
     @property
     def lost(self) -> bool:
         """Whether the node gave up its lock, or sent nothing for as long as its lease."""
-        return self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+        return self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
         """Start an agent on this node with an order."""
@@ -133,12 +135,12 @@ class NodePool:
     def __enter__(self) -> NodePool:
         failed = self.recover()
         if failed:
-            self.__exit__(None, None, None)
+            self.__exit__()
             lines = [str(error) for error in failed.values()]
             raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *lines]))
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, *error: object) -> None:
         _on_each(lambda member: member.release(), self.members.values())
         self.members = {}
 
@@ -170,11 +172,11 @@ class NodePool:
         return NodeSession(self.cluster, node, self.code, self._owner, self.port)
 
 
-def _on_each(work: Callable[[object], T], items: Iterable) -> list[T | Exception]:
+def _on_each(work: Callable[[Item], T], given: Iterable[Item]) -> list[T | Exception]:
     """What `work` returned or raised for each, all at once."""
-    items = list(items)
+    items = list(given)
 
-    def one(item):
+    def one(item: Item) -> T | Exception:
         try:
             return work(item)
         except Exception as error:
