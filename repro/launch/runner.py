@@ -25,6 +25,8 @@ from repro.runs.record import Run, disk_error
 
 MIN_FREE_MIB = 200
 LOSSES_KEPT = 2 * PARITY_ITERATIONS
+WAKE_S = 0.2
+"""How often the main thread wakes: the kernel may give a signal to another thread, and Python handles it only here."""
 
 
 @dataclass
@@ -142,7 +144,7 @@ class _Schedule:
             try:
                 while waiting or self._running:
                     waiting = [turn for turn in waiting if not self._start(turn, threads)]
-                    wait(self._running, return_when=FIRST_COMPLETED)
+                    wait(self._running, WAKE_S, FIRST_COMPLETED)
                     waiting[:0] = self._again()
             finally:
                 self._stop.set()

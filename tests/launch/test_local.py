@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail, free_port
-from repro.launch.local import LocalAttempt
+from repro.launch.base import LaunchOptions
+from repro.launch.local import LocalAttempt, LocalLauncher
+from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure, explain_logs, last_lines
 
 CONFIG = {
@@ -141,6 +144,23 @@ def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not processes_of(tmp_path)
+
+
+def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin):
+    launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
+    plan = launcher.plan(load_catalogue().select("bert", None), "smoke")
+    lines = list(launcher.dry_run(plan))
+    assert lines[0] == f"# {plan.units[0].name}: 1 ranks"
+    assert lines[1] == shlex.join([standin[0], "-u", standin[1], "--config", "<attempt>/config.json"])
+    assert "--nproc_per_node 4 --master_port '<a free port>'" in lines[3]
+    assert len(lines) == 2 * len(plan.units)
+
+
+def test_make_bench_prints_its_commands_on_one_machine_too(task, tmp_path):
+    done = task("bench", MODEL="bert", DRY=1, PORT=free_port())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--config") == 2
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ports():

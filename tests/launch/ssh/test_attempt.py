@@ -181,7 +181,7 @@ def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"]
+    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"], run.attempts()[0]["failure"]
 
 
 class Silent:
