@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from repro.cluster.cluster import Cluster
 from repro.launch.attempt import Attempt, Limits
 from repro.planning.plan import Plan, Unit
 from repro.published.cases import Case
 from repro.runs.record import Run
+
+if TYPE_CHECKING:
+    from repro.cluster.cluster import Cluster
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
