@@ -22,8 +22,8 @@ from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError, Run
-from tests.launch.test_runner import attempts, begin, only_run
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.runs import attempts, begin, only_run
 
 
 def test_each_attempt_has_gpus_of_its_own():

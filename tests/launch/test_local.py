@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,33 +18,12 @@ from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalAttempt, LocalLauncher
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure, explain_logs, last_lines
-
-CONFIG = {
-    "model": "bert",
-    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    "micro_batch": 8,
-    "accumulation_steps": 1,
-    "iterations": 7,
-    "log_generation": "C",
-}
+from tests.support.runs import CONFIG, processes_of
 
 
 def attempt(folder, standin, ranks=1, **limits):
     config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
     return LocalAttempt(config, folder, Limits(**limits), trainer=standin)
-
-
-def processes_of(folder):
-    """Processes whose command line names the attempt's folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in command:
-            found.append((int(entry.name), command))
-    return found
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

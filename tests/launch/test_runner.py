@@ -6,23 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from repro.cli import tasks as fabfile
-from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
-
-
-def only_run(tmp_path) -> Path:
-    (folder,) = (tmp_path / "runs").iterdir()
-    return folder
-
-
-def attempts(folder):
-    return [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+from tests.support.runs import attempts, begin, only_run
 
 
 @pytest.mark.parametrize(("model", "units", "repeats"), [("gpt", 10, 1), ("bert", 2, 1), ("resnet50", 8, 2)])
@@ -87,26 +76,6 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     attempt = attempts(only_run(tmp_path))[0]
     assert attempt["status"] == "failed"
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
-
-
-def heed_interrupts():
-    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def begin(tmp_path, name, **settings) -> subprocess.Popen:
-    """Start a task with the stand-in, to stop it by hand."""
-    environment = dict(os.environ, RUNS=str(tmp_path / "runs"), TRAINER_COMMAND=f"{TRAINER_PYTHON} {STANDIN}")
-    environment.pop("MAKEFLAGS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", name],
-        cwd=ROOT,
-        env=environment | settings,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=heed_interrupts,
-    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run, write_json
-from tests.launch.nodes.test_commands import V100
+from tests.support.clusters import V100
 from tests.support.paths import STANDIN
 
 

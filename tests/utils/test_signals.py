@@ -15,9 +15,8 @@ import pytest
 from repro.launch.attempt import Limits, interruptible
 from repro.launch.local import LocalAttempt
 from repro.utils.signals import held
-from tests.launch.test_local import CONFIG, processes_of
-from tests.launch.test_runner import heed_interrupts
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.runs import CONFIG, heed_interrupts, processes_of
 
 MOMENTS = 8
 

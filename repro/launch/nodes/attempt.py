@@ -68,10 +68,10 @@ class NodesAttempt:
                 work = self.transport.prepare(on_event, interrupts)
             except NotStarted as error:
                 return Outcome(error.failure, 0.0)
-            write_json(self.folder / "config.json", {**work.config, "output": str(self.folder)})
             follower = AttemptFollower(work, self.folder, self.limits, self.transport.ends_ranks_by)
             started = time.monotonic()
             try:
+                write_json(self.folder / "config.json", {**work.config, "output": str(self.folder)})
                 self.transport.start(follower)
                 failure = follower.follow(on_event, self.transport.silences, interrupts)
             finally:

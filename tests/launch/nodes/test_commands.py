@@ -2,42 +2,16 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from repro.cluster.cluster import Cluster, Image, Node
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import Host, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
 from repro.planning.plan import Unit
+from tests.support.clusters import DIGEST, NODES, V100
 
-DIGEST = "sha256:" + "a" * 64
-NODES = tuple(Node(f"n{i}", f"10.0.0.{i}", 22, "alice", 8) for i in range(1, 5))
-V100 = Cluster(
-    name="v100x32",
-    folder=Path("inventories/v100x32"),
-    nodes=NODES,
-    gpu="Tesla V100-SXM2-16GB",
-    gpus_per_node=8,
-    interface="ib0",
-    hca="mlx5_0",
-    gid_index=None,
-    network_gbits=100,
-    stack="cu102",
-    image=Image("oneflow-reproduction:cu102", DIGEST),
-    data="/data/ofrecord",
-    shared_results="",
-    work="/var/lib/w",
-    port=29500,
-    containers=True,
-    launcher="ssh",
-    accepted=frozenset(),
-    known_hosts=Path("known_hosts"),
-    private_key=None,
-    python="/usr/bin/python3",
-)
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
 HOSTS = [
     Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4) for i in range(1, 5)
