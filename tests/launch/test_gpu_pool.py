@@ -90,8 +90,8 @@ def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
     folder = only_run(tmp_path)
     ended = attempts(folder)
     assert [attempt["status"] for attempt in ended] == ["interrupted"] * 2
@@ -202,16 +202,16 @@ def test_one_at_a_time_is_tried_again_before_the_next(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"AT_ONCE": 2, "PORT": 29999}, "AT_ONCE=2: PORT is the port of one attempt"),
         ({"AT_ONCE": 0}, "AT_ONCE=0: it is a whole"),
     ],
 )
-def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, said):
+def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, message):
     done = task("curves", MODEL="bert", **wrong)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

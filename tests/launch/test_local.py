@@ -39,7 +39,7 @@ def test_every_rank_ends_well(tmp_path, standin, ranks):
 
 
 @pytest.mark.parametrize(
-    ("fault", "ranks", "said"),
+    ("fault", "ranks", "message"),
     [
         ("exit=3@0", 1, "rank 0 exited with status 3"),
         ("exit=3@1", 2, "rank 1 exited with status 3"),
@@ -52,13 +52,13 @@ def test_every_rank_ends_well(tmp_path, standin, ranks):
         ("full@0", 1, "rank 0 exited with status 1 (the disk is full: free some space, then resume the run)"),
     ],
 )
-def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, fault, ranks, said):
+def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, fault, ranks, message):
     monkeypatch.setenv("STANDIN", fault)
     monkeypatch.setenv("STANDIN_WAIT", "3" if "@1" in fault and "hang" not in fault else "0")
     started = time.monotonic()
     outcome = attempt(tmp_path, standin, ranks, silence_s=1).run()
     assert outcome.failure is not None
-    assert outcome.failure.text() == said
+    assert outcome.failure.text() == message
     assert time.monotonic() - started < 8
     assert not processes_of(tmp_path)
 
@@ -79,12 +79,14 @@ def test_a_rank_that_a_glance_misses_has_not_ended(tmp_path, standin, monkeypatc
     assert next(glances) > 4
 
 
-@pytest.mark.parametrize(("seen", "told"), [((20, 21, 22), {0: 20, 1: 21, 2: 22}), ((20, 22), {2: 22}), ((21,), {})])
-def test_a_rank_that_says_nothing_is_told_by_its_place_among_all(monkeypatch, seen, told):
+@pytest.mark.parametrize(
+    ("seen", "expected"), [((20, 21, 22), {0: 20, 1: 21, 2: 22}), ((20, 22), {2: 22}), ((21,), {})]
+)
+def test_a_rank_that_says_nothing_is_told_by_its_place_among_all(monkeypatch, seen, expected):
     monkeypatch.setattr("repro.launch.agent.ranks.children", lambda pid: seen)
     monkeypatch.setattr("repro.launch.agent.ranks._local_rank", {22: 2}.get)
-    assert new_ranks(7, 3, {}) == told
-    assert new_ranks(7, 3, told) == {}
+    assert new_ranks(7, 3, {}) == expected
+    assert new_ranks(7, 3, expected) == {}
 
 
 def test_the_tail_is_of_the_rank_that_failed(tmp_path, standin, monkeypatch):
@@ -161,20 +163,20 @@ def test_a_tail_waits_for_whole_lines(tmp_path):
     assert tail.last == {"event": "iteration"}
 
 
-@pytest.mark.parametrize(("device", "said"), [("cpu", None), ("cuda", "the NVIDIA driver is too old for CUDA 10.2")])
-def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, said):
+@pytest.mark.parametrize(("device", "message"), [("cpu", None), ("cuda", "the NVIDIA driver is too old for CUDA 10.2")])
+def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, message):
     log = tmp_path / "stderr"
     log.write_text("E2026 cuda_device_manager_factory.cpp:65] CUDA driver version is insufficient for CUDA runtime\n")
     hint = explain_logs(Failure("rank {rank} exited", {"rank": 0}), [log], device).hint
-    assert hint is None if said is None else hint.startswith(said)
+    assert hint is None if message is None else hint.startswith(message)
 
 
 def test_the_last_lines_tell_what_oneflow_said_and_not_its_native_stack(tmp_path):
     log = tmp_path / "stderr"
-    said = ["F20261122 op_graph.h:98]", "    Check failed: (a) == (b) (9 vs 2)", "Error Type: check"]
+    message = ["F20261122 op_graph.h:98]", "    Check failed: (a) == (b) (9 vs 2)", "Error Type: check"]
     frames = [f"    @     0x7fdac9f9c{i:03x}  google::LogMessage::Flush()" for i in range(40)]
     stack = ["*** Check failure stack trace: ***", *frames, "    @   (nil)  (unknown)"]
-    log.write_text("\n".join(["before"] * 20 + said + stack))
-    assert last_lines(log)[-3:] == said
+    log.write_text("\n".join(["before"] * 20 + message + stack))
+    assert last_lines(log)[-3:] == message
     assert len(last_lines(log)) == 15
     assert last_lines(tmp_path / "nowhere") == []

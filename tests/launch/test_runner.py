@@ -79,17 +79,17 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("", "make bench 'CASES=b*' MODEL=bert"),
         ("w -- MODEL=gpt", "make bench MODEL=gpt 'CASES=b*'"),
         (r" -- CASES=DP\ x REPEATS=2", "make bench 'CASES=DP x' REPEATS=2 MODEL=bert"),
     ],
 )
-def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, told):
+def test_a_run_tells_every_setting_wherever_it_was_given(monkeypatch, line, expected):
     for name, value in {"MAKEFLAGS": line, "MODEL": "bert", "CASES": "b*", "PYTHON": "python3"}.items():
         monkeypatch.setenv(name, value)
-    assert fabfile._command() == told
+    assert fabfile._command() == expected
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
@@ -108,7 +108,7 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"MODEL": "nope"}, "no model 'nope'"),
         ({"MODEL": "gpt", "CASES": "nothing*"}, "nothing*"),
@@ -122,10 +122,10 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
         ({"MAKEFLAGS": " -- MODLE=gpt"}, "did you mean MODEL?"),
     ],
 )
-def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, said):
+def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, message):
     done = task("bench", **settings)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
 

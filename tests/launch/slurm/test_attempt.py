@@ -124,7 +124,7 @@ def test_names_with_spaces_and_quotes_are_only_names(tmp_path):
     assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
     assert unquoted(script)["folder"].startswith(f"{odd}/shared/runs/")
     directives = [shlex.split(line, comments=False)[1:] for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert all(len(words) == 1 for words in directives)
+    assert all(len(argv) == 1 for argv in directives)
     assert directives[0] == ["--job-name=reproduction-it_s__a____touch_x___y____case"]
 
 
@@ -183,7 +183,7 @@ def test_states_are_read_of_the_accounts():
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("TIMEOUT", "job 7 reached its time limit of 30 minutes; raise cluster_slurm.time_minutes"),
         ("NODE_FAIL", "job 7 ended because a node of it failed: node[1-2]"),
@@ -194,10 +194,10 @@ def test_states_are_read_of_the_accounts():
         ("DEADLINE", "job 7 ended as DEADLINE with status 3"),
     ],
 )
-def test_each_end_has_its_reason(state, said):
+def test_each_end_has_its_reason(state, message):
     job = Job(7, state, "", "node[1-2]", 3)
     assert job.ended
-    assert job.failure(30).text() == said
+    assert job.failure(30).text() == message
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"])
@@ -215,8 +215,8 @@ def test_failures_are_said_in_chinese():
 
 
 def test_what_sbatch_prints_besides_the_number_is_passed_over():
-    said = iter(["sbatch: note\n17;cluster\n", "no\n"])
-    queue = SlurmClient(lambda words, **options: Result(next(said), "", 0))
+    outputs = iter(["sbatch: note\n17;cluster\n", "no\n"])
+    queue = SlurmClient(lambda argv, **options: Result(next(outputs), "", 0))
     assert queue.submit("x") == 17
     with pytest.raises(SlurmError, match="no job number"):
         queue.submit("x")

@@ -90,7 +90,7 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
 
 
 @pytest.mark.parametrize(
-    ("fault", "wait", "said"),
+    ("fault", "wait", "message"),
     [
         ("exit=3@1", "60", "rank 1 on node0 exited with status 3"),
         ("kill@1 hang@0", "", "rank 1 on node0 was killed by SIGKILL"),
@@ -103,22 +103,22 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
         ("hang@0 hang@1", "", "no rank has printed anything for 2 s: at least one hangs"),
     ],
 )
-def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, said):
+def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, message):
     outcome, _, _ = attempt(cluster, tmp_path, fault, wait, silence_s=2)
-    assert outcome.failure.text() == said
+    assert outcome.failure.text() == message
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("exit=5@0", "exited with status 5"),
         ("kill@0", "was killed by SIGKILL"),
         ("quiet@0", "ended before its work was done"),
     ],
 )
-def test_a_single_process_that_ends(cluster, tmp_path, fault, said):
+def test_a_single_process_that_ends(cluster, tmp_path, fault, message):
     outcome, _, _ = attempt(cluster, tmp_path, fault, ranks=1)
-    assert outcome.failure.text() == f"rank 0 on node0 {said}"
+    assert outcome.failure.text() == f"rank 0 on node0 {message}"
 
 
 def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):

@@ -20,7 +20,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize(
-    ("facts", "skew", "changes", "said"),
+    ("facts", "skew", "changes", "message"),
     [
         ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets"),
         ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
@@ -40,8 +40,8 @@ FACTS = {
         ({"images": {"found": {}}}, 0, {"hca": "", "containers": True}, "it has no image sha256:a"),
     ],
 )
-def test_what_keeps_a_node_out_is_said(facts, skew, changes, said):
+def test_what_keeps_a_node_out_is_said(facts, skew, changes, message):
     cluster = replace(V100, **{"containers": False, **changes})
     (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
     assert problem.startswith("n1: ")
-    assert said in problem
+    assert message in problem
