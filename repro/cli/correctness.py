@@ -103,9 +103,7 @@ def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Cal
         return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)
 
     def new_run() -> Run:
-        plan, more = make_plan(gpu_count())
-        plan, environment = session.on_this_machine(plan)
-        return session.create(plan, environment, **more)
+        return session.create_here(*make_plan(gpu_count()))
 
     session.run_here(session.before(kind), new_run, pool_of=pool_of if KINDS[kind].side_by_side else None)
 
@@ -154,7 +152,6 @@ def profile(
     cupti_here, tracer = find_cupti(libraries), build_forward("kernel_trace")
 
     def new_run() -> Run:
-        here, environment = session.on_this_machine(plan, leave_out=True)
-        return session.create(here, environment, **({"baseline": program.as_json()} if program else {}))
+        return session.create_here(plan, {"baseline": program.as_json()} if program else {}, leave_out=True)
 
     session.run_here(before, new_run, lambda attempt_of: traced(attempt_of, tracer, cupti_here))

@@ -21,8 +21,10 @@ from repro.utils.errors import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from repro.images.stack import Stack
+    from repro.launch.attempt import Limits
+    from repro.launch.base import Launcher
     from repro.launch.gpu_pool import GpuPool
-    from repro.launch.local import Limits
+    from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
     from repro.planning.plan import Plan
     from repro.runs.record import Run
@@ -85,19 +87,46 @@ class Session:
         `changed` may wrap what makes the attempts; `pool_of` gives the GPUs of a plan whose attempts may run
         concurrently.
         """
-        from repro.launch.local import local_attempts
-
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        check_port(self.port)
+        launcher = self.launcher_here()
         run = before or new_run()
         plan = planned(run)
-        baseline = _baseline_command(run.description())
-        stack = self.stack_for(plan.device, run.description())
-        if before and (kernels := _kernels(plan, stack)):
+        if before and (kernels := _kernels(plan, launcher.stack(plan, run.description()["environment"]))):
             kernels.refuse_wrong(plan)
         gpu_pool = pool_of(plan) if pool_of else None
-        attempt_of = local_attempts(self.limits(plan), self.port, trainer_command(), baseline, stack.environment)
-        self.carry_out(run, plan, changed(attempt_of), gpu_pool)
+        with launcher.open(self.invocation.command) as session:
+            self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), gpu_pool)
+
+    def run_on_cluster(self, before: Run | None, launcher: Launcher, new_plan: Callable[[], Plan]) -> None:
+        """Go on with a run, or with a new one of the plan that `new_plan()` makes, where a cluster's launcher opens."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        plan = planned(before) if before else new_plan()
+        with launcher.open(self.invocation.command) as session:
+            if before:
+                session.check_unchanged(before.description()["environment"])
+            run = before or self.create(plan, session.environment(plan))
+            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
+
+    def launcher(self, cluster: str | None, name: str | None) -> Launcher:
+        """The launcher of a cluster, by `name` or the inventory's own; without a cluster this machine's.
+
+        PlanError or ClusterError if it cannot work with the session's options.
+        """
+        from repro.launch.base import LaunchOptions
+        from repro.launch.select import select
+
+        if cluster is None:
+            return self.launcher_here()
+        from repro.cluster.cluster import load_cluster
+
+        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command()), name or None)
+
+    def launcher_here(self) -> LocalLauncher:
+        """This machine's launcher with the session's options; PlanError if it cannot work with them."""
+        from repro.launch.base import LaunchOptions
+        from repro.launch.local import LocalLauncher
+
+        return LocalLauncher.of(LaunchOptions(None, self.port, trainer_command(), self.stack or None, self.libraries))
 
     def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, gpu_pool: GpuPool | None = None) -> None:
         """Run what is left of a plan and write the reports; Exit if it was interrupted, or if something failed."""
@@ -122,32 +151,28 @@ class Session:
             raise Exit(f"{problems}; the reports say why. Try the failed ones again with: {again}", FAILED)
         print(rendered.findings.summary())
 
+    def create_here(self, plan: Plan, more: dict, leave_out: bool = False) -> Run:
+        """Make the folder of a new run on this machine; `more` is kept in its description besides the plan."""
+        plan, environment = self.on_this_machine(plan, leave_out)
+        return self.create(plan, environment, **more)
+
     def on_this_machine(self, plan: Plan, leave_out: bool = False) -> tuple[Plan, dict]:
         """A new plan, and what its run records of this machine.
 
         Models that this machine's GPUs compute wrongly are left out of the plan, or refused.
         """
-        from repro.launch.host_environment import capture
-
-        stack = self.stack_for(plan.device)
-        environment = capture(stack)
-        if kernels := _kernels(plan, stack):
+        launcher = self.launcher_here()
+        with launcher.open(self.invocation.command) as session:
+            environment = session.environment(plan)
+        if kernels := _kernels(plan, launcher.stack(plan)):
             kernels.refuse_wrong(plan, all_of_it=leave_out)
             plan = kernels.without_wrong(plan)
             environment["kernels"] = kernels.record()
         return plan, environment
 
-    def stack_for(self, device: str, description: dict | None = None) -> Stack:
-        """What trainers need on this machine's GPUs: as asked, as the run to go on with had it, or by the GPU."""
-        from repro.images.stack import stack_of
-        from repro.launch.host_environment import gpus
-
-        recorded = (description or {}).get("environment", {}).get("stack") or {}
-        return stack_of(gpus() if device == "cuda" else [], self.stack or recorded.get("name"), self.libraries)
-
     def limits(self, plan: Plan) -> Limits:
         """How long an attempt of this plan may be silent."""
-        from repro.launch.local import Limits
+        from repro.launch.attempt import Limits
 
         return Limits(silence_s=self.stall_timeout or STALL_TIMEOUT_S.get(plan.scale, LONG_STALL_TIMEOUT_S))
 
@@ -162,15 +187,6 @@ def planned(run: Run) -> Plan:
     from repro.planning.plan import Plan
 
     return Plan.from_json(run.description()["plan"])
-
-
-def check_port(port: int | None) -> None:
-    """PlanError if the port of a run on this machine cannot be had."""
-    from repro.launch.agent.node import port_is_free
-    from repro.planning.plan import PlanError
-
-    if port is not None and (port > 65535 or not port_is_free(port)):
-        raise PlanError(f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one")
 
 
 def trainer_command() -> tuple[str, ...]:
@@ -191,15 +207,6 @@ def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int
     from repro.planning.baselines import baseline_program
 
     return baseline_program(python, command, ",".join(variants), gpus)
-
-
-def _baseline_command(description: dict) -> tuple[str, ...]:
-    """The baselines' command of a run, also of one that is gone on with; empty if it has none."""
-    if "baseline" not in description:
-        return ()
-    from repro.planning.baselines import recorded_command
-
-    return recorded_command(description["baseline"])
 
 
 def _kernels(plan: Plan, stack: Stack) -> Any:

@@ -1,4 +1,4 @@
-"""Deals the GPUs of this machine to attempts that run side by side, where no speed is measured."""
+"""Hands out the GPUs of this machine to attempts that run concurrently, where no speed is measured."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ class GpuPool:
     Parameters
     ----------
     gpus : as CUDA_VISIBLE_DEVICES names them; none on the CPU.
-    at_once : so many attempts at the same time, which share GPUs where there are too few; None for as many as have
-        GPUs of their own.
+    jobs : the maximum number of attempts at the same time, which share GPUs where there are too few; None for as many
+        as fit without sharing.
     """
 
-    def __init__(self, gpus: Sequence[str], at_once: int | None):
+    def __init__(self, gpus: Sequence[str], jobs: int | None):
         self._load = dict.fromkeys(gpus, 0)
-        self._at_once = at_once
+        self._jobs = jobs
         self._running = 0
 
     def take(self, world_size: int) -> tuple[str, ...] | None:
-        """GPUs for an attempt of so many ranks, those with the fewest attempts; None if it has to wait."""
+        """GPUs for an attempt of `world_size` ranks, those with the fewest attempts; None if it has to wait."""
         chosen = sorted(self._load, key=self._load.__getitem__)[:world_size]
         shared = any(self._load[gpu] for gpu in chosen)
-        if self._running and (shared if self._at_once is None else self._running >= self._at_once):
+        if self._running and (shared if self._jobs is None else self._running >= self._jobs):
             return None
         for gpu in chosen:
             self._load[gpu] += 1

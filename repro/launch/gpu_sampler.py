@@ -1,4 +1,4 @@
-"""What nvidia-smi says of a machine's GPUs every few seconds of an attempt: kept in its folder, shown while it runs."""
+"""Samples a machine's GPUs with nvidia-smi while an attempt runs; the samples are kept in its folder and shown."""
 
 import csv
 import shutil
@@ -17,7 +17,7 @@ def sample_command() -> list[str]:
 
 
 def events_of(text: str, visible: str = "") -> list[dict]:
-    """The samples in whole lines of that output as events; lines that are no sample are passed over.
+    """The samples in whole lines of that output as events; other lines are skipped.
 
     `visible` is CUDA_VISIBLE_DEVICES of the ranks: an event's `index` counts the GPUs that they see.
     """
@@ -27,17 +27,16 @@ def events_of(text: str, visible: str = "") -> list[dict]:
         if len(row) != len(GPU_FIELDS) or not row[0].isdigit() or not row[2].isdigit():
             continue
         index, uuid = row[:2]
-        if chosen is None:
-            place = int(index)
-        else:
-            place = next((i for i, name in enumerate(chosen) if name in (index, uuid)), None)
-        if place is not None:
-            events.append({"event": "gpu", "index": place, "utilisation": int(row[2])})
+        position: int | None = int(index)
+        if chosen is not None:
+            position = next((i for i, name in enumerate(chosen) if name in (index, uuid)), None)
+        if position is not None:
+            events.append({"event": "gpu", "index": position, "utilisation": int(row[2])})
     return events
 
 
 class Sampler:
-    """Samples the GPUs of this machine into a file of `folder`, where it is `wanted` and there is nvidia-smi.
+    """Samples the GPUs of this machine into a file of `folder`, if it is `wanted` and there is nvidia-smi.
 
     `visible` is CUDA_VISIBLE_DEVICES of the ranks; `preexec` runs in the new process before nvidia-smi does.
     """
@@ -58,13 +57,13 @@ class Sampler:
                 )
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._wanted:
             self._process.kill()
             self._process.wait()
 
     def read(self) -> list[dict]:
-        """The events since the last look."""
+        """The events since the last read."""
         if not self._wanted:
             return []
         with open(self._path, "rb") as file:

@@ -43,19 +43,19 @@ def capture(stack: Stack | None = None) -> dict:
 def gpus() -> list[dict]:
     """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU.
 
-    Drivers before 2021 do not tell the compute capability; then `compute_cap` is left out.
+    Drivers before 2021 do not report the compute capability; then `compute_cap` is missing.
     """
     if not shutil.which("nvidia-smi"):
         return []
     found = _query(GPU_FIELDS)
-    for gpu, told in zip(found, _query(("compute_cap",)), strict=False):
-        gpu |= told
+    for gpu, capability in zip(found, _query(("compute_cap",)), strict=False):
+        gpu |= capability
     return found
 
 
 def _query(fields: tuple[str, ...]) -> list[dict]:
-    told = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
-    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
+    output = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
     return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
 
 
@@ -93,8 +93,8 @@ def _git(*arguments: str) -> str | None:
 
 
 def _changed_files() -> int | None:
-    told = _git("status", "--porcelain", "--untracked-files=no")
-    return None if told is None else len(told.splitlines())
+    output = _git("status", "--porcelain", "--untracked-files=no")
+    return None if output is None else len(output.splitlines())
 
 
 def _output(command: list[str]) -> str | None:

@@ -1,23 +1,45 @@
-"""Starts one attempt of a case on this machine and watches it until every process of it has ended."""
+"""This machine as a launcher: starts an attempt's ranks here and watches them until every process has ended."""
+
+from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
+import shlex
 import signal
-import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from repro.images.stack import Stack, stack_of
+from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import exit_status, new_ranks
+from repro.launch.attempt import (
+    Interrupts,
+    Limits,
+    OnEvent,
+    Outcome,
+    StallDetector,
+    Tail,
+    free_port,
+    ignore,
+    interruptible,
+)
+from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
 from repro.launch.gpu_sampler import Sampler
+from repro.launch.host_environment import capture, gpu_count, gpus
+from repro.launch.select import register
+from repro.planning.baselines import recorded_command
+from repro.planning.plan import Plan, PlanError, Unit
+from repro.planning.plan import make_plan as plan_of
+from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
-from repro.runs.record import write_json
+from repro.runs.record import Run, write_json
 from repro.utils.paths import TRAINER, TRAINER_PYTHON
-from repro.utils.signals import held, let_through
 
 POLL_S = 0.1
 START_POLL_S = 0.02
@@ -26,49 +48,119 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
+@register
 @dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end."""
+class LocalLauncher(Launcher):
+    """This machine, with the GPUs that it shows, or its processors where it has none."""
 
-    failure: Failure | None
-    trainer_s: float
-    log_tail: str = ""
+    options: LaunchOptions
+    name = "local"
+
+    @classmethod
+    def of(cls, options: LaunchOptions) -> LocalLauncher:
+        """PlanError if a cluster is named, or the port is taken."""
+        port = options.port
+        if options.cluster:
+            raise PlanError("LAUNCHER=local starts ranks on this machine; leave CLUSTER out")
+        if port is not None and (port > 65535 or not port_is_free(port)):
+            raise PlanError(
+                f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one"
+            )
+        return cls(options)
+
+    def plan(
+        self,
+        cases: Sequence[Case],
+        scale: str | None = None,
+        repeats: int | None = None,
+        fit: tuple[int, ...] = (),
+        iterations: int | None = None,
+        precision: str | None = None,
+        baselines: tuple[str, ...] = (),
+    ) -> Plan:
+        return plan_of(cases, gpu_count(), scale, repeats, fit, baselines, precision=precision, iterations=iterations)
+
+    def dry_run(self, plan: Plan) -> Iterator[str]:
+        """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
+        attempt_of = local_attempts(
+            Limits(),
+            self.options.port,
+            self.options.trainer,
+            ("<python of the baselines>",),
+            self.stack(plan).environment,
+        )
+        for unit in plan.units:
+            attempt = attempt_of(unit, Path("<attempt>"))
+            variables = [f"{name}={value}" for name, value in attempt.environment.items()]
+            argv = attempt.argv(str(self.options.port or "<a free port>"))
+            yield f"# {unit.name}: {unit.world_size} ranks"
+            yield shlex.join(["env", *variables, *argv] if unit.config["device"] == "cuda" and variables else argv)
+
+    @contextmanager
+    def open(self, command: str) -> Iterator[LocalSession]:
+        """Nothing is held: runs on one machine may share it."""
+        yield LocalSession(self)
+
+    def stack(self, plan: Plan, recorded: dict | None = None) -> Stack:
+        """The libraries that trainers need on this machine's GPUs; StackError if they cannot be had.
+
+        `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
+        """
+        before = (recorded or {}).get("stack") or {}
+        return stack_of(
+            gpus() if plan.device == "cuda" else [], self.options.stack or before.get("name"), self.options.libraries
+        )
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When to give up: seconds without a byte from any rank, and seconds in all."""
+class LocalSession(LaunchSession):
+    """This machine during a run."""
 
-    silence_s: float = 120.0
-    total_s: float = 3600.0
+    launcher: LocalLauncher
+
+    def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
+        """With the stack and the baselines' command that the run recorded."""
+        options, description = self.launcher.options, run.description()
+        baseline = recorded_command(description["baseline"]) if "baseline" in description else ()
+        stack = self.launcher.stack(plan, description["environment"])
+        return local_attempts(limits, options.port, options.trainer, baseline, stack.environment)
+
+    def environment(self, plan: Plan) -> dict:
+        return capture(self.launcher.stack(plan))
+
+    def check_unchanged(self, environment: dict) -> None:
+        """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""
 
 
 def local_attempts(
     limits: Limits,
     port: int | None,
-    trainer: tuple[str, ...] | None,
+    trainer: tuple[str, ...] = (),
     baseline: tuple[str, ...] = (),
     environment: dict | None = None,
-) -> Callable:
-    """What `Bench` needs to start its attempts on this machine.
+) -> Callable[[Unit, Path], LocalAttempt]:
+    """What makes attempts on this machine.
 
-    `trainer` replaces the trainer's command; `peer` is that of units whose program is not OneFlow. `environment` is
-    what OneFlow needs on this machine's GPUs; of it peers get NCCL's settings alone, so that both go the same way
-    between GPUs.
+    Parameters
+    ----------
+    trainer : replaces the trainer's command.
+    baseline : the command of units whose program is a baseline's.
+    environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
+        programs communicate in the same way.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
     shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
 
-    def attempt_of(unit, folder: Path) -> Attempt:
+    def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
-            return Attempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
-        return Attempt(unit.config, folder, limits, port, trainer, environment=environment or {})
+            return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
+        return LocalAttempt(unit.config, folder, limits, port, trainer, environment=environment or {})
 
     return attempt_of
 
 
 @dataclass
-class Attempt:
+class LocalAttempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
 
     Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
@@ -82,7 +174,7 @@ class Attempt:
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
     launcher: str | None = None
     environment: dict = field(default_factory=dict)
-    metrics: dict[int, "Tail"] = field(default_factory=dict)
+    metrics: dict[int, Tail] = field(default_factory=dict)
     processes: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -90,29 +182,21 @@ class Attempt:
         layout = self.config["layout"]
         return layout["data"] * layout["tensor"] * layout["pipeline"]
 
-    def on(self, gpus: tuple[str, ...]) -> "Attempt":
+    def on(self, gpus: Sequence[str]) -> LocalAttempt:
         """The same on these GPUs, by their names in CUDA_VISIBLE_DEVICES; on the CPU nothing changes."""
         return replace(self, environment={**self.environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)})
 
-    def run(self, on_event: Callable[[dict], None] = lambda event: None) -> Outcome:
-        """Start the trainer, hand the metrics events of all ranks to `on_event`, and wait for the end.
-
-        Each event of a rank has its `rank`; samples of the GPUs stand among them. One thread calls `on_event`.
-        Whatever happens, also an interrupt, no process of the attempt is left when this returns.
-        """
-        return result_of(self.steps(on_event))
-
-    def steps(self, on_event: Callable[[dict], None]) -> Generator[None, None, Outcome]:
-        """The same bit by bit: between the steps, a short wait each, one may look after other attempts."""
+    def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
+        """As `repro.launch.attempt.Attempt` says."""
         self._prepare()
-        command = self._command()
-        write_json(self.folder / "command.json", command)
+        argv = self.argv(str(self.port or free_port()))
+        write_json(self.folder / "command.json", argv)
         started = time.monotonic()
         sampled = Sampler(self.folder, self.config.get("device") == "cuda", self._visible(), _end_with_parent)
-        with held(), sampled as sampler:
-            process = self._start(command)
+        with interruptible(stop) as interrupts, sampled as sampler:
+            process = self._start(argv)
             try:
-                failure = yield from self._watch(process, on_event, started, sampler)
+                failure = self._watch(process, on_event, sampler, interrupts)
             finally:
                 _end_group(process)
         self._read_metrics(on_event)
@@ -140,8 +224,8 @@ class Attempt:
     def _rank_folder(self, rank: int) -> Path:
         return self.folder / "logs" / f"local_rank_{rank}"
 
-    def _command(self) -> list[str]:
-        """The trainer itself for one rank; oneflow.distributed.launch around it for several.
+    def argv(self, port: str) -> list[str]:
+        """The trainer itself for one rank; oneflow.distributed.launch around it for several, which meet at `port`.
 
         The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
         """
@@ -155,7 +239,7 @@ class Attempt:
             "--nproc_per_node",
             str(self.world_size),
             "--master_port",
-            str(self.port or free_port()),
+            port,
             "--redirect_stdout_and_stderr",
             "--logdir",
             str(self.folder / "logs"),
@@ -163,7 +247,7 @@ class Attempt:
             *rank,
         ]
 
-    def _start(self, command: list[str]) -> subprocess.Popen:
+    def _start(self, argv: list[str]) -> subprocess.Popen:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
         for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
@@ -179,7 +263,7 @@ class Attempt:
             environment["GLOG_log_dir"] = str(self._rank_folder(0))
         with open(out, "ab") as stdout, open(err, "ab") as stderr:
             return subprocess.Popen(
-                command,
+                argv,
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -190,33 +274,34 @@ class Attempt:
             )
 
     def _watch(
-        self, process: subprocess.Popen, on_event, started: float, sampler: Sampler
-    ) -> Generator[None, None, Failure | None]:
-        """Until the process ends: pass events on, and say which rank failed if one does."""
+        self, process: subprocess.Popen, on_event: OnEvent, sampler: Sampler, interrupts: Interrupts
+    ) -> Failure | None:
+        """Pass events on until the process ends; the failure if a rank fails or a limit is exceeded before that."""
         poller = select.poll()
         handle = os.pidfd_open(process.pid)
         try:
             poller.register(handle, select.POLLIN)
-            silence = Silence(started)
-            while not _wait(poller, POLL_S if self.world_size in (1, len(self.processes)) else START_POLL_S):
+            stall = StallDetector(self.limits)
+            while not self._has_ended(poller):
+                interrupts.check()
                 ended = self._ended_ranks(process.pid)
                 self._read_metrics(on_event)
                 for event in sampler.read():
                     on_event(event)
                 failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
-                failure = failure or silence.check(self._bytes_written(), self.limits)
-                if failure is None and time.monotonic() - started > self.limits.total_s:
-                    failure = Failure(
-                        "no end after {seconds:.0f} s, the limit for one run", {"seconds": self.limits.total_s}
-                    )
+                failure = failure or stall.check(self._bytes_written())
                 if failure:
                     return failure
-                yield
         finally:
             os.close(handle)
         return None
 
-    def _read_metrics(self, on_event) -> None:
+    def _has_ended(self, poller: select.poll) -> bool:
+        """Wait a short while, the shorter while not all ranks are known; whether the first process has ended."""
+        seconds = POLL_S if self.world_size in (1, len(self.processes)) else START_POLL_S
+        return bool(poller.poll(seconds * 1000))
+
+    def _read_metrics(self, on_event: OnEvent) -> None:
         for rank, tail in self.metrics.items():
             for event in tail.read():
                 on_event(event | {"rank": rank})
@@ -258,67 +343,10 @@ class Attempt:
         return "\n".join(next(filter(None, map(last_lines, logs)), []))
 
 
-def result_of(steps: Generator):
-    """Go through all steps of a generator; what it gives at its end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
-class Tail:
-    """Reads the whole lines that were added to a JSON Lines file since the last look."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.last: dict = {}
-        self._offset = 0
-
-    def read(self) -> list[dict]:
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        events = [json.loads(line) for line in whole.splitlines()]
-        if events:
-            self.last = events[-1]
-        return events
-
-
-class Silence:
-    """Notices that no rank has written anything for too long: the sign of a rank that hangs."""
-
-    def __init__(self, started: float):
-        self._written = -1
-        self._since = started
-
-    def check(self, written: int, limits: Limits) -> Failure | None:
-        now = time.monotonic()
-        if written != self._written:
-            self._written, self._since = written, now
-        if now - self._since > limits.silence_s:
-            return Failure(
-                "no rank has printed anything for {seconds:.0f} s: at least one hangs", {"seconds": limits.silence_s}
-            )
-        return None
-
-
-def free_port() -> int:
-    """A TCP port that is free on the loopback address now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _launcher(python: Path) -> Path:
     found = next(python.parent.parent.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
     if found is None:
-        raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it anew")
+        raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it again")
     return found
 
 
@@ -335,20 +363,15 @@ def _rank_failure(rank: int, status: int) -> Failure:
     return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
 
 
-def _wait(poller: select.poll, seconds: float) -> bool:
-    """Whether something happened in a short while; here, and nowhere else, an interrupt ends an attempt."""
-    with let_through():
-        return bool(poller.poll(seconds * 1000))
-
-
 def _end_group(process: subprocess.Popen) -> None:
-    """End every process of the attempt: first politely, then for good."""
-    for kind, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-        deadline = time.monotonic() + patience
-        while _signal_group(process.pid, kind) and time.monotonic() < deadline:
+    """End every process of the attempt: with SIGTERM, and what is left after a while with SIGKILL."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_S
+        left = _signal_group(process.pid, kind)
+        while left and time.monotonic() < deadline:
             process.poll()
             time.sleep(0.02)
-            kind = 0
+            left = _signal_group(process.pid, 0)
     process.wait()
 
 

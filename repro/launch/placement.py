@@ -36,7 +36,7 @@ def place(cluster: Cluster, ranks: int, spread: bool = False) -> Placement | Non
     """The first nodes of a cluster that hold `ranks` equally, None if there are none.
 
     The fewest nodes, as published cases are run; with `spread` the most, so that even a tiny run crosses the network:
-    2 ranks on 2 nodes are one a node, 4 on 2 are two a node, 4 on 3 are two on each of two.
+    2 ranks on 2 nodes are one per node, 4 on 2 are two per node, 4 on 3 are two on each of two.
     """
     counts = range(1, min(len(cluster.nodes), ranks) + 1)
     fitting = [count for count in counts if ranks % count == 0 and ranks // count <= cluster.gpus_per_node]
@@ -75,7 +75,7 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
                 },
             }
         expected = expect(case, hardware) if hardware else None
-        if expected and expected.memory_mib * (1 - expected.memory_uncertainty) > hardware.gpu.memory_mib:
+        if hardware and expected and expected.memory_mib * (1 - expected.memory_uncertainty) > hardware.gpu.memory_mib:
             return {
                 "message": MEMORY,
                 "values": {

@@ -1,17 +1,50 @@
 """Shows how far a run is: bars and a live table of ranks on a terminal, a line now and then elsewhere."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING, Protocol, TextIO
 
+from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
+from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import TaskID
 
 SUMMARY_S = 30.0
 ROWS = 32
 
 
-def progress_display(stream=sys.stderr):
+class Display(Protocol):
+    """Shows a run while it goes on; one thread at a time calls it."""
+
+    def begin(self, plan: Plan, todo: list) -> None:
+        """The run begins; `todo` are the units and repeats that have not succeeded yet."""
+        ...
+
+    def started(self, unit: Unit, repeat: int) -> None:
+        """An attempt begins."""
+        ...
+
+    def event(self, unit: Unit, event: Event) -> None:
+        """An event of the unit's attempt; see `repro.launch.attempt.Attempt.run`."""
+        ...
+
+    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
+        """The attempt is recorded; it is tried again unless this is `final`."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended, in whatever way."""
+        ...
+
+
+def progress_display(stream: TextIO = sys.stderr) -> PlainProgress | LiveProgress:
     """The display that suits the stream."""
     return LiveProgress() if stream.isatty() else PlainProgress(stream)
 
@@ -26,7 +59,7 @@ def outcome_text(attempt: dict) -> str:
 class Clock:
     """Estimates the time left from the runs that have ended."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._todo, self._ended, self._since = 0, 0, time.monotonic()
 
     def begin(self, todo: int) -> None:
@@ -50,19 +83,19 @@ class Clock:
 class PlainProgress:
     """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is."""
 
-    def __init__(self, stream=sys.stderr, summary_s: float = SUMMARY_S):
+    def __init__(self, stream: TextIO = sys.stderr, summary_s: float = SUMMARY_S):
         self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
         self._going: dict[str, tuple[Watch, threading.Event]] = {}
         self._named = False
 
-    def begin(self, plan, todo) -> None:
+    def begin(self, plan: Plan, todo: list) -> None:
         self._clock.begin(len(todo))
         self._say(
             f"{len(todo)} runs: {len(plan.units)} configurations, {plan.repeats} repeats, "
             f"{plan.scale} scale on {plan.device}"
         )
 
-    def started(self, unit, repeat) -> None:
+    def started(self, unit: Unit, repeat: int) -> None:
         going = Watch(unit.name, unit.config["iterations"], unit.world_size), threading.Event()
         self._going[unit.name] = going
         self._named |= len(self._going) > 1
@@ -74,14 +107,14 @@ class PlainProgress:
         while not stop.wait(self._summary_s):
             self._say(f"    {watch.line()}")
 
-    def event(self, unit, event) -> None:
+    def event(self, unit: Unit, event: Event) -> None:
         watch, _ = self._going[unit.name]
         new = event["event"] == "state" and event["text"] != watch.waiting_for
         watch.event(event)
         if new:
             self._say(f"    {watch.line()}")
 
-    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
+    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
         _, stop = self._going.pop(unit.name)
         stop.set()
         if final:
@@ -103,13 +136,13 @@ class PlainProgress:
 class LiveProgress:
     """One bar for the whole run, one for the iterations of each attempt, and the table of its ranks if it is alone."""
 
-    def __init__(self, console=None):
+    def __init__(self, console: Console | None = None):
         from rich.console import Console
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._clock = Clock()
-        self._going: dict[str, tuple[Watch, int]] = {}
+        self._going: dict[str, tuple[Watch, TaskID]] = {}
         self._console = console or Console(stderr=True)
         note = TextColumn("{task.fields[note]}", markup=False)
         self._bars = Progress(
@@ -123,8 +156,8 @@ class LiveProgress:
         self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4)
         self._live.start()
 
-    def picture(self):
-        """What stands on the terminal now."""
+    def picture(self) -> RenderableType:
+        """What is on the terminal now."""
         from rich.console import Group
 
         going = list(self._going.values())
@@ -133,23 +166,23 @@ class LiveProgress:
         watch, _ = going[0]
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
-    def begin(self, plan, todo) -> None:
+    def begin(self, plan: Plan, todo: list) -> None:
         self._clock.begin(len(todo))
         self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
 
-    def started(self, unit, repeat) -> None:
+    def started(self, unit: Unit, repeat: int) -> None:
         iterations = unit.config["iterations"]
         bar = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
         self._going[unit.name] = Watch(unit.name, iterations, unit.world_size), bar
 
-    def event(self, unit, event) -> None:
+    def event(self, unit: Unit, event: Event) -> None:
         watch, bar = self._going[unit.name]
         watch.event(event)
         if event["event"] == "iteration" and event["rank"] == 0:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
             self._bars.update(bar, completed=event["iteration"], note=note)
 
-    def ended(self, unit, repeat, attempt, final: bool = True) -> None:
+    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
         _, bar = self._going.pop(unit.name)
         self._bars.remove_task(bar)
         if final:

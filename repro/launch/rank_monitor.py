@@ -1,8 +1,14 @@
-"""What the ranks of a running attempt last said: kept, said in one line, or shown as a table of nodes and ranks."""
+"""The last known state of the ranks of a running attempt, as one line or as a table of nodes and ranks."""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COLUMNS = ("node", "rank", "iteration", "samples/s", "MiB", "GPU %", "silent s")
 LONG_S = 10.0
@@ -10,7 +16,7 @@ LONG_S = 10.0
 
 @dataclass
 class Rank:
-    """The last that is known of one rank; `heard` is when its last event came, in seconds of the watch's clock."""
+    """The last known state of one rank; `heard` is when its last event came, in seconds of the watch's clock."""
 
     number: int
     heard: float
@@ -77,15 +83,15 @@ class Watch:
         if self.waiting_for:
             return f"{self.name}: {self.waiting_for}"
         slowest, speed = self.slowest(), self.throughput()
-        said = [f"{self.name}: iteration {slowest.iteration}/{self.iterations}"]
-        said += [f"{speed:.1f} samples/s"] if speed is not None else []
+        parts = [f"{self.name}: iteration {slowest.iteration}/{self.iterations}"]
+        parts += [f"{speed:.1f} samples/s"] if speed is not None else []
         place = f"rank {slowest.number}" + (f" on {slowest.node}" if slowest.node else "")
         if slowest.state == "ended":
-            return ", ".join([*said, "all ranks have ended"])
-        return ", ".join([*said, f"slowest {place}, silent {self.silence(slowest):.1f} s"])
+            return ", ".join([*parts, "all ranks have ended"])
+        return ", ".join([*parts, f"slowest {place}, silent {self.silence(slowest):.1f} s"])
 
     def rows(self, most: int) -> list[tuple[str, ...]]:
-        """The cells of the table, at most `most` rows: one a rank, or one a node where there are more ranks.
+        """The cells of the table, at most `most` rows: one per rank, or one per node where there are more ranks.
 
         A node's row has the lowest iteration, the highest memory, the lowest utilisation, and the silence of the
         rank that is last. Where there are even more nodes than rows, those that are furthest behind are shown. The
@@ -111,7 +117,7 @@ class Watch:
         last = self._last(ranks)
         late = last is slowest and self.silence(last) >= LONG_S
         memory = max((rank.memory_mib for rank in ranks if rank.memory_mib is not None), default=None)
-        used = [utilisation[rank.number] for rank in ranks if utilisation[rank.number] is not None]
+        used = [used for rank in ranks if (used := utilisation[rank.number]) is not None]
         return (
             last.node,
             _numbers([rank.number for rank in ranks]),
@@ -122,7 +128,7 @@ class Watch:
             "" if last.state == "ended" else f"{self.silence(last):.1f}{' <' if late else ''}",
         )
 
-    def table(self, most: int):
+    def table(self, most: int) -> Table:
         """The table for a terminal, with what is waited for above it; columns without a value are left out."""
         from rich.table import Table
         from rich.text import Text

@@ -1,80 +1,91 @@
 """One run from plan to report: starts what is missing, records each attempt as it ends, and goes on after a failure."""
 
-import contextlib
+from __future__ import annotations
+
 import math
 import shutil
+import threading
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from repro.analysis.nccl_transport import transport_of
+from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
+from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
-from repro.launch.local import Attempt
+from repro.launch.progress import Display
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
 from repro.published.logs import LogError, latency_ms, parse, throughput
 from repro.runs.failures import Failure
 from repro.runs.record import Run, disk_error
-from repro.utils.signals import held, let_through
 
 MIN_FREE_MIB = 200
 LOSSES_KEPT = 2 * PARITY_ITERATIONS
+WAKE_S = 0.2
+"""How often the main thread wakes: the kernel may give a signal to another thread, and Python handles it only here."""
 
 
 @dataclass
 class Bench:
     """Runs the units of a plan into a run folder.
 
-    `attempt_of` makes the attempt of a unit in a folder; it decides where and how the ranks are started. What fails is
-    tried again up to `retries` times; every attempt is recorded. With `lanes` attempts run side by side on the GPUs
-    that these deal out.
+    Attributes
+    ----------
+    attempt_of : makes the attempt of a unit in a folder; it decides where and how the ranks are started.
+    retries : how many times what fails is tried again; every attempt is recorded.
+    gpu_pool : runs attempts concurrently, on the GPUs that it hands out; these are `GpuAttempt`s then, as those of
+        this machine are. Without it they run one after another.
     """
 
     run: Run
     plan: Plan
-    progress: object
-    attempt_of: Callable[[Unit, Path], Attempt]
+    progress: Display
+    attempt_of: AttemptOf
     retries: int = 0
     gpu_pool: GpuPool | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held for whatever concurrent attempts must do one at a time: writing records and showing progress."""
 
     def run_all(self) -> list[dict]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run.
 
-        An interrupt ends an attempt where it waits for its processes, or else comes before the next attempt: whatever
-        has ended is recorded.
+        A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
-        with held():
+        with interruptible() as interrupts:
             todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
-            _Rounds(self, self.gpu_pool or GpuPool((), 1)).run(todo)
+            _Schedule(self, interrupts).run(todo)
             return self.run.attempts()
 
-    def steps(self, unit: Unit, repeat: int, gpus: tuple[str, ...] | None = None) -> Generator[None, None, dict]:
-        """Run one repeat of a unit bit by bit and record how it ended, also when a person stops it; gives the record.
+    def attempt(self, turn: Turn, gpus: Sequence[str], stop: threading.Event) -> dict:
+        """Run one repeat of a unit and record how it ended, also when it is interrupted; returns the record.
 
-        With `gpus` it runs on these alone, and others may be looked after between its steps; to close it is to stop it.
+        This is what a thread of the pool does. Once `stop` is set, the attempt ends with KeyboardInterrupt.
         """
-        started, stamp = time.monotonic(), time.time()
-        folder = self.run.attempt_folder(unit.name, repeat)
-        self.progress.started(unit, repeat)
+        unit, started, stamp = turn.unit, time.monotonic(), time.time()
+        with self.lock:
+            folder = self.run.attempt_folder(unit.name, turn.repeat)
+            self.progress.started(unit, turn.repeat)
         record = {
             "unit": unit.name,
-            "repeat": repeat,
+            "repeat": turn.repeat,
             "started": stamp,
             "folder": str(folder.relative_to(self.run.folder)),
         }
-        watch = _Watch(stamp, lambda event: self.progress.event(unit, event))
+        watch = _Watch(stamp, lambda event: self._show(unit, event))
         attempt = self.attempt_of(unit, folder.resolve())
+        if self.gpu_pool:
+            attempt = cast(GpuAttempt, attempt).on(gpus)
         try:
-            if gpus is None:
-                outcome = attempt.run(watch)
-            else:
-                outcome = yield from attempt.on(gpus).steps(watch)
+            outcome = attempt.run(watch, stop)
         except OSError as error:
             raise disk_error(error, folder) from error
-        except (KeyboardInterrupt, GeneratorExit):
-            self.run.add_attempt({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
+        except KeyboardInterrupt:
+            self._record({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
             raise
         failure, measured = outcome.failure or watch.no_number(), {}
         if failure is None:
@@ -93,86 +104,96 @@ class Bench:
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
         }
-        self.run.add_attempt(record)
+        self._record(record)
         return record
 
+    def _record(self, record: dict) -> None:
+        with self.lock:
+            self.run.add_attempt(record)
 
-@dataclass
-class _Going:
-    """An attempt that is going: its steps, its GPUs, and how often it may be tried again."""
+    def _show(self, unit: Unit, event: Event) -> None:
+        with self.lock:
+            self.progress.event(unit, event)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A repeat of a unit that is to be run, and how many times it may be tried again."""
 
     unit: Unit
     repeat: int
-    steps: Generator
-    gpus: tuple[str, ...]
-    left: int
+    retries: int
 
 
-class _Rounds:
-    """Leads the attempts of a bench, one or several at the same time, by looking after each in turn."""
+class _Schedule:
+    """Runs the attempts of a bench in a pool of threads, as many at a time as there are GPUs for.
 
-    def __init__(self, bench: Bench, gpu_pool: GpuPool):
-        self._bench, self._gpu_pool = bench, gpu_pool
-        self._going: list[_Going] = []
-        self._ending = contextlib.ExitStack()
+    The main thread, which alone gets signals, starts them and waits; no unit runs next to itself.
+    """
+
+    def __init__(self, bench: Bench, interrupts: Interrupts):
+        self._bench, self._interrupts = bench, interrupts
+        self._gpu_pool = bench.gpu_pool or GpuPool((), 1)
+        self._running: dict[Future, tuple[Turn, Sequence[str]]] = {}
+        self._stop = threading.Event()
 
     def run(self, todo: list[tuple[Unit, int]]) -> None:
-        """Run them all, each as soon as there are GPUs for it; an interrupt or an error ends those that are going."""
-        waiting = [(unit, repeat, self._bench.retries) for unit, repeat in todo]
-        with self._ending:
-            while waiting or self._going:
-                waiting = [each for each in waiting if not self._start(*each)]
-                for going in list(self._going):
-                    self._look_after(going, waiting)
+        """Run them all in their order, each as soon as it can be; an interrupt or an error ends those that run."""
+        waiting = [Turn(unit, repeat, self._bench.retries) for unit, repeat in todo]
+        with ThreadPoolExecutor(max(1, len(self._bench.plan.units)), "attempt") as threads:
+            try:
+                while waiting or self._running:
+                    waiting = [turn for turn in waiting if not self._start(turn, threads)]
+                    wait(self._running, WAKE_S, FIRST_COMPLETED)
+                    waiting[:0] = self._again()
+            finally:
+                self._stop.set()
 
-    def _start(self, unit: Unit, repeat: int, left: int) -> bool:
-        """Start it unless it has to wait; no unit runs beside itself."""
-        if any(going.unit is unit for going in self._going):
+    def _start(self, turn: Turn, threads: ThreadPoolExecutor) -> bool:
+        """Start it unless it has to wait."""
+        if any(running.unit is turn.unit for running, _ in self._running.values()):
             return False
-        gpus = self._gpu_pool.take(unit.world_size)
+        gpus = self._gpu_pool.take(turn.unit.world_size)
         if gpus is None:
             return False
-        with let_through():
-            check_free_space(self._bench.run.folder)
-        steps = self._bench.steps(unit, repeat, gpus if self._bench.gpu_pool else None)
-        going = _Going(unit, repeat, steps, gpus, left)
-        self._ending.callback(steps.close)
-        self._going.append(going)
+        self._interrupts.check()
+        check_free_space(self._bench.run.folder)
+        self._running[threads.submit(self._bench.attempt, turn, gpus, self._stop)] = turn, gpus
         return True
 
-    def _look_after(self, going: _Going, waiting: list) -> None:
-        try:
-            next(going.steps)
-        except StopIteration as end:
-            attempt = end.value
-        else:
-            return
-        self._going.remove(going)
-        self._gpu_pool.give_back(going.gpus)
-        final = attempt["status"] == "ok" or not going.left
-        self._bench.progress.ended(going.unit, going.repeat, attempt, final=final)
-        if not final:
-            waiting.insert(0, (going.unit, going.repeat, going.left - 1))
+    def _again(self) -> list[Turn]:
+        """Take the attempts that have ended; those to be tried again."""
+        again = []
+        for future in [future for future in self._running if future.done()]:
+            turn, gpus = self._running.pop(future)
+            self._gpu_pool.give_back(gpus)
+            record = future.result()
+            final = record["status"] == "ok" or not turn.retries
+            with self._bench.lock:
+                self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
+            if not final:
+                again.append(replace(turn, retries=turn.retries - 1))
+        return again
 
 
 class _Watch:
     """Keeps what the report needs of rank 0's metrics, and passes the events of all ranks on."""
 
-    def __init__(self, started: float, forward):
+    def __init__(self, started: float, forward: OnEvent):
         self._started, self._forward = started, forward
-        self._start: dict = {}
-        self._end: dict = {}
+        self._start: Event = {}
+        self._end: Event = {}
         self._losses: list[float] = []
         self._first: float | None = None
         self._memory: list[float] = []
         self._not_finite: int | None = None
 
-    def __call__(self, event: dict) -> None:
+    def __call__(self, event: Event) -> None:
         if event.get("rank") == 0:
             self._keep(event)
         self._forward(event)
 
-    def _keep(self, event: dict) -> None:
+    def _keep(self, event: Event) -> None:
         if event["event"] == "start":
             self._start = event
         elif event["event"] == "end":
@@ -194,7 +215,7 @@ class _Watch:
     def seen(self) -> dict:
         """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row.
 
-        `memory_allocated_mib` is the most that the program's tensors held, where the program tells.
+        `memory_allocated_mib` is the most that the program's tensors held, where the program reports it.
         """
         return {
             "losses": self._losses,
@@ -209,7 +230,7 @@ class _Watch:
 def measure(unit: Unit, folder: Path) -> dict:
     """Read rank 0's log by the rule of the unit's report, as the published logs are read.
 
-    Returns throughput in samples/s, latency in ms an iteration, and memory in MiB if the log states it.
+    Returns throughput in samples/s, latency in ms per iteration, and memory in MiB if the log states it.
     """
     log = parse(folder / "logs" / "local_rank_0" / "stdout")
     rule = Rule(**unit.rule)

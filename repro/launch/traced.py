@@ -1,49 +1,53 @@
 """An attempt whose kernels are traced: what its processes are given for it, and what is kept of the trace."""
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.analysis.kernel_trace import TraceError, profile_of, read_trace, window
-from repro.launch.local import Attempt, Outcome
+from repro.launch.attempt import OnEvent, Outcome, ignore
+from repro.launch.base import AttemptOf
+from repro.launch.local import LocalAttempt
+from repro.planning.plan import Unit
 from repro.utils.i18n import N_
 
 TRACE = "trace"
 METRICS = "metrics-rank0.jsonl"
 
 
-def traced(attempt_of: Callable, tracer: Path, cupti: Path) -> Callable:
-    """What `Bench` needs to start the attempts of `attempt_of` with the compiled tracer and a CUPTI."""
+def traced(attempt_of: Callable[[Unit, Path], LocalAttempt], tracer: Path, cupti: Path) -> AttemptOf:
+    """The attempts of `attempt_of` with the compiled tracer and a CUPTI."""
 
-    def attempt(unit, folder: Path) -> Traced:
+    def attempt(unit: Unit, folder: Path) -> TracedAttempt:
         plain = attempt_of(unit, folder)
         more = {
             "CUDA_INJECTION64_PATH": str(tracer),
             "KERNEL_TRACE_CUPTI": str(cupti),
             "KERNEL_TRACE_FILE": str(folder / TRACE),
         }
-        return Traced(replace(plain, environment=plain.environment | more))
+        return TracedAttempt(replace(plain, environment=plain.environment | more))
 
     return attempt
 
 
 @dataclass
-class Traced:
+class TracedAttempt:
     """An attempt that has failed if nothing can be made of its trace, which is removed in any case."""
 
-    attempt: Attempt
+    attempt: LocalAttempt
 
-    def run(self, on_event: Callable[[dict], None]) -> Outcome:
+    def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
         """As the attempt's own, with a profile in its folder when it succeeded."""
         folder = self.attempt.folder
         try:
-            outcome = self.attempt.run(on_event)
+            outcome = self.attempt.run(on_event, stop)
             if outcome.failure is None:
                 try:
                     keep_profile(folder)
                 except TraceError as error:
-                    outcome = replace(outcome, failure=error.failure, log_tail=_said(folder))
+                    outcome = replace(outcome, failure=error.failure, log_tail=_messages(folder))
             return outcome
         finally:
             for path in folder.glob(f"{TRACE}.*"):
@@ -61,8 +65,8 @@ def keep_profile(folder: Path) -> None:
     profile_of(read_trace(trace), *window(metrics)).write(folder)
 
 
-def _said(folder: Path) -> str:
-    """What the tracer said of why there is no trace."""
+def _messages(folder: Path) -> str:
+    """What the tracer printed, which says why there is no trace."""
     logs = [*folder.glob("logs/local_rank_0/stderr"), *folder.glob("launcher.log")]
     lines = [line for path in logs for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     return "\n".join(line for line in lines if line.startswith("kernel_trace: "))

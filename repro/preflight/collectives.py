@@ -12,7 +12,8 @@ from typing import Protocol
 
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
-from repro.launch.local import Attempt, Limits, Outcome
+from repro.launch.attempt import Attempt, Limits, Outcome
+from repro.launch.local import LocalAttempt
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -135,19 +136,17 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 @contextmanager
 def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[AttemptOf]:
     """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
-    from repro.launch.ssh.attempt import ClusterAttempt
-    from repro.launch.ssh.code_upload import Code
+    from repro.launch.nodes.code_upload import Code
+    from repro.launch.ssh.attempt import ssh_attempts
     from repro.launch.ssh.nodes import NodePool
-    from repro.launch.ssh.work import work_of
     from repro.planning.plan import Unit
 
     code = Code(program)
     with NodePool(cluster, code, "make preflight") as pool:
 
-        def attempt_of(config: dict, folder: Path) -> ClusterAttempt:
+        def attempt_of(config: dict, folder: Path) -> Attempt:
             unit = Unit(name, "", config, {}, 1)
-            work = work_of(cluster, code, unit, True, pool.port, folder.parent.name, folder.name)
-            return ClusterAttempt(work, folder, pool, limits)
+            return ssh_attempts(pool, folder.parent.name, limits, spread=True)(unit, folder)
 
         yield attempt_of
 
@@ -257,7 +256,7 @@ def _reason(outcome: Outcome) -> str:
 
 def local_attempts(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> AttemptOf:
     """The maker of attempts of a program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: Attempt(
+    return lambda config, folder: LocalAttempt(
         config, folder.resolve(), limits, None, (python, str(program)), environment=environment
     )
 

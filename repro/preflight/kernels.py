@@ -14,7 +14,7 @@ from pathlib import Path
 from repro.analysis.process_info import readable
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.images.stack import Stack, StackError
-from repro.launch.local import Limits, Outcome
+from repro.launch.attempt import Limits, Outcome
 from repro.models.extensions import folders_of
 from repro.models.registry import specs
 from repro.planning.plan import Plan

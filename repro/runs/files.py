@@ -28,6 +28,10 @@ GPU_FILE = "gpu.csv"
 
 RunPath = Path | zipfile.Path
 
+GPU_FILE = "gpu.csv"
+GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+"""The samples of GPUs in an attempt's folder, a CSV file without a header: nvidia-smi's names of its columns."""
+
 
 class RecordError(ReproError):
     """A run cannot be made, read or written; the message says which and what to do."""

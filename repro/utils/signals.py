@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import signal
 import threading
+from types import FrameType
 from typing import ClassVar
 
 KINDS = (signal.SIGINT, signal.SIGTERM)
 
 
 class held:
-    """A block in which a signal raises KeyboardInterrupt only inside `let_through`, or else at the block's end.
+    """A block that a signal does not break off: `came` tells of it, and KeyboardInterrupt is raised at the block's end.
 
-    It concerns the signals that would raise KeyboardInterrupt: one that is ignored or has a handler of another kind
-    keeps its effect. `came` says whether a signal has come. Of nested blocks the outermost counts; in threads other
-    than the main one, which get no signals, a block does nothing.
+    Whatever waits inside the block polls `came`; so can other threads, where `with held()` gives the block of the main
+    thread. It concerns the signals that would raise KeyboardInterrupt: one that is ignored or has a handler of another
+    kind keeps its effect. Of nested blocks the outermost counts. Only the main thread gets signals: where it holds
+    none, a block of another thread does nothing.
     """
 
     now: ClassVar[held | None] = None
 
     def __init__(self) -> None:
-        self.came = self.open = False
+        self.came = False
         self._kinds: list[signal.Signals] = []
 
     def __enter__(self) -> held:
-        if held.now or not _in_main_thread():
+        if held.now or threading.current_thread() is not threading.main_thread():
             return held.now or self
         self._kinds = [kind for kind in KINDS if signal.getsignal(kind) is signal.default_int_handler]
         for kind in self._kinds:
@@ -32,7 +34,7 @@ class held:
         held.now = self
         return self
 
-    def __exit__(self, kind: type | None, error: object, traceback: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if held.now is not self:
             return
         held.now = None
@@ -41,28 +43,7 @@ class held:
         if self.came and kind is None:
             raise KeyboardInterrupt
 
-    def _take(self, number: int, frame: object) -> None:
+    def _take(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        if self.open or held.now is not self:
-            self.open = False
+        if held.now is not self:
             raise KeyboardInterrupt
-
-
-class let_through:
-    """A block within `held`, such as one that waits, in which a signal raises; one that came before raises at once."""
-
-    def __enter__(self) -> None:
-        self._held = held.now if _in_main_thread() else None
-        if self._held:
-            self._held.open = True
-            if self._held.came:
-                self._held.open = False
-                raise KeyboardInterrupt
-
-    def __exit__(self, *error: object) -> None:
-        if self._held:
-            self._held.open = False
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

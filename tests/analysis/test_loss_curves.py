@@ -11,8 +11,8 @@ from repro.analysis.loss_curves import FACTOR, FLOOR, WINDOW, compare, deviation
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
 from repro.trainers.config import parse
-from tests.launch.test_runner import only_run
 from tests.support.paths import ROOT
+from tests.support.runs import only_run
 
 TEXT = {"kind": "synthetic"}
 

@@ -15,8 +15,8 @@ from repro.planning.profiling import INTERVAL, ITERATIONS, make_profile_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.profile import profile_figures, profile_section
 from repro.trainers.config import parse
-from tests.launch.test_runner import attempts, only_run
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.runs import attempts, only_run
 
 V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
 COMMAND = f"{TRAINER_PYTHON} {STANDIN}"

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from repro.cluster.cluster import load_cluster  # noqa: E402
-from repro.launch.local import Limits  # noqa: E402
-from repro.launch.ssh.attempt import cluster_attempts  # noqa: E402
-from repro.launch.ssh.code_upload import Code  # noqa: E402
+from repro.launch.attempt import Limits  # noqa: E402
+from repro.launch.nodes.code_upload import Code  # noqa: E402
+from repro.launch.ssh.attempt import ssh_attempts  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
 from tests.e2e.launching import prepare, unit_of  # noqa: E402
 from tests.e2e.nodes import up  # noqa: E402
@@ -61,7 +61,7 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
         target.mkdir()
         before, started = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         first, events = [], []
-        outcome = cluster_attempts(pool, "benchmark", Limits(), True)(unit, target).run(
+        outcome = ssh_attempts(pool, "benchmark", Limits(), True)(unit, target).run(
             lambda event: (events.append(0), first or first.append(time.monotonic() - started))
         )
         wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_SELF)

@@ -29,7 +29,7 @@ class Noop(rfm.RunOnlyRegressionTest):
     executable_opts = ["throughput: 800.0"]
 
     @sanity_function
-    def said(self):
+    def printed(self):
         return sn.assert_found("throughput", self.stdout)
 
     @performance_function("samples/s")

@@ -123,11 +123,12 @@ def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
     from dataclasses import replace
 
     from repro.cluster.cluster import load_cluster
-    from repro.launch.ssh.site import SshLauncher
+    from repro.launch.base import LaunchOptions
+    from repro.launch.select import select
     from repro.published.cases import load_catalogue
 
     cluster = replace(load_cluster("sim"), gpu="Tesla V100-SXM2-16GB", gpus_per_node=8)
-    launcher = SshLauncher(cluster, None, 29500)
+    launcher = select(LaunchOptions(cluster), "ssh")
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
     for asked, planned in ((None, "amp"), ("fp32", "fp32")):
         plan = launcher.plan(cases, None, 1, (), None, asked)

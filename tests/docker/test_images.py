@@ -12,7 +12,8 @@ from repro.images.oci_layout import read_layout
 from repro.images.pins import load_pins
 from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.images.verify import PROBE, compare, probe
-from repro.launch.local import Attempt, Limits
+from repro.launch.attempt import Limits
+from repro.launch.local import LocalAttempt
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from tests.docker.surroundings import ROOT, SECRET
@@ -110,7 +111,7 @@ def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, mon
     plan = make_plan(load_catalogue().select(model, None), 0, "smoke", 1)
     unit = next(unit for unit in plan.units if unit.name == name)
     (tmp_path / "local").mkdir()
-    outcome = Attempt(unit.config, tmp_path / "local", Limits()).run()
+    outcome = LocalAttempt(unit.config, tmp_path / "local", Limits()).run()
     assert outcome.failure is None, outcome
     local = losses_of(tmp_path / "local")
     assert len(local) == unit.config["iterations"]

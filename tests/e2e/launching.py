@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, load_cluster
-from repro.launch.local import Limits, Outcome
-from repro.launch.ssh.attempt import cluster_attempts
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.commands import OWN
+from repro.launch.attempt import Limits, Outcome
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import OWN
+from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Unit, make_plan
 from repro.published.cases import load_catalogue
@@ -114,14 +114,14 @@ class Launcher:
                     fault[0] = time.monotonic()
 
         unit = unit_of(ranks, name)
-        made = cluster_attempts(self.pool, "test run", limits, True)(unit, folder)
+        made = ssh_attempts(self.pool, "test run", limits, True)(unit, folder)
         attempted.outcome = made.run(on_event)
         attempted.seconds = time.monotonic() - fault[0]
         return attempted
 
     def _bring(self, member, script: Path) -> None:
         """Give a node that is open another trainer."""
-        from repro.launch.ssh.code_upload import deliver
+        from repro.launch.nodes.code_upload import deliver
 
         self.pool.code = Code(script)
         deliver(member.remote, self.pool.code)

@@ -9,10 +9,10 @@ import pytest
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
-from repro.launch.local import Limits
+from repro.launch.attempt import Limits
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.agent_client import LEASE_S
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.commands import OWN
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
 from tests.e2e.launching import WORK, containers, launcher_of, note, prepare, trainer, wait_until
@@ -287,4 +287,4 @@ def test_a_node_that_was_replaced(make_nodes, tmp_path):
 
 def test_threads_end_with_the_attempts(launcher, clean, tmp_path):
     launcher.attempt(trainer(tmp_path))
-    wait_until(lambda: sum(thread.name.startswith("tether") for thread in threading.enumerate()) <= 2)
+    wait_until(lambda: sum(thread.name.startswith("agent of") for thread in threading.enumerate()) <= 2)

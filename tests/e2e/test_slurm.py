@@ -7,9 +7,9 @@ import time
 import pytest
 
 from repro.cluster.cluster import load_cluster
-from repro.launch.local import Limits
+from repro.launch.attempt import Limits
+from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
-from repro.launch.ssh.code_upload import Code
 from tests.e2e import slurm_site
 from tests.e2e.launching import WORK, containers, prepare, trainer, unit_of, wait_until
 from tests.e2e.test_launch import attempts, bench
@@ -37,7 +37,9 @@ def left_on(nodes):
     for node in nodes.names:
         found += containers(nodes, node)
         found += nodes.root(node, "find", WORK, "-type", "f").split()
-        found += nodes.root(node, "pgrep", "-u", "runner", "-f", "repro[.]keeper|SLURM_NODEID", check=False).split()
+        found += nodes.root(
+            node, "pgrep", "-u", "runner", "-f", "repro[.]launch[.]agent|SLURM_NODEID", check=False
+        ).split()
     return found
 
 
@@ -100,7 +102,7 @@ def test_an_interrupt_leaves_nothing(slurm_nodes, hanging):
 
 def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):
     """Everything of the job on a node but its container is killed at once, so that nobody there can remove it."""
-    kill = "pkill -9 -f SLURM[_]NODEID; pkill -9 -f repro[.]keeper; pkill -9 -f 'docker [r]un'; true"
+    kill = "pkill -9 -f SLURM[_]NODEID; pkill -9 -f repro[.]launch[.]agent; pkill -9 -f 'docker [r]un'; true"
     started = []
 
     def inject():

@@ -10,8 +10,9 @@ import pytest
 from repro.images import stack
 from repro.images.pins import PinError
 from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, stack_of
+from repro.launch.attempt import Limits
 from repro.launch.host_environment import gpus
-from repro.launch.local import Attempt, Limits
+from repro.launch.local import LocalAttempt
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
 V100 = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01"}
@@ -188,7 +189,7 @@ def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
     script.write_text("import os, pathlib; pathlib.Path('told').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
     config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
     trainer = (sys.executable, str(script))
-    Attempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
+    LocalAttempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
     assert (tmp_path / "told").read_text() == ("/warm" if device == "cuda" else "none")
 
 

@@ -1,18 +1,29 @@
-"""Attempts that run side by side: which GPUs they get, and that all of them are led, recorded and ended."""
+"""Attempts that run concurrently: which GPUs they get, and that all of them are recorded and ended."""
 
+import errno
+import io
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from repro.analysis.results import most_at_once
+from repro.launch.attempt import Outcome
 from repro.launch.gpu_pool import GpuPool
-from tests.launch.test_runner import attempts, begin, only_run
+from repro.launch.progress import PlainProgress
+from repro.launch.runner import Bench
+from repro.planning.plan import Plan, make_plan
+from repro.published.cases import load_catalogue
+from repro.runs.failures import Failure
+from repro.runs.record import RecordError, Run
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.runs import attempts, begin, only_run
 
 
 def test_each_attempt_has_gpus_of_its_own():
@@ -79,8 +90,8 @@ def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
     folder = only_run(tmp_path)
     ended = attempts(folder)
     assert [attempt["status"] for attempt in ended] == ["interrupted"] * 2
@@ -120,17 +131,87 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
     assert most_at_once(ended) == 2
 
 
+class Scripted:
+    """Attempts that do what a function of their unit's name says, and remember how they went."""
+
+    def __init__(self, act):
+        self.act, self.begun, self.together, self.running = act, [], [], set()
+
+    def __call__(self, unit, folder):
+        return Step(self, unit.name)
+
+
+class Step:
+    def __init__(self, script, name):
+        self.script, self.name = script, name
+
+    def on(self, gpus):
+        return self
+
+    def run(self, on_event, stop):
+        script = self.script
+        assert self.name not in script.running, "no unit runs next to itself"
+        script.begun.append(self.name)
+        script.running.add(self.name)
+        script.together.append(set(script.running))
+        try:
+            failure = script.act(self.name, stop)
+        finally:
+            script.running.remove(self.name)
+        return Outcome(failure or Failure("it is only a test"), 0.0)
+
+
+def bench_of(tmp_path, act, names, jobs, repeats=1, retries=0):
+    unit = make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1).units[0]
+    units = tuple(replace(unit, name=name) for name in names)
+    plan = Plan("smoke", "cpu", repeats, units)
+    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    script = Scripted(act)
+    return Bench(run, plan, PlainProgress(io.StringIO()), script, retries, GpuPool((), jobs)), script
+
+
+def test_an_error_in_one_attempt_ends_and_records_the_others(tmp_path):
+    def act(name, stop):
+        if name == "bad":
+            assert both.wait(20)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        both.set()
+        assert stop.wait(20), "nobody stopped it"
+        raise KeyboardInterrupt
+
+    both = threading.Event()
+    bench, _ = bench_of(tmp_path, act, ("good", "bad", "waiting"), 2)
+    with pytest.raises(RecordError, match="the disk is full"):
+        bench.run_all()
+    assert [(each["unit"], each["status"]) for each in bench.run.attempts()] == [("good", "interrupted")]
+
+
+def test_attempts_begin_in_order_and_no_unit_runs_next_to_itself(tmp_path):
+    bench, script = bench_of(tmp_path, lambda name, stop: time.sleep(0.02), ("a", "b", "c"), 2, repeats=2, retries=1)
+    ended = bench.run_all()
+    assert len(ended) == 3 * 2 * 2
+    assert max(map(len, script.together)) == 2
+    assert set(script.begun[:2]) == {"a", "b"}
+    assert {name: script.begun.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
+
+
+def test_one_at_a_time_is_tried_again_before_the_next(tmp_path):
+    bench, script = bench_of(tmp_path, lambda name, stop: None, ("a", "b"), 1, retries=2)
+    bench.run_all()
+    assert script.begun == ["a", "a", "a", "b", "b", "b"]
+
+
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"JOBS": 2, "PORT": 29999}, "JOBS=2: PORT is the port of one attempt"),
         ({"JOBS": 0}, "JOBS=0: it is a whole"),
     ],
 )
-def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, said):
+def test_what_cannot_be_is_said_before_there_is_a_run(task, tmp_path, wrong, message):
     done = task("curves", MODEL="bert", **wrong)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from repro.launch.attempt import Limits
 from repro.launch.gpu_sampler import Sampler, events_of
-from repro.launch.local import Attempt, Limits
+from repro.launch.local import LocalAttempt
 
 LINES = """0, GPU-aaaa, 99, 15014, 1530, 61
 1, GPU-bbbb, 7, 4, 135, 30
@@ -64,7 +65,7 @@ def test_an_attempt_on_gpus_hands_over_the_samples_and_ends_the_sampling(tmp_pat
     }
     folder = tmp_path / "attempt"
     events = []
-    Attempt(config, folder, Limits(total_s=1.5), trainer=standin).run(events.append)
+    LocalAttempt(config, folder, Limits(total_s=1.5), trainer=standin).run(events.append)
     assert {"event": "gpu", "index": 0, "utilisation": 93} in events
     assert (folder / "gpu.csv").read_text() == "0, GPU-aaaa, 93, 15014, 1530, 61\n"
     assert not alive(nvidia_smi.read_text().strip())

@@ -2,46 +2,29 @@
 
 import itertools
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
-from repro.launch.local import Attempt, Limits, Tail, free_port
+from repro.launch.attempt import Limits, Tail, free_port
+from repro.launch.base import LaunchOptions
+from repro.launch.local import LocalAttempt, LocalLauncher
+from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure, explain_logs, last_lines
-
-CONFIG = {
-    "model": "bert",
-    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    "micro_batch": 8,
-    "accumulation_steps": 1,
-    "iterations": 7,
-    "log_generation": "C",
-}
+from tests.support.processes import processes_of
+from tests.support.runs import CONFIG
 
 
 def attempt(folder, standin, ranks=1, **limits):
     config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
-    return Attempt(config, folder, Limits(**limits), trainer=standin)
-
-
-def processes_of(folder):
-    """Processes whose command line names the attempt's folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in command:
-            found.append((int(entry.name), command))
-    return found
+    return LocalAttempt(config, folder, Limits(**limits), trainer=standin)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -57,7 +40,7 @@ def test_every_rank_ends_well(tmp_path, standin, ranks):
 
 
 @pytest.mark.parametrize(
-    ("fault", "ranks", "said"),
+    ("fault", "ranks", "message"),
     [
         ("exit=3@0", 1, "rank 0 exited with status 3"),
         ("exit=3@1", 2, "rank 1 exited with status 3"),
@@ -70,13 +53,13 @@ def test_every_rank_ends_well(tmp_path, standin, ranks):
         ("full@0", 1, "rank 0 exited with status 1 (the disk is full: free some space, then resume the run)"),
     ],
 )
-def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, fault, ranks, said):
+def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, fault, ranks, message):
     monkeypatch.setenv("STANDIN", fault)
     monkeypatch.setenv("STANDIN_WAIT", "3" if "@1" in fault and "hang" not in fault else "0")
     started = time.monotonic()
     outcome = attempt(tmp_path, standin, ranks, silence_s=1).run()
     assert outcome.failure is not None
-    assert outcome.failure.text() == said
+    assert outcome.failure.text() == message
     assert time.monotonic() - started < 8
     assert not processes_of(tmp_path)
 
@@ -97,12 +80,14 @@ def test_a_rank_that_a_glance_misses_has_not_ended(tmp_path, standin, monkeypatc
     assert next(glances) > 4
 
 
-@pytest.mark.parametrize(("seen", "told"), [((20, 21, 22), {0: 20, 1: 21, 2: 22}), ((20, 22), {2: 22}), ((21,), {})])
-def test_a_rank_that_says_nothing_is_told_by_its_place_among_all(monkeypatch, seen, told):
+@pytest.mark.parametrize(
+    ("seen", "expected"), [((20, 21, 22), {0: 20, 1: 21, 2: 22}), ((20, 22), {2: 22}), ((21,), {})]
+)
+def test_a_rank_that_says_nothing_is_told_by_its_place_among_all(monkeypatch, seen, expected):
     monkeypatch.setattr("repro.launch.agent.ranks.children", lambda pid: seen)
     monkeypatch.setattr("repro.launch.agent.ranks._local_rank", {22: 2}.get)
-    assert new_ranks(7, 3, {}) == told
-    assert new_ranks(7, 3, told) == {}
+    assert new_ranks(7, 3, {}) == expected
+    assert new_ranks(7, 3, expected) == {}
 
 
 def test_the_tail_is_of_the_rank_that_failed(tmp_path, standin, monkeypatch):
@@ -124,9 +109,9 @@ def test_a_trainer_that_is_not_there_is_an_error(tmp_path):
 
 def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     program = (
-        "import sys; from pathlib import Path; from repro.launch.local import *\n"
+        "import sys; from pathlib import Path; from repro.launch.attempt import *; from repro.launch.local import *\n"
         f"config = {CONFIG!r} | {{'layout': {{'data': 2, 'tensor': 1, 'pipeline': 1}}}}\n"
-        f"Attempt(config, Path({str(tmp_path)!r}), Limits(), trainer={standin!r}).run()"
+        f"LocalAttempt(config, Path({str(tmp_path)!r}), Limits(), trainer={standin!r}).run()"
     )
     environment = dict(os.environ, STANDIN="hang@0 hang@1")
     controller = subprocess.Popen([sys.executable, "-c", program], env=environment)
@@ -140,6 +125,23 @@ def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not processes_of(tmp_path)
+
+
+def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin):
+    launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
+    plan = launcher.plan(load_catalogue().select("bert", None), "smoke")
+    lines = list(launcher.dry_run(plan))
+    assert lines[0] == f"# {plan.units[0].name}: 1 ranks"
+    assert lines[1] == shlex.join([standin[0], "-u", standin[1], "--config", "<attempt>/config.json"])
+    assert "--nproc_per_node 4 --master_port '<a free port>'" in lines[3]
+    assert len(lines) == 2 * len(plan.units)
+
+
+def test_make_bench_prints_its_commands_on_one_machine_too(task, tmp_path):
+    done = task("bench", MODEL="bert", DRY=1, PORT=free_port())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--config") == 2
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ports():
@@ -162,20 +164,20 @@ def test_a_tail_waits_for_whole_lines(tmp_path):
     assert tail.last == {"event": "iteration"}
 
 
-@pytest.mark.parametrize(("device", "said"), [("cpu", None), ("cuda", "the NVIDIA driver is too old for CUDA 10.2")])
-def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, said):
+@pytest.mark.parametrize(("device", "message"), [("cpu", None), ("cuda", "the NVIDIA driver is too old for CUDA 10.2")])
+def test_a_missing_driver_explains_nothing_on_the_cpu(tmp_path, device, message):
     log = tmp_path / "stderr"
     log.write_text("E2026 cuda_device_manager_factory.cpp:65] CUDA driver version is insufficient for CUDA runtime\n")
     hint = explain_logs(Failure("rank {rank} exited", {"rank": 0}), [log], device).hint
-    assert hint is None if said is None else hint.startswith(said)
+    assert hint is None if message is None else hint.startswith(message)
 
 
 def test_the_last_lines_tell_what_oneflow_said_and_not_its_native_stack(tmp_path):
     log = tmp_path / "stderr"
-    said = ["F20261122 op_graph.h:98]", "    Check failed: (a) == (b) (9 vs 2)", "Error Type: check"]
+    message = ["F20261122 op_graph.h:98]", "    Check failed: (a) == (b) (9 vs 2)", "Error Type: check"]
     frames = [f"    @     0x7fdac9f9c{i:03x}  google::LogMessage::Flush()" for i in range(40)]
     stack = ["*** Check failure stack trace: ***", *frames, "    @   (nil)  (unknown)"]
-    log.write_text("\n".join(["before"] * 20 + said + stack))
-    assert last_lines(log)[-3:] == said
+    log.write_text("\n".join(["before"] * 20 + message + stack))
+    assert last_lines(log)[-3:] == message
     assert len(last_lines(log)) == 15
     assert last_lines(tmp_path / "nowhere") == []

@@ -52,10 +52,10 @@ def test_lines_say_how_far_an_attempt_is_while_it_runs_and_stop_with_it():
         time.sleep(0.01)
     progress.ended(UNIT, 1, GOOD)
     time.sleep(0.1)
-    said = stream.getvalue()
+    message = stream.getvalue()
     time.sleep(0.2)
-    assert stream.getvalue() == said
-    assert said.splitlines()[-1] == "    851.23 samples/s, loss 2.5000; 3.0 s, left 0:00"
+    assert stream.getvalue() == message
+    assert message.splitlines()[-1] == "    851.23 samples/s, loss 2.5000; 3.0 s, left 0:00"
 
 
 def test_what_is_waited_for_is_said_once():

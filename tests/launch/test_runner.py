@@ -7,20 +7,10 @@ import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.support import tasks
-
-
-def only_run(tmp_path) -> Path:
-    (folder,) = (tmp_path / "runs").iterdir()
-    return folder
-
-
-def attempts(folder):
-    return [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+from tests.support.runs import attempts, begin, only_run
 
 
 @pytest.mark.parametrize(("model", "units", "repeats"), [("gpt", 10, 1), ("bert", 2, 1), ("resnet50", 8, 2)])
@@ -87,11 +77,6 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
 
 
-def begin(tmp_path, name, **settings) -> subprocess.Popen:
-    """Start a task with the stand-in, to stop it by hand."""
-    return tasks.start(name, RUNS=tmp_path / "runs", TRAINER_COMMAND=tasks.STANDIN_COMMAND, **settings)
-
-
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
@@ -108,7 +93,7 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"MODEL": "nope"}, "no model 'nope'"),
         ({"MODEL": "gpt", "CASES": "nothing*"}, "nothing*"),
@@ -121,10 +106,10 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
         ({"PORT": "70000"}, "PORT=70000"),
     ],
 )
-def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, said):
+def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, message):
     done = task("bench", **settings)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
 

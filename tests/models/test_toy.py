@@ -13,7 +13,7 @@ from tests.support.paths import ROOT, TRAINER_PYTHON
 FOLDER = ROOT / "tests" / "support" / "toymodel"
 SHIPPED = """
 import json, sys
-from repro.launch.ssh.code_upload import Code
+from repro.launch.nodes.code_upload import Code
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 plan = make_plan(list(load_catalogue().select("toy")), 0)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from repro.launch.local import Limits, local_attempts
+from repro.launch.attempt import Limits
+from repro.launch.local import local_attempts
 from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
-from tests.launch.test_runner import attempts, only_run
 from tests.planning.test_derived import CATALOGUE
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.runs import attempts, only_run
 
 COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
 V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"

@@ -162,14 +162,14 @@ def test_right_models_are_started(plan, wrong):
 def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     from repro.cli.session import Session
     from repro.cli.settings import Invocation
-    from repro.launch import host_environment as environment
+    from repro.launch import host_environment, local
 
     stack = Stack("cu102-modern", {})
     session = Session(Invocation("bench", {}))
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
-    monkeypatch.setattr(Session, "stack_for", lambda self, device: stack)
-    monkeypatch.setattr(environment, "capture", lambda stack: {"host": "here"})
-    monkeypatch.setattr(environment, "gpus", lambda: [H200])
+    monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan: stack)
+    monkeypatch.setattr(local, "capture", lambda stack: {"host": "here"})
+    monkeypatch.setattr(host_environment, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack: wrong)
     kept, told = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from repro.cluster.local_shell import NOT_FOUND
 from repro.cluster.ssh import Result
-from repro.launch.local import Outcome
+from repro.launch.attempt import Outcome
 from repro.preflight.framework import Expected, Machine
 from repro.runs.failures import Failure
 

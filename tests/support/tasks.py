@@ -1,7 +1,6 @@
 """Starts tasks as `python -m repro TASK NAME=value`, with what a test sets besides in the environment."""
 
 import os
-import signal
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ from repro.cli.make import MAKES_OWN
 from repro.cli.tasks import TASKS
 from repro.targets import RENAMED_TASKS, RENAMED_VARIABLES
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.processes import heed_interrupts
 
 VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()} | set(RENAMED_VARIABLES)
 STANDIN_COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
@@ -62,8 +62,3 @@ def start(name: str, **settings) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         preexec_fn=heed_interrupts,
     )
-
-
-def heed_interrupts() -> None:
-    """As from a terminal: what a script starts in the background inherits that it ignores SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

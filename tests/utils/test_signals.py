@@ -6,23 +6,18 @@ import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from repro.launch.local import Attempt, Limits
-from repro.utils.signals import held, let_through
+from repro.launch.attempt import Limits, interruptible
+from repro.launch.local import LocalAttempt
+from repro.utils.signals import held
 from tests.support import tasks
 from tests.support.processes import processes_of
+from tests.support.runs import CONFIG
 
 MOMENTS = 8
-CONFIG = {
-    "model": "bert",
-    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    "micro_batch": 8,
-    "accumulation_steps": 1,
-    "iterations": 7,
-    "log_generation": "C",
-}
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
@@ -47,20 +42,31 @@ def test_it_comes_at_the_end_of_what_must_be_finished(interrupt):
         interrupt()
 
 
-def test_it_is_let_through_where_one_waits_but_once(interrupt):
+def test_who_waits_is_ended_by_polling(interrupt):
     done = []
-    with held():
-        with pytest.raises(KeyboardInterrupt), let_through():
+    with pytest.raises(KeyboardInterrupt), interruptible() as interrupts:
+        interrupts.check()
+        try:
             interrupt()
+            done.append("it does not break off what must be finished")
+            interrupts.sleep(60)
             done.append("not reached")
-        interrupt()
-        done.append("a second one does not break off what ends the processes")
-        with pytest.raises(KeyboardInterrupt), let_through():
-            done.append("not reached")
-        with pytest.raises(ValueError, match="another error"):
-            raise ValueError("another error")
-        held.now.came = False
-    assert done == ["a second one does not break off what ends the processes"]
+        finally:
+            interrupt()
+            done.append("a second one does not break off what ends the processes")
+    assert done == [
+        "it does not break off what must be finished",
+        "a second one does not break off what ends the processes",
+    ]
+
+
+def test_an_attempt_is_ended_without_a_signal_too():
+    stop = threading.Event()
+    with interruptible(stop) as interrupts:
+        interrupts.check()
+        stop.set()
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.sleep(60)
 
 
 def test_an_error_is_not_hidden_by_it(interrupt):
@@ -78,23 +84,36 @@ def test_a_signal_that_is_ignored_stays_ignored(interrupt):
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
+def in_a_thread(work):
+    """What a function gives in another thread."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(work).result()
+
+
 def test_another_thread_holds_nothing_back(interrupt):
     def hold():
-        with held(), let_through():
-            seen.append(held.now)
+        with held():
+            return held.now
 
-    seen = []
-    thread = threading.Thread(target=hold)
-    thread.start()
-    thread.join()
-    assert seen == [None]
+    assert in_a_thread(hold) is None
+
+
+def test_another_thread_sees_what_the_main_thread_holds_back(interrupt):
+    def came():
+        with held() as signals:
+            return signals.came
+
+    with pytest.raises(KeyboardInterrupt), held():
+        assert not in_a_thread(came)
+        interrupt()
+        assert in_a_thread(came)
 
 
 @pytest.mark.parametrize("moment", ["_start", "_ended_ranks", "_read_metrics"])
 def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interrupt, moment):
     """Also if the signal comes between the start of the processes and the first look at them, or with the second."""
     monkeypatch.setenv("STANDIN", "hang@0 hang@1")
-    original = getattr(Attempt, moment)
+    original = getattr(LocalAttempt, moment)
 
     def interrupted(self, *arguments):
         result = original(self, *arguments)
@@ -102,11 +121,11 @@ def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interru
         interrupt()
         return result
 
-    monkeypatch.setattr(Attempt, moment, interrupted)
+    monkeypatch.setattr(LocalAttempt, moment, interrupted)
     config = {**CONFIG, "layout": {"data": 2, "tensor": 1, "pipeline": 1}}
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        Attempt(config, tmp_path, Limits(), trainer=standin).run()
+        LocalAttempt(config, tmp_path, Limits(), trainer=standin).run()
     assert time.monotonic() - started < 8
     assert not processes_of(tmp_path)
 

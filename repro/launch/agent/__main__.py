@@ -1,8 +1,8 @@
-"""Works on a node beside the trainer: starts the node's ranks, sends what they write, ends them when told or cut off.
+"""The agent of a node: starts the node's ranks, sends what they write, ends them when asked to or cut off.
 
 It is started over SSH, with Python 3.8 and nothing else. The first line of its input is an order in JSON; every byte
 after it renews the lease, "stop" ends the work, and the end of the input, or `lease_s` seconds without a byte, mean
-that the controller is gone: then everything that was started is removed. What it says are JSON objects, one a line.
+that the controller is gone: then everything that was started is removed. Its messages are JSON objects, one per line.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ GRACE_S = 3.0
 LATE_S = 2.0
 CUT_OFF = 3
 PR_SET_PDEATHSIG = 1
-speaking = threading.Lock()
-unheard = threading.Event()
+sending = threading.Lock()
+cut_off = threading.Event()
 
 
-def say(**message) -> None:
-    """One message to the controller, whole. When nobody listens any more, wait for the lease to end this process.
+def send(**message: object) -> None:
+    """Send one message to the controller, whole. When nobody listens any more, wait for the lease to end this process.
 
     Where messages go to a file, nothing may be read there of ranks that end because the lease has.
     """
     line = json.dumps(message) + "\n"
-    with speaking, contextlib.suppress(BrokenPipeError):
-        if not unheard.is_set():
+    with sending, contextlib.suppress(BrokenPipeError):
+        if not cut_off.is_set():
             sys.stdout.write(line)
             sys.stdout.flush()
             return
@@ -62,7 +62,7 @@ class Lease:
                 break
             if b"stop" in data:
                 self.stopped.set()
-        unheard.set()
+        cut_off.set()
         try:
             self._on_lost()
         finally:
@@ -70,49 +70,50 @@ class Lease:
 
 
 def beat(lease: Lease, folder: str) -> None:
-    """Say every two seconds that this node lives, and how much room its disk has, until the work ends."""
+    """Send a heartbeat every two seconds, with the free space of the disk, until the work ends."""
 
     def go_on() -> None:
         while not lease.stopped.wait(BEAT_S):
-            say(free_mib=free_mib(folder))
+            send(free_mib=free_mib(folder))
 
     threading.Thread(target=go_on, daemon=True).start()
 
 
 def free_mib(folder: str) -> int:
+    """The free space of a folder's disk, in MiB."""
     return shutil.disk_usage(folder).free >> 20
 
 
 def check(order: dict) -> None:
-    """Say what a run must know of this node before it starts."""
-    say(**facts(order))
+    """Send what a run must know of this node before it starts."""
+    send(**facts(order))
 
 
 def hold(order: dict) -> None:
-    """Keep this node for one run: nobody else gets the lock, and no container of a run outlives this process."""
+    """Hold this node for one run: nobody else gets the lock, and no container of a run outlives this process."""
     holder = take_lock(os.path.join(order["work"], "lock"), order["owner"], order["lease_s"])
     if holder is not None:
-        say(held=holder)
+        send(held=holder)
         return
 
     def sweep() -> list[str]:
         return remove_containers(f"label={order['label']}") if order["containers"] else []
 
     def sweep_twice() -> None:
-        """Once more for a container that the engine was just making."""
+        """A second time for a container that the engine was just creating."""
         sweep()
         time.sleep(LATE_S)
         sweep()
 
     lease = Lease(order["lease_s"], sweep_twice)
-    say(locked=True, removed=sweep())
+    send(locked=True, removed=sweep())
     beat(lease, order["work"])
     lease.stopped.wait()
-    say(end=0, removed=sweep())
+    send(end=0, removed=sweep())
 
 
 def run(order: dict) -> None:
-    """Start a node's ranks in a folder of their own and follow them until they end or the controller says stop."""
+    """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop."""
     folder = order["folder"]
     for name in order["logs"]:
         os.makedirs(os.path.join(folder, "logs", name))
@@ -121,7 +122,7 @@ def run(order: dict) -> None:
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(order["config"], file)
     if order["port"] and not port_is_free(order["port"]):
-        say(error=f"port {order['port']} is taken by another program")
+        send(error=f"port {order['port']} is taken by another program")
         return
     process = start(order)
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
@@ -137,7 +138,7 @@ def start(order: dict) -> subprocess.Popen:
     libc = ctypes.CDLL(None)
     with open(out, "ab") as stdout, open(err, "ab") as stderr:
         return subprocess.Popen(
-            order["words"],
+            order["argv"],
             cwd=order["folder"],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -154,21 +155,22 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     killed = out_of_memory_kills()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
-        send(files)
+        send_added(files)
         for rank, status in ended:
-            say(rank=rank, status=status)
+            send(rank=rank, status=status)
         ranks.wait(POLL_S)
-    status = process.poll()
+    code = process.poll()
     end(process, order["container"])
-    send(files)
+    send_added(files)
     free = free_mib(order["folder"])
     shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
-    say(end=status, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free)
 
 
-def send(files: Files) -> None:
+def send_added(files: Files) -> None:
+    """Send what was added to files."""
     for path, offset, data in files.added():
-        say(file=path, at=offset, data=data.decode("latin-1"))
+        send(file=path, at=offset, data=data.decode("latin-1"))
 
 
 def launcher_of(process: subprocess.Popen, container: str) -> Callable[[], int]:
@@ -184,7 +186,7 @@ def launcher_of(process: subprocess.Popen, container: str) -> Callable[[], int]:
 
 
 def end(process: subprocess.Popen, container: str) -> None:
-    """End every process that was started, at last the container: first its client, so that it makes none any more."""
+    """End every process that was started, at last the container: first its client, so that it starts none any more."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         if group_has_ended(process, kind, 0.0 if container else GRACE_S):
             break
@@ -207,18 +209,19 @@ def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bo
         time.sleep(0.02)
 
 
-def sample(lease: Lease, words: list[str]) -> None:
+def sample(lease: Lease, argv: list[str]) -> None:
     """Send each line that a program prints, such as nvidia-smi with an interval, while the ranks run."""
     try:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
     except OSError:
         return
+    assert process.stdout is not None
     for line in process.stdout:
         if lease.stopped.is_set():
             break
-        say(sample=line.rstrip("\n"))
+        send(sample=line.rstrip("\n"))
     process.kill()
 
 
@@ -233,12 +236,12 @@ def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         line = unbuffered.readline()
     if not line.endswith(b"\n"):
-        sys.exit("keeper.py: no order came")
+        sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
         {"check": check, "hold": hold, "run": run}[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
-        say(error=str(error))
+        send(error=str(error))
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The Docker engine of the node that this runs on; needs Python 3.8 and nothing else."""
+"""What the agent does on its node: asks the Docker engine, collects facts, locks it; needs Python 3.8 and nothing else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DOCKER_S = 30
 ROUNDS = 5
 
 
-def docker(*words: str) -> subprocess.CompletedProcess:
+def docker(*arguments: str) -> subprocess.CompletedProcess:
     """Run the Docker client; OSError without one, TimeoutExpired if the engine hangs."""
     return subprocess.run(
-        ("docker", *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S, check=False
+        ("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S, check=False
     )
 
 
@@ -37,21 +37,21 @@ def remove_containers(match: str) -> list[str]:
 
 def first_process(container: str) -> int:
     """The process number, as the node sees it, of what runs in a container; 0 if it has not started."""
-    told = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
-    return int(told) if told.isdigit() else 0
+    pid = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
+    return int(pid) if pid.isdigit() else 0
 
 
 def image_ids(names: list[str]) -> dict:
-    """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not say."""
+    """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not answer."""
     found = {}
     for name in names:
         try:
-            told = docker("image", "inspect", "--format", "{{.Id}}", name)
+            done = docker("image", "inspect", "--format", "{{.Id}}", name)
         except (OSError, subprocess.TimeoutExpired) as error:
             return {"error": str(error)}
-        if told.returncode and "no such image" not in told.stderr.lower():
-            return {"error": (told.stderr.strip().splitlines() or ["?"])[-1]}
-        found[name] = told.stdout.strip() or None
+        if done.returncode and "no such image" not in done.stderr.lower():
+            return {"error": (done.stderr.strip().splitlines() or ["?"])[-1]}
+        found[name] = done.stdout.strip() or None
     return {"found": found}
 
 
@@ -77,8 +77,8 @@ def facts(order: dict) -> dict:
 
 def addresses(interface: str) -> list[str]:
     """The IPv4 addresses of a network interface; none if there is no such interface."""
-    told = _printed(["ip", "-4", "-oneline", "address", "show", "dev", interface])
-    return [line.split()[3].partition("/")[0] for line in told]
+    lines = _printed(["ip", "-4", "-oneline", "address", "show", "dev", interface])
+    return [line.split()[3].partition("/")[0] for line in lines]
 
 
 def port_is_free(port: int) -> bool:
@@ -99,7 +99,7 @@ def launcher(work: str) -> str:
 
 
 def affinity() -> dict:
-    """Processors and memory next to each GPU in the driver's order, empty where the kernel does not say."""
+    """Processors and memory next to each GPU in the driver's order, empty where the kernel does not know."""
     buses = _printed(["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"])
     folders = ["/sys/bus/pci/devices/" + bus.strip().lower()[-12:] for bus in buses]
     nodes = [_first_line(folder + "/numa_node") for folder in folders]
@@ -129,9 +129,9 @@ MARGIN_S = 4.0
 
 
 def take_lock(path: str, owner: dict, patience: float) -> dict | None:
-    """Lock a file until this process ends, and write down for whom; the owner if it is another one.
+    """Lock a file until this process ends, and write its owner into it; the owner if it is another one.
 
-    A connection that was lost may have left the lock with this same owner: then its lease is waited for.
+    A connection that was lost may have left the lock with this same owner: then this waits for the end of its lease.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     deadline = time.monotonic() + patience + MARGIN_S
@@ -150,6 +150,7 @@ def take_lock(path: str, owner: dict, patience: float) -> dict | None:
 
 
 def read_owner(handle: int) -> dict:
+    """Who holds a lock, as its file says; empty if that cannot be read."""
     try:
         return dict(json.loads(os.pread(handle, 4096, 0)))
     except ValueError:

@@ -15,10 +15,10 @@ EXITING = 0x4  # PF_EXITING in Linux's include/linux/sched.h, among the flags of
 
 
 class Files:
-    """What was added to the regular files of a folder since the last look, in pieces; links are passed over."""
+    """What was added to the regular files of a folder since the last time, in pieces; links are skipped."""
 
-    def __init__(self, folder: str, left_out: tuple[str, ...]):
-        self._folder, self._left_out = folder, left_out
+    def __init__(self, folder: str, skipped: tuple[str, ...]):
+        self._folder, self._skipped = folder, skipped
         self._sent: dict[str, int] = {}
 
     def added(self) -> Iterator[tuple[str, int, bytes]]:
@@ -27,7 +27,7 @@ class Files:
             for name in names:
                 path = os.path.join(base, name)
                 relative = os.path.relpath(path, self._folder)
-                if relative not in self._left_out and not os.path.islink(path):
+                if relative not in self._skipped and not os.path.islink(path):
                     yield from self._added_to(path, relative)
 
     def _added_to(self, path: str, relative: str) -> Iterator[tuple[str, int, bytes]]:
@@ -56,7 +56,7 @@ class Ranks:
         self._launcher_of, self._first, self._count = launcher_of, first, count
         self._launcher = 0
         self._pids: dict[int, int] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._handles: dict[int, int] = {}
 
     def wait(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class Ranks:
         While not all are known, and where the kernel or Python gives no handles of processes, for a very short while.
         """
         unknown = self._launcher and len(self._pids) < self._count
-        blind = unknown or len(self._handles) < len(self._pids) - len(self._told)
+        blind = unknown or len(self._handles) < len(self._pids) - len(self._reported)
         if blind or not self._handles:
             time.sleep(BLIND_S if blind else seconds)
             return
@@ -75,10 +75,10 @@ class Ranks:
         poll.poll(1000 * seconds)
 
     def ended(self) -> list[tuple[int, int]]:
-        """(rank, status) of those that have ended since the last look; 0 for one that the launcher has waited for.
+        """(rank, status) of those that have ended since the last call; 0 for one that the launcher has waited for.
 
         Any other status makes the launcher end them all. What ends because the launcher or its container does is
-        passed over: that end says more.
+        skipped: that end says more.
         """
         self._launcher = self._launcher or self._launcher_of()
         if self._launcher:
@@ -88,8 +88,8 @@ class Ranks:
         found = []
         for index, pid in sorted(self._pids.items()):
             status = exit_status(pid)
-            if status is not None and index not in self._told and self._goes_on():
-                self._told.add(index)
+            if status is not None and index not in self._reported and self._goes_on():
+                self._reported.add(index)
                 found.append((self._first + index, status))
                 if pid in self._handles:
                     os.close(self._handles.pop(pid))
@@ -108,7 +108,7 @@ class Ranks:
 def new_ranks(launcher: int, count: int, known: dict[int, int]) -> dict[int, int]:
     """Local rank -> process number of those among a launcher's `count` ranks that are not `known` yet.
 
-    A process says itself which rank it is. One that has ended already is told by its place, if all are seen at once:
+    A process shows itself which rank it is. One that has ended already is known by its place, if all are seen at once:
     with one missing, hidden or waited for, those behind it would be taken for the ranks before them.
     """
     if len(known) == count:
@@ -138,7 +138,7 @@ def children(pid: int) -> list[int]:
 
 
 def _is_alive(fields: list[str]) -> bool:
-    """Whether a process, by what `_stat` tells of it, is there, has not ended, and is not ending."""
+    """Whether a process, by its `_stat`, is there, has not ended, and is not ending."""
     return bool(fields) and fields[0] != "Z" and not int(fields[6]) & EXITING
 
 

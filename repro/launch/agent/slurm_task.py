@@ -1,6 +1,6 @@
-"""Runs on each node of a Slurm job, from its text alone: takes an order, and has the keeper follow it on this node.
+"""Runs on each node of a Slurm job, from its text alone: takes an order, and starts the node agent with its part of it.
 
-The order has the code to run, and one order for the keeper a node; what only the node knows is filled in here. Needs
+The order has the code to run, and one order per node for its agent; what only the node knows is filled in here. Needs
 Python 3.8 and nothing else.
 """
 
@@ -15,12 +15,12 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO
+from typing import IO, Any
 
 GRACE_S = 6.0
 
 
-def speak_to(path: str) -> None:
+def redirect_output(path: str) -> None:
     """Let standard output be a file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -29,6 +29,7 @@ def speak_to(path: str) -> None:
 
 
 def write_code(folder: str, files: dict[str, str]) -> None:
+    """Write the code, given by its paths, to a folder."""
     for name, text in files.items():
         path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -36,8 +37,8 @@ def write_code(folder: str, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def fill(value: object, values: dict[str, str]) -> object:
-    """A value with each placeholder in its texts, such as @MASTER@, replaced by what it stands for."""
+def fill(value: Any, values: dict[str, str]) -> Any:
+    """A value with each placeholder in its texts, such as @MASTER@, replaced by its value."""
     if isinstance(value, dict):
         return {key: fill(each, values) for key, each in value.items()}
     if isinstance(value, list):
@@ -66,42 +67,43 @@ def main() -> None:
     mine = fill(order["nodes"][int(node)], values)
     signal.signal(signal.SIGTERM, stop)
     try:
-        speak_to(mine["messages"])
+        redirect_output(mine["messages"])
         write_code(mine["code"], order["files"])
         sys.path.insert(0, mine["code"])
         sys.dont_write_bytecode = True
-        sys.exit(keep(order["label"], mine))
+        sys.exit(run_agent(order["label"], mine))
     finally:
         shutil.rmtree(mine["home"], ignore_errors=True)
 
 
-def keep(label: str, mine: dict) -> int:
-    """Let a keeper follow this node's order, its status; whatever ends it, no container is left."""
+def run_agent(label: str, mine: dict) -> int:
+    """Run the agent with this node's order; its status. Whatever ends it, no container is left."""
     from repro.launch.agent.node import remove_containers
 
     if mine["container"]:
         remove_containers(f"label={label}")
-    keeper = subprocess.Popen(
+    agent = subprocess.Popen(
         [sys.executable, "-B", "-m", "repro.launch.agent.__main__"],
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": mine["code"]},
     )
+    assert agent.stdin is not None
     try:
         order = (json.dumps(mine) + "\n").encode()
-        threading.Thread(target=forward, args=(order, keeper.stdin), daemon=True).start()
-        return keeper.wait()
+        threading.Thread(target=forward, args=(order, agent.stdin), daemon=True).start()
+        return agent.wait()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            keeper.stdin.close()  # without its lease it ends what it started
-            keeper.wait(GRACE_S)
-        keeper.kill()
+            agent.stdin.close()  # without its lease it ends what it started
+            agent.wait(GRACE_S)
+        agent.kill()
         if mine["container"]:
             remove_containers(f"name=^/{mine['container']}$")
 
 
 def forward(order: bytes, pipe: IO[bytes]) -> None:
-    """Give the order, and pass the beats of the lease on; their end too."""
+    """Write the order, and pass on what renews the lease; the end of it too."""
     with contextlib.suppress(OSError, ValueError):
         data = order
         while data:

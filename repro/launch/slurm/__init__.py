@@ -1,4 +1,4 @@
 """Attempts as Slurm jobs: the batch script, the client for Slurm's commands, and how a job's messages are read.
 
-Imports `launch` and `launch.ssh`. Start reading at `site.py`.
+Imports `launch`, `launch.nodes`, `cluster` and `planning`. Start reading at `launcher.py`.
 """

@@ -1,4 +1,4 @@
-"""The script of a Slurm job that runs one attempt: what it asks for, and what its nodes are told."""
+"""The script of a Slurm job that runs one attempt: what it asks for, and the orders of its nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.cluster.cluster import Cluster
-from repro.launch.ssh.agent_client import LEASE_S
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.commands import OWN, Host
-from repro.launch.ssh.work import Work
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.work import LEASE_S, Work
 from repro.utils.paths import PACKAGE
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATES = Path(__file__).resolve().parent
 PROGRAM = PACKAGE / "launch" / "agent" / "slurm_task.py"
@@ -23,9 +26,9 @@ HOST = Host(address="@MASTER@", user="@USER@", launcher="@LAUNCHER@")
 
 @dataclass(frozen=True)
 class SlurmWork(Work):
-    """An attempt as the nodes of a job are told of it; nodes that share a file system have a folder each.
+    """An attempt as the nodes of a job get it; nodes that share a file system have a folder each.
 
-    `token` makes its folder one that no other job had, for what another left there would be read as its own.
+    `token` makes its folder unique: what another job left there would be read as this one's.
     """
 
     token: str = ""
@@ -47,7 +50,7 @@ class SlurmWork(Work):
         return shared + self.home.removeprefix(self.cluster.work) if shared else self.home
 
     def orders(self) -> list[dict]:
-        """What the nodes are told, in the order of their ranks."""
+        """What the agents of the nodes have to do, in the order of their ranks."""
         hosts = [HOST] * len(self.placement.nodes)
         own = {
             "code": f"{self.home}/node-@NODE@/code",
@@ -64,7 +67,7 @@ def job_options(work: Work, minutes: int) -> list[str]:
     The inventory's own options come last, where they win.
     """
     slurm = work.cluster.slurm
-    words = [
+    options = [
         f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', f'reproduction-{work.unit}')}",
         f"--nodes={len(work.placement.nodes)}",
         "--ntasks-per-node=1",
@@ -74,14 +77,14 @@ def job_options(work: Work, minutes: int) -> list[str]:
         "--no-requeue",
         "--output=/dev/null",
     ]
-    words += [f"--gres=gpu:{work.placement.per_node}"] if work.config["device"] == "cuda" else []
-    words += [f"--partition={slurm.partition}"] if slurm.partition else []
-    words += [f"--account={slurm.account}"] if slurm.account else []
-    return [*words, *slurm.options]
+    options += [f"--gres=gpu:{work.placement.per_node}"] if work.config["device"] == "cuda" else []
+    options += [f"--partition={slurm.partition}"] if slurm.partition else []
+    options += [f"--account={slurm.account}"] if slurm.account else []
+    return [*options, *slurm.options]
 
 
 def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -> str:
-    """The script, rendered; `shown` leaves out the text of the code, which is many pages."""
+    """The script, rendered; with `shown` it is without the text of the code, which takes many pages."""
     cluster: Cluster = work.cluster
     files = {name: f"({len(text)} characters)" if shown else text for name, text in code.files.items()}
     order = {"work": cluster.work, "label": OWN, "nodes": work.orders(), "files": files}
@@ -99,7 +102,7 @@ def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -
 
 
 def sweep(work: SlurmWork) -> str:
-    """Shell words that remove from a node what an attempt may have left there."""
+    """A shell command that removes from a node what an attempt may have left there."""
     remove = f"rm -rf -- {shlex.quote(work.home)}/node-*"
     if not work.cluster.containers:
         return remove
@@ -107,7 +110,7 @@ def sweep(work: SlurmWork) -> str:
     return f"docker ps --all --quiet --filter {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 
 
-def _template(name: str):
+def _template(name: str) -> jinja2.Template:
     import jinja2
 
     found = jinja2.Environment(

@@ -37,7 +37,7 @@ class SlurmError(ReproError):
 
 @dataclass(frozen=True)
 class Job:
-    """What Slurm says of a job: state and reason, its nodes as Slurm writes them, exit status and signal."""
+    """What Slurm reports of a job: state and reason, its nodes as Slurm writes them, exit status and signal."""
 
     number: int
     state: str
@@ -55,13 +55,13 @@ class Job:
         return self.state not in WAITING | RUNNING
 
     def text(self) -> str:
-        """The state in words, with the reason for which a job waits."""
+        """The state as a sentence, with the reason for which a job waits."""
         if self.waits and self.reason not in ("", "None"):
             return f"job {self.number} waits in Slurm's queue: {self.reason}"
         return f"job {self.number}: {self.state.lower()}"
 
     def failure(self, minutes: int) -> Failure | None:
-        """Why it ended, None if in order; `minutes` is the time it was given."""
+        """Why it ended, None if in order; `minutes` is its time limit."""
         if self.state == "COMPLETED":
             return None
         values = {
@@ -77,29 +77,29 @@ class Job:
 class SlurmClient:
     """Slurm's commands on one machine: this one, or a login node through SSH.
 
-    `run` runs words with an input and gives what they printed, as `Remote.run` does.
+    `run` runs a command with an input and gives what it printed, as `Remote.run` does.
     """
 
     def __init__(self, run: Callable[..., Result]):
         self._run = run
 
     def submit(self, script: str) -> int:
-        """Hand a script over; the job's number."""
-        said = self._ask(["sbatch", "--parsable"], stdin=script)
-        number = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
+        """Submit a script; the job's number."""
+        output = self._ask(["sbatch", "--parsable"], stdin=script)
+        number = output.strip().splitlines()[-1].partition(";")[0] if output.strip() else ""
         if not number.isdigit():
-            raise SlurmError(f"sbatch printed no job number: {said.strip()!r}")
+            raise SlurmError(f"sbatch printed no job number: {output.strip()!r}")
         return int(number)
 
     def job(self, number: int) -> Job:
-        """A job as Slurm sees it now; one that is over and forgotten is looked up in the accounts."""
+        """A job as Slurm sees it now; one that is over and forgotten is looked up in the accounting."""
         done = self._run(["scontrol", "--oneliner", "show", "job", str(number)], timeout=COMMAND_S, check=False)
         if done.status == 0:
             return parse_job(number, done.stdout)
         if not UNKNOWN_JOB.search(done.stderr):
-            raise SlurmError(f"scontrol: {_said(done)}")
-        words = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode,NodeList"]
-        return parse_account(number, self._ask([*words, f"--jobs={number}"]))
+            raise SlurmError(f"scontrol: {_reason(done)}")
+        argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode,NodeList"]
+        return parse_account(number, self._ask([*argv, f"--jobs={number}"]))
 
     def hosts(self, nodes: str) -> list[str]:
         """The names in a list such as node[1-2], in the order of the job's nodes."""
@@ -109,12 +109,12 @@ class SlurmClient:
         """End a job; one that has ended is left alone."""
         done = self._run(["scancel", str(number)], timeout=COMMAND_S, check=False)
         if done.status and not UNKNOWN_JOB.search(done.stderr):
-            raise SlurmError(f"scancel: {_said(done)}")
+            raise SlurmError(f"scancel: {_reason(done)}")
 
-    def _ask(self, words: list[str], stdin: str | None = None) -> str:
-        done = self._run(words, timeout=COMMAND_S, check=False, stdin=stdin)
+    def _ask(self, argv: list[str], stdin: str | None = None) -> str:
+        done = self._run(argv, timeout=COMMAND_S, check=False, stdin=stdin)
         if done.status:
-            raise SlurmError(f"{words[0]}: {_said(done)}")
+            raise SlurmError(f"{argv[0]}: {_reason(done)}")
         return done.stdout
 
 
@@ -126,7 +126,7 @@ def login(cluster: Cluster) -> LocalShell | Remote:
 
 
 def parse_job(number: int, line: str) -> Job:
-    """A job in the words of `scontrol --oneliner show job`."""
+    """A job as `scontrol --oneliner show job` prints it."""
     found = dict(re.findall(r"(?:^|\s)(JobState|Reason|NodeList|ExitCode)=(\S*)", line))
     if "JobState" not in found:
         raise SlurmError(f"scontrol says nothing of the state of job {number}: {line.strip()!r}")
@@ -135,7 +135,7 @@ def parse_job(number: int, line: str) -> Job:
 
 
 def parse_account(number: int, lines: str) -> Job:
-    """A job in the words of `sacct --parsable2`: State|ExitCode|NodeList."""
+    """A job as `sacct --parsable2` prints it: State|ExitCode|NodeList."""
     first = next(iter(lines.splitlines()), "")
     if first.count("|") != 2:
         raise SlurmError(f"Slurm no longer knows job {number}, and there is no account of it: {first!r}")
@@ -148,5 +148,5 @@ def _exit_code(text: str) -> tuple[int, int]:
     return int(status or 0), int(signal or 0)
 
 
-def _said(done: Result) -> str:
+def _reason(done: Result) -> str:
     return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]

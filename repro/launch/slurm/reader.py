@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 from repro.cluster.local_shell import LocalShell
@@ -40,9 +39,9 @@ while True:
 
 
 class Reader:
-    """Hands the messages of a job's nodes over, in a thread of its own, and keeps the job's lease until it is closed.
+    """Hands over the messages of a job's nodes, in a thread of its own, and renews the job's lease until it is closed.
 
-    A connection that fails is made again; nothing is lost or given twice.
+    A connection that fails is made again; no message is lost or comes twice.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ class Reader:
         self._thread.start()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._closed.set()
         if self._place is not None:
             self._place.close()
@@ -93,14 +92,3 @@ class Reader:
         except ValueError:
             message = {"error": text}
         self._on_message(index, message)
-
-
-class JobNode:
-    """What stands for the connection to one node of a job, as `repro.launch.ssh.agent_client.Tether` does for one over SSH."""
-
-    def __init__(self):
-        self.heard: float | None = None
-
-    def silent(self) -> float:
-        """Seconds since the node was heard; 0 before its first message, for the job may still be starting there."""
-        return 0.0 if self.heard is None else time.monotonic() - self.heard

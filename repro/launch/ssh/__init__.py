@@ -1,4 +1,4 @@
-"""Attempts on the nodes of an inventory: connect, lock, upload, start, follow, collect, end.
+"""Attempts over SSH: connects to the nodes, locks them, starts an agent on each, and ends it.
 
-Imports `launch`, `cluster`, `planning`, `runs`. Start reading at `site.py`.
+Imports `launch`, `launch.nodes`, `cluster` and `planning`. Start reading at `launcher.py`.
 """

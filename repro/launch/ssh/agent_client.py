@@ -1,4 +1,4 @@
-"""The controller's end of a keeper on a node: gives it its order, renews its lease, and takes what it says."""
+"""The controller's end of the agent on a node: gives it its order, renews its lease, and takes its messages."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ import time
 from collections.abc import Callable, Sequence
 
 from repro.cluster.ssh import Remote
+from repro.launch.nodes.work import LEASE_S
 
-LEASE_S = 15.0
 BEAT_S = 2.0
 CHUNK = 1 << 18
 
 
 class AgentClient:
-    """One keeper, from its order until it ends; a thread of its own reads it.
+    """One agent, from its order until it ends; a thread of its own reads its messages.
 
     `on_message` is called in that thread with each of its messages, at the very end with {"gone": why}: an empty
-    reason where the keeper ended its work as it should. `heard` is when the last byte came, by the monotonic clock.
+    reason where the agent ended its work as it should. `heard` is when the last byte came, by the monotonic clock.
     """
 
-    def __init__(self, remote: Remote, words: Sequence[str], order: dict, on_message: Callable[[dict], None]):
+    def __init__(self, remote: Remote, argv: Sequence[str], order: dict, on_message: Callable[[dict], None]):
         self.node = remote.node.name
         self.heard = time.monotonic()
         self.gone = threading.Event()
         self._on_message, self._ended = on_message, False
-        self._channel = remote.open(words)
+        self._channel = remote.open(argv)
         self._channel.settimeout(BEAT_S)
         self._channel.sendall((json.dumps({**order, "lease_s": LEASE_S}) + "\n").encode())
-        threading.Thread(target=self._follow, daemon=True, name=f"tether {self.node}").start()
+        threading.Thread(target=self._follow, daemon=True, name=f"agent of {self.node}").start()
 
     def silent(self) -> float:
-        """Seconds since the node was heard."""
+        """Seconds since the last byte from the node."""
         return time.monotonic() - self.heard
 
     def stop(self) -> None:
-        """Ask the keeper to end what it started."""
+        """Ask the agent to end what it started."""
         self._send(b"stop\n")
 
     def close(self) -> None:
-        """Let go: the keeper, if it lives, finds the end of its input and removes what it started."""
+        """Close the connection: the agent, if it lives, sees the end of its input and removes what it started."""
         self._channel.close()
 
     def _follow(self) -> None:
@@ -73,11 +73,11 @@ class AgentClient:
         self._on_message(message)
 
     def _why(self) -> str:
-        """Why a keeper ended before its work: what it printed last, or that the connection ended."""
-        said = b""
+        """Why an agent ended before its work: what it printed last, or that the connection ended."""
+        output = b""
         while self._channel.recv_stderr_ready():
-            said += self._channel.recv_stderr(CHUNK)
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+            output += self._channel.recv_stderr(CHUNK)
+        lines = output.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "the connection was lost"
 
     def _send(self, data: bytes) -> None:

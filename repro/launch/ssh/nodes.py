@@ -14,10 +14,12 @@ from typing import TypeVar
 
 from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.ssh import Remote, RemoteError
-from repro.launch.ssh.agent_client import LEASE_S, AgentClient
-from repro.launch.ssh.code_upload import Code, deliver
-from repro.launch.ssh.commands import OWN, Host
+from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.work import LEASE_S
+from repro.launch.ssh.agent_client import AgentClient
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 ANSWER_S = 40
 
@@ -31,7 +33,8 @@ class NodeSession:
 
     def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
         self.cluster, self.node, self._code = cluster, node, code
-        self.remote, self._lease = Remote(cluster, node), None
+        self.remote = Remote(cluster, node)
+        self._lease: AgentClient | None = None
         try:
             deliver(self.remote, code)
             self.removed = self._lock(owner)
@@ -42,12 +45,12 @@ class NodeSession:
 
     @property
     def lost(self) -> bool:
-        """Whether the node let go of its lock, or was not heard for as long as its lease."""
-        return self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+        """Whether the node gave up its lock, or sent nothing for as long as its lease."""
+        return self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
-        """Give an order to a keeper on this node."""
-        return AgentClient(self.remote, self._code.keeper(self.cluster.work, self.cluster.python), order, on_message)
+        """Start an agent on this node with an order."""
+        return AgentClient(self.remote, self._code.agent(self.cluster.work, self.cluster.python), order, on_message)
 
     def release(self) -> None:
         """Give the lock back once the node has removed what is left of the run."""
@@ -57,7 +60,7 @@ class NodeSession:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.remote.close()
 
     def _lock(self, owner: dict) -> list[str]:
@@ -82,9 +85,9 @@ class NodeSession:
         return answer["removed"]
 
     def _check(self, port: int) -> tuple[dict, Host]:
-        words = self._code.keeper(self.cluster.work, self.cluster.python)
+        argv = self._code.agent(self.cluster.work, self.cluster.python)
         asked = time.time()
-        done = self.remote.run(words, stdin=json.dumps(check_order(self.cluster, port)) + "\n", timeout=ANSWER_S)
+        done = self.remote.run(argv, stdin=json.dumps(check_order(self.cluster, port)) + "\n", timeout=ANSWER_S)
         facts = json.loads(done.stdout)
         if "error" in facts:
             raise RemoteError(self.node.name, facts["error"])
@@ -102,9 +105,9 @@ class NodeProblems(RemoteError):
         self.args = ("\n".join(found),)
 
 
-def _skew(told: float, asked: float, answered: float) -> float:
+def _skew(read: float, asked: float, answered: float) -> float:
     """By how many seconds a clock is ahead at least, if it was read between two readings of this one."""
-    return max(0.0, told - answered) - max(0.0, asked - told)
+    return max(0.0, read - answered) - max(0.0, asked - read)
 
 
 def _held(owner: dict) -> str:
@@ -132,12 +135,12 @@ class NodePool:
     def __enter__(self) -> NodePool:
         failed = self.recover()
         if failed:
-            self.__exit__(None, None, None)
-            said = [str(error) for error in failed.values()]
-            raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *said]))
+            self.__exit__()
+            lines = [str(error) for error in failed.values()]
+            raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *lines]))
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, *error: object) -> None:
         _on_each(lambda member: member.release(), self.members.values())
         self.members = {}
 
@@ -162,18 +165,18 @@ class NodePool:
         return failed
 
     def drop(self, name: str) -> None:
-        """Let go of a node that was lost; `recover` opens it anew."""
+        """Close the connection to a node that was lost; `recover` opens it again."""
         self.members.pop(name).close()
 
     def _open(self, node: Node) -> NodeSession:
         return NodeSession(self.cluster, node, self.code, self._owner, self.port)
 
 
-def _on_each(work: Callable[[object], T], items: Iterable) -> list[T | Exception]:
+def _on_each(work: Callable[[Item], T], given: Iterable[Item]) -> list[T | Exception]:
     """What `work` returned or raised for each, all at once."""
-    items = list(items)
+    items = list(given)
 
-    def one(item):
+    def one(item: Item) -> T | Exception:
         try:
             return work(item)
         except Exception as error:
@@ -190,7 +193,7 @@ MAX_SKEW_S = 2.0
 
 
 def check_order(cluster: Cluster, port: int) -> dict:
-    """What a keeper is told to look at."""
+    """The order of an agent that checks its node."""
     names = [each for each in (cluster.image.digest, cluster.image.name) if each]
     return {
         "do": "check",
@@ -243,19 +246,19 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
 def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
     if "error" in images:
         return [f"its Docker engine does not answer {cluster.image.name}: {images['error']}"]
-    wanted, named = cluster.image.digest, images["found"].get(cluster.image.name)
-    if wanted and images["found"].get(wanted):
+    expected, named = cluster.image.digest, images["found"].get(cluster.image.name)
+    if expected and images["found"].get(expected):
         return []
-    if wanted and named:
+    if expected and named:
         return [
-            f"{cluster.image.name} is {named} there, and the inventory asks for {wanted}; {again} delivers that, "
+            f"{cluster.image.name} is {named} there, and the inventory asks for {expected}; {again} delivers that, "
             "or correct cluster_image"
         ]
     if not named:
-        return [f"it has no image {wanted or cluster.image.name}; {again} delivers it"]
+        return [f"it has no image {expected or cluster.image.name}; {again} delivers it"]
     return []
 
 
 def host_of(node: Node, facts: dict) -> Host:
-    """What the words for a node need of its facts."""
+    """What the command for a node needs of its facts."""
     return Host(facts["addresses"][0], facts["user"], facts["launcher"], tuple(facts["cpus"]), tuple(facts["numa"]))

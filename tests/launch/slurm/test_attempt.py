@@ -15,11 +15,11 @@ import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.ssh import Result
-from repro.launch.local import Limits
+from repro.launch.attempt import Limits, free_port
+from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
 from repro.launch.slurm.batch_script import job_options, job_script
 from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
-from repro.launch.ssh.code_upload import Code
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 
@@ -124,7 +124,7 @@ def test_names_with_spaces_and_quotes_are_only_names(tmp_path):
     assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
     assert unquoted(script)["folder"].startswith(f"{odd}/shared/runs/")
     directives = [shlex.split(line, comments=False)[1:] for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert all(len(words) == 1 for words in directives)
+    assert all(len(argv) == 1 for argv in directives)
     assert directives[0] == ["--job-name=reproduction-it_s__a____touch_x___y____case"]
 
 
@@ -132,7 +132,7 @@ def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
     script = job_script(work_in(tmp_path), Code(), 10)
     order = json.loads(script.partition("<<'ORDER'\n")[2].partition("\nORDER\n")[0])
     assert [node["first"] for node in order["nodes"]] == [0, 2]
-    assert order["nodes"][1]["words"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
+    assert order["nodes"][1]["argv"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
     assert order["files"]["repro/trainers/run.py"] == (ROOT / "repro/trainers/run.py").read_text()
     shown = job_script(work_in(tmp_path), Code(), 10, shown=True)
     assert len(shown) < len(script) / 4
@@ -141,10 +141,10 @@ def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
     order = work_in(tmp_path, containers=True).orders()[1]
-    assert order["words"][:3] == ["docker", "run", "--rm"]
-    assert order["container"] in order["words"]
-    assert "@USER@" in order["words"]
-    assert "@MASTER@" in order["words"]
+    assert order["argv"][:3] == ["docker", "run", "--rm"]
+    assert order["container"] in order["argv"]
+    assert "@USER@" in order["argv"]
+    assert "@MASTER@" in order["argv"]
 
 
 # What Slurm says
@@ -183,7 +183,7 @@ def test_states_are_read_of_the_accounts():
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("TIMEOUT", "job 7 reached its time limit of 30 minutes; raise cluster_slurm.time_minutes"),
         ("NODE_FAIL", "job 7 ended because a node of it failed: node[1-2]"),
@@ -194,10 +194,10 @@ def test_states_are_read_of_the_accounts():
         ("DEADLINE", "job 7 ended as DEADLINE with status 3"),
     ],
 )
-def test_each_end_has_its_reason(state, said):
+def test_each_end_has_its_reason(state, message):
     job = Job(7, state, "", "node[1-2]", 3)
     assert job.ended
-    assert job.failure(30).text() == said
+    assert job.failure(30).text() == message
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"])
@@ -215,8 +215,8 @@ def test_failures_are_said_in_chinese():
 
 
 def test_what_sbatch_prints_besides_the_number_is_passed_over():
-    said = iter(["sbatch: note\n17;cluster\n", "no\n"])
-    queue = SlurmClient(lambda words, **options: Result(next(said), "", 0))
+    outputs = iter(["sbatch: note\n17;cluster\n", "no\n"])
+    queue = SlurmClient(lambda argv, **options: Result(next(outputs), "", 0))
     assert queue.submit("x") == 17
     with pytest.raises(SlurmError, match="no job number"):
         queue.submit("x")
@@ -258,12 +258,6 @@ def attempt(site, unit=None, limits=None, **changes):
         cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True, free_port(), "the run"
     )
     return make(unit or unit_of(), site.parent / "attempt")
-
-
-def free_port():
-    from repro.launch.local import free_port as free
-
-    return free()
 
 
 def job_processes(site):

@@ -16,22 +16,17 @@ import pytest
 
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.agent.ranks import Ranks
-from repro.launch.local import Limits, free_port
-from repro.launch.placement import misfit_on, place
+from repro.launch.attempt import Limits, free_port
+from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
-from repro.launch.ssh.attempt import cluster_attempts
-from repro.launch.ssh.code_upload import Code, deliver
-from repro.launch.ssh.collector import LogCollector
-from repro.launch.ssh.failure_causes import FailureCollector, node_silent, rank_ended
-from repro.launch.ssh.nodes import NodePool, problems
-from repro.planning.plan import PlanError, make_plan
+from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.nodes import NodePool
+from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
-from tests.launch.ssh.test_commands import NODES, V100
-from tests.launch.test_local import processes_of
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.processes import processes_of
 from tests.support.ssh_server import SshServer
 
 WRAPPER = """
@@ -76,7 +71,7 @@ def attempt(cluster, folder, faults="", wait="", ranks=2, **limits):
     with NodePool(cluster, code(folder / "code", faults, wait), "tests") as pool:
         target = folder / "the attempt's folder"
         target.mkdir()
-        outcome = cluster_attempts(pool, "run", Limits(**limits), True)(unit(ranks), target).run(events.append)
+        outcome = ssh_attempts(pool, "run", Limits(**limits), True)(unit(ranks), target).run(events.append)
         assert not processes_of(f"{cluster.work}/runs")
     return outcome, events, target
 
@@ -95,7 +90,7 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
 
 
 @pytest.mark.parametrize(
-    ("fault", "wait", "said"),
+    ("fault", "wait", "message"),
     [
         ("exit=3@1", "60", "rank 1 on node0 exited with status 3"),
         ("kill@1 hang@0", "", "rank 1 on node0 was killed by SIGKILL"),
@@ -108,36 +103,22 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
         ("hang@0 hang@1", "", "no rank has printed anything for 2 s: at least one hangs"),
     ],
 )
-def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, said):
+def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, message):
     outcome, _, _ = attempt(cluster, tmp_path, fault, wait, silence_s=2)
-    assert outcome.failure.text() == said
+    assert outcome.failure.text() == message
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("exit=5@0", "exited with status 5"),
         ("kill@0", "was killed by SIGKILL"),
         ("quiet@0", "ended before its work was done"),
     ],
 )
-def test_a_single_process_that_ends(cluster, tmp_path, fault, said):
+def test_a_single_process_that_ends(cluster, tmp_path, fault, message):
     outcome, _, _ = attempt(cluster, tmp_path, fault, ranks=1)
-    assert outcome.failure.text() == f"rank 0 on node0 {said}"
-
-
-@pytest.mark.parametrize(("first", "told"), [(0x400100, [(4, -9), (5, -9)]), (0x400104, [])], ids=["goes on", "ends"])
-def test_ranks_that_are_killed_with_their_container_are_passed_over(monkeypatch, first, told):
-    def process(state, parent, flags=0x400000, word=0):
-        return [state, str(parent), "7", "7", "0", "-1", str(flags), *["0"] * 42, str(word)]
-
-    stats = {7: process("S", 1, first), 8: process("S", 7), 20: process("Z", 8, word=9), 21: process("Z", 8, word=9)}
-    monkeypatch.setattr("repro.launch.agent.ranks._stat", lambda pid: stats.get(pid, []))
-    monkeypatch.setattr("repro.launch.agent.ranks.children", lambda pid: [20, 21])
-    monkeypatch.setattr("os.pidfd_open", lambda pid: os.open(os.devnull, os.O_RDONLY))
-    ranks = Ranks(lambda: 8, 4, 2)
-    assert ranks.ended() == told
-    assert ranks.ended() == [], "each is told but once"
+    assert outcome.failure.text() == f"rank 0 on node0 {message}"
 
 
 def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
@@ -152,7 +133,7 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(1),))
     run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
     with NodePool(cluster, Code(script), "tests") as pool:
-        Bench(run, plan, Silent(), cluster_attempts(pool, run.id, Limits(), True), retries=2).run_all()
+        Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
     assert (first["status"], second["status"]) == ("failed", "ok")
     assert first["log_tail"] == "first time"
@@ -176,12 +157,12 @@ def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
     try:
         with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
             with pytest.raises(KeyboardInterrupt):
-                Bench(run, plan, Silent(), cluster_attempts(pool, run.id, Limits(), True)).run_all()
+                Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
             assert not processes_of(f"{cluster.work}/runs")
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"]
+    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"], run.attempts()[0]["failure"]
 
 
 class Silent:
@@ -220,14 +201,14 @@ def test_a_lock_ends_with_the_connection(cluster, tmp_path):
         assert not pool.members["node0"].lost
 
 
-def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path, monkeypatch):
+def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, monkeypatch):
     """The connection stays open and nothing is sent: only the lease can notice."""
     monkeypatch.setattr("repro.launch.ssh.agent_client.LEASE_S", 1.0)
     monkeypatch.setattr(AgentClient, "_send", lambda self, data: None)
     messages = []
     with NodePool(replace(cluster, port=free_port()), code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
         member = pool.members["node0"]
-        from repro.launch.ssh.work import work_of
+        from repro.launch.nodes.work import work_of
 
         order = work_of(cluster, pool.code, unit(), True, cluster.port, "run", "1").order(0, [member.host])
         client = member.start(order, messages.append)
@@ -239,9 +220,9 @@ def test_a_keeper_without_a_heartbeat_removes_what_it_started(cluster, tmp_path,
         assert not processes_of(order["folder"])
 
 
-def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
-    """A job of Slurm keeps what a keeper says: read there later, such a rank would be taken for the cause."""
-    words = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
+def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
+    """A job of Slurm keeps the messages of an agent: read there later, such a rank would be taken for the cause."""
+    argv = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
     order = {
         "do": "run",
         "folder": str(tmp_path / "attempt"),
@@ -249,7 +230,7 @@ def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
         "logs": [""],
         "output": ["out", "err"],
         "port": 0,
-        "words": words,
+        "argv": argv,
         "container": "",
         "first": 0,
         "ranks": 1,
@@ -258,12 +239,12 @@ def test_a_rank_that_ends_with_the_lease_is_told_to_nobody(tmp_path):
         "lease_s": 60,
     }
     command = [sys.executable, "-m", "repro.launch.agent.__main__"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
-        keeper.stdin.write(json.dumps(order) + "\n")
-        keeper.stdin.flush()
-        heard = iter(map(json.loads, keeper.stdout))
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        agent.stdin.write(json.dumps(order) + "\n")
+        agent.stdin.flush()
+        heard = iter(map(json.loads, agent.stdout))
         assert any(message.get("data") == "started\n" for message in heard)
-        keeper.stdin.close()
+        agent.stdin.close()
         assert [message for message in heard if {"rank", "end"} & message.keys()] == []
 
 
@@ -278,125 +259,3 @@ def test_code_that_was_changed_on_a_node_is_not_run(cluster, tmp_path):
 def test_a_work_folder_that_is_not_there(cluster, tmp_path):
     with pytest.raises(ClusterError, match=r"node0: the trainers cannot be copied to .*make provision CLUSTER="):
         NodePool(replace(cluster, work="/proc/nowhere"), code(tmp_path / "code"), "tests").__enter__()
-
-
-FACTS = {
-    "writable": True,
-    "free_mib": 10_000,
-    "addresses": ["10.0.0.1"],
-    "port_free": True,
-    "images": {"found": {}},
-    "infiniband": ["/dev/infiniband/uverbs0"],
-    "launcher": "/venv/launch.py",
-    "libraries": ["cublas"],
-}
-
-
-@pytest.mark.parametrize(
-    ("facts", "skew", "changes", "said"),
-    [
-        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets"),
-        ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
-        ({}, -3.2, {}, "its clock is 3.2 s behind the controller's"),
-        ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),
-        ({"port_free": False}, 0, {}, "port 29500 is taken by another program"),
-        ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
-        ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
-        ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
-        ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
-        (
-            {"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}},
-            0,
-            {"hca": "", "containers": True},
-            f"is sha256:b there, and the inventory asks for {V100.image.digest}",
-        ),
-        ({"images": {"found": {}}}, 0, {"hca": "", "containers": True}, "it has no image sha256:a"),
-    ],
-)
-def test_what_keeps_a_node_out_is_said(facts, skew, changes, said):
-    cluster = replace(V100, **{"containers": False, **changes})
-    (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
-    assert problem.startswith("n1: ")
-    assert said in problem
-
-
-def test_a_node_may_only_send_files_of_its_own_ranks(tmp_path):
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    collected = LogCollector(folder, place(replace(V100, nodes=NODES[:2], gpus_per_node=2), 4, True))
-    for name in (
-        "../evil",
-        "logs/local_rank_2/stdout",
-        "logs/local_rank_0/../../evil",
-        "metrics-rank0.jsonl",
-        "/etc/passwd",
-        "logs/local_rank_0/..",
-        "config.json",
-    ):
-        collected.write(1, name, 0, "x")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    collected.write(1, "logs/local_rank_0/stdout", 0, "caf\xe9")
-    collected.write(1, "logs/local_rank_0/stdout", 0, "again, and so not taken")
-    collected.write(1, "metrics-rank3.jsonl", 0, '{"event": "start"}\n{"half')
-    assert (folder / "logs/local_rank_2/stdout").read_bytes() == b"caf\xe9"
-    assert collected.events() == [{"event": "start", "rank": 3, "node": "n2"}]
-
-
-def test_the_cause_is_told_from_what_follows(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr("repro.launch.ssh.failure_causes.time.monotonic", lambda: clock[0])
-    failures = FailureCollector()
-    failures.add(*rank_ended(0, "n1", -6))
-    assert failures.cause([0.5, 0.5]) is None, "the cause may still come"
-    failures.add(*rank_ended(8, "n2", 3))
-    clock[0] += 2
-    assert failures.cause([0.5, 0.5]).text() == "rank 8 on n2 exited with status 3"
-
-
-def test_ranks_that_abort_because_a_node_is_lost_are_not_blamed(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr("repro.launch.ssh.failure_causes.time.monotonic", lambda: clock[0])
-    failures = FailureCollector()
-    failures.add(*rank_ended(0, "n1", -6))
-    clock[0] += 8
-    assert failures.cause([0.5, 9.0]) is None
-    failures.add(node_silent("n2", 15.2))
-    assert failures.cause([0.5, 15.2]).text().startswith("nothing was heard from n2 for 15 s")
-    exclusive = FailureCollector()
-    exclusive.add(*rank_ended(0, "n1", -6))
-    clock[0] += 2
-    assert exclusive.cause([0.5, 0.5]).text() == "rank 0 on n1 was killed by SIGABRT"
-
-
-def test_a_case_that_cannot_fit_is_left_out_with_the_reason(monkeypatch):
-    from repro.launch import placement as fit
-    from repro.perfmodel.hardware import from_devices
-
-    small = replace(V100, nodes=NODES[:1])
-    hardware = from_devices("Tesla V100-SXM2-16GB", 8)
-    monkeypatch.setattr(
-        fit,
-        "describe",
-        lambda name: replace(hardware, node=replace(hardware.node, gpu=replace(hardware.gpu, memory_mib=8000))),
-    )
-    cases = load_catalogue().select("gpt", None)
-    plan = make_plan(cases, 8, "published", misfit=misfit_on(small))
-    reasons = {skipped["case"]: skipped["message"].format(**skipped["values"]) for skipped in plan.skipped}
-    assert any(reason.startswith("needs about ") and "performance model" in reason for reason in reasons.values())
-    assert any(reason == "needs 32 GPUs, 8 are here" for reason in reasons.values())
-    assert not {unit.name for unit in plan.units} & reasons.keys()
-    with pytest.raises(PlanError, match=r"none of these cases fits: .* needs about"):
-        refused = next(case for case in cases if reasons.get(case.name, "").startswith("needs about"))
-        make_plan([refused], 8, "published", misfit=misfit_on(small))
-
-
-def test_smoke_runs_keep_to_the_ranks_that_a_cluster_has():
-    plan = make_plan(load_catalogue().select("gpt", None), 0, "smoke", processes=2)
-    assert max(unit.world_size for unit in plan.units) == 2
-
-
-def test_ranks_that_cannot_be_shared_out_are_a_reason():
-    cluster = replace(V100, gpu="", nodes=NODES[:3], gpus_per_node=8)
-    case = next(case for case in load_catalogue().select("gpt", None) if case.layout.world_size == 16)
-    reason = misfit_on(replace(cluster, gpus_per_node=5))(case)
-    assert reason["message"].format(**reason["values"]).startswith("16 ranks cannot be shared out equally among 3")

@@ -32,8 +32,8 @@ def write(number, **changes):
     partial.replace(path)
 
 
-def sbatch(words):
-    if "--version" in words:
+def sbatch(argv):
+    if "--version" in argv:
         print("slurm 22.05.8")
         return
     script = sys.stdin.read()
@@ -55,9 +55,9 @@ def sbatch(words):
     print(number)
 
 
-def work(words):
+def work(argv):
     """The job itself, in a process of its own that outlives sbatch."""
-    number = words[0]
+    number = argv[0]
     time.sleep(float(FAULTS.get("wait", 0)))
     job = read(number)
     if job["state"] != "PENDING":
@@ -98,12 +98,12 @@ def hosts_of(nodes):
     return "node1" if nodes == 1 else f"node[1-{nodes}]"
 
 
-def scontrol(words):
-    if words[:2] == ["show", "hostnames"]:
-        last = re.fullmatch(r"node\[1-(\d+)\]", words[2])
-        print(*[f"node{i}" for i in range(1, int(last[1]) + 1)] if last else [words[2]], sep="\n")
+def scontrol(argv):
+    if argv[:2] == ["show", "hostnames"]:
+        last = re.fullmatch(r"node\[1-(\d+)\]", argv[2])
+        print(*[f"node{i}" for i in range(1, int(last[1]) + 1)] if last else [argv[2]], sep="\n")
         return
-    number = words[-1]
+    number = argv[-1]
     if not (HOME / f"job-{number}").exists():
         sys.exit("slurm_load_jobs error: Invalid job id specified")
     job = read(number)
@@ -117,30 +117,30 @@ def scontrol(words):
     )
 
 
-def sacct(words):
-    job = read(next(word for word in words if word.startswith("--jobs=")).partition("=")[2])
+def sacct(argv):
+    job = read(next(word for word in argv if word.startswith("--jobs=")).partition("=")[2])
     print(f"{job['state']}|{job['code']}|{hosts_of(job['nodes'])}")
 
 
-def scancel(words):
+def scancel(argv):
     with open(HOME / "cancelled", "a") as file:
-        print(words[0], file=file)
-    job = read(words[0])
+        print(argv[0], file=file)
+    job = read(argv[0])
     if job["state"] in ("PENDING", "RUNNING"):
-        write(words[0], state="CANCELLED", code="0:15")
+        write(argv[0], state="CANCELLED", code="0:15")
         if "group" in job:
             end(job["group"])
 
 
-def srun(words):
-    command = words[next(i for i, word in enumerate(words) if not word.startswith("--")) :]
+def srun(argv):
+    command = argv[next(i for i, word in enumerate(argv) if not word.startswith("--")) :]
     tasks = [
         subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURM_NODEID": str(index)})
         for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))
     ]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
     while any(task.poll() is None for task in tasks):
-        if any(task.poll() for task in tasks) and "--kill-on-bad-exit=1" in words:
+        if any(task.poll() for task in tasks) and "--kill-on-bad-exit=1" in argv:
             for task in tasks:
                 task.terminate()
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The words that start a node's ranks: `docker run` without privileges, or the same trainer from a venv on the node."""
+"""The command that starts a node's ranks: `docker run` without privileges, or the same trainer from a venv there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/laun
 
 @dataclass(frozen=True)
 class Host:
-    """What must be asked of a node before its words can be written.
+    """What must be asked of a node before its command can be written.
 
     `address` is that of the cluster's interface, `user` "uid:gid", `launcher` OneFlow's in the node's venv. `cpus` and
     `numa` are lists as the kernel writes them ("0-19,40-59"), by the index of each GPU; empty where not known.
@@ -30,7 +30,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Share:
-    """A node's part of an attempt: where it stands among the nodes, and the folders it uses there."""
+    """A node's part of an attempt: its rank among the nodes, and the folders it uses there."""
 
     rank: int
     nodes: int
@@ -47,7 +47,7 @@ class Share:
         return self.nodes == self.ranks == 1
 
 
-def node_words(
+def node_argv(
     cluster: Cluster,
     host: Host,
     share: Share,
@@ -56,7 +56,7 @@ def node_words(
     name: str,
     labels: dict[str, str],
 ) -> list[str]:
-    """What starts a node's ranks, in a container called `name` or, where the cluster has none, in its venv."""
+    """The command that starts a node's ranks, in a container called `name` or, where there are none, in its venv."""
     if cluster.containers:
         program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, INSIDE)
         return [*docker_command(cluster, host, share, device, environment, name, labels), *program]
@@ -66,7 +66,7 @@ def node_words(
 
 
 def _program(share: Share, python: str, launcher: str, trainers: str) -> list[str]:
-    """The trainer, inside OneFlow's launcher unless it is alone; the launcher is started by its path, as locally."""
+    """The trainer, inside OneFlow's launcher unless it is the only process; the launcher is started by its path, as locally."""
     trainer = [python, "-u", f"{trainers}/{share.script}", "--config", f"{share.folder}/config.json"]
     if share.exclusive:
         return trainer
@@ -105,7 +105,7 @@ def docker_command(
     The container sees the host's network and shared memory, a read-only root, its own folder, the trainers and the
     data set. It is removed when it ends.
     """
-    words = [
+    argv = [
         "docker",
         "run",
         "--rm",
@@ -133,32 +133,32 @@ def docker_command(
         share.folder,
     ]
     if cluster.hca and share.nodes > 1:
-        words += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
+        argv += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
     if device == "cuda":
-        words += ["--gpus", gpus_word(share.ranks), *_binding(host, share.ranks)]
+        argv += ["--gpus", gpus_option(share.ranks), *_binding(host, share.ranks)]
     for source, target, mode in _mounts(cluster, share):
-        words += ["--volume", f"{source}:{target}{mode}"]
+        argv += ["--volume", f"{source}:{target}{mode}"]
     for key, value in environment.items():
-        words += ["--env", f"{key}={value}"]
+        argv += ["--env", f"{key}={value}"]
     for key, value in labels.items():
-        words += ["--label", f"{key}={value}"]
-    return [*words, cluster.image.digest or cluster.image.name]
+        argv += ["--label", f"{key}={value}"]
+    return [*argv, cluster.image.digest or cluster.image.name]
 
 
-def gpus_word(count: int) -> str:
+def gpus_option(count: int) -> str:
     """The first `count` GPUs; Docker reads the value as CSV, so a list of devices needs quotes of its own."""
     devices = ",".join(map(str, range(count)))
     return f'"device={devices}"'
 
 
 def _binding(host: Host, ranks: int) -> list[str]:
-    """Processors and memory next to the GPUs in use, where the node told them for each."""
-    words = []
+    """Processors and memory next to the GPUs in use, where the node reported them for each."""
+    argv = []
     for option, known in (("--cpuset-cpus", host.cpus), ("--cpuset-mems", host.numa)):
         lists = known[:ranks]
         if len(lists) == ranks and all(lists):
-            words += [option, ",".join(dict.fromkeys(lists))]
-    return words
+            argv += [option, ",".join(dict.fromkeys(lists))]
+    return argv
 
 
 def caches(cluster: Cluster) -> list[str]:

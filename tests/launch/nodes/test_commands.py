@@ -2,42 +2,16 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from repro.cluster.cluster import Cluster, Image, Node
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import Host, network_environment
+from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.commands import Host, network_environment
-from repro.launch.ssh.work import dry_lines, work_of
 from repro.planning.plan import Unit
+from tests.support.clusters import DIGEST, NODES, V100
 
-DIGEST = "sha256:" + "a" * 64
-NODES = tuple(Node(f"n{i}", f"10.0.0.{i}", 22, "alice", 8) for i in range(1, 5))
-V100 = Cluster(
-    name="v100x32",
-    folder=Path("inventories/v100x32"),
-    nodes=NODES,
-    gpu="Tesla V100-SXM2-16GB",
-    gpus_per_node=8,
-    interface="ib0",
-    hca="mlx5_0",
-    gid_index=None,
-    network_gbits=100,
-    stack="cu102",
-    image=Image("oneflow-reproduction:cu102", DIGEST),
-    data="/data/ofrecord",
-    shared_results="",
-    work="/var/lib/w",
-    port=29500,
-    containers=True,
-    launcher="ssh",
-    accepted=frozenset(),
-    known_hosts=Path("known_hosts"),
-    private_key=None,
-    python="/usr/bin/python3",
-)
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
 HOSTS = [
     Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4) for i in range(1, 5)
@@ -54,29 +28,29 @@ def orders(cluster=V100, run="run-1", **options):
     return [work.order(index, HOSTS) for index in range(len(work.placement.nodes))]
 
 
-def after(words, option):
-    return [words[i + 1] for i, word in enumerate(words) if word == option]
+def after(argv, option):
+    return [argv[i + 1] for i, word in enumerate(argv) if word == option]
 
 
 def test_a_container_gets_no_privilege_and_only_what_it_needs():
-    words = orders(data=32)[1]["words"]
-    assert words[:3] == ["docker", "run", "--rm"]
-    assert "--privileged" not in words
-    assert after(words, "--cap-drop") == ["ALL"]
-    assert after(words, "--cap-add") == ["IPC_LOCK"]
-    assert after(words, "--security-opt") == ["no-new-privileges"]
-    assert after(words, "--user") == ["1000:1000"]
-    assert after(words, "--network") == after(words, "--ipc") == ["host"]
-    assert after(words, "--ulimit") == ["memlock=-1"]
-    assert after(words, "--pull") == ["never"]
-    assert after(words, "--device") == ["/dev/infiniband"]
-    assert "--read-only" in words
-    assert DIGEST in words
-    assert "oneflow-reproduction:cu102" not in words
-    assert "/data/ofrecord:/data/ofrecord:ro" in after(words, "--volume")
-    writable = [volume for volume in after(words, "--volume") if not volume.endswith(":ro")]
+    argv = orders(data=32)[1]["argv"]
+    assert argv[:3] == ["docker", "run", "--rm"]
+    assert "--privileged" not in argv
+    assert after(argv, "--cap-drop") == ["ALL"]
+    assert after(argv, "--cap-add") == ["IPC_LOCK"]
+    assert after(argv, "--security-opt") == ["no-new-privileges"]
+    assert after(argv, "--user") == ["1000:1000"]
+    assert after(argv, "--network") == after(argv, "--ipc") == ["host"]
+    assert after(argv, "--ulimit") == ["memlock=-1"]
+    assert after(argv, "--pull") == ["never"]
+    assert after(argv, "--device") == ["/dev/infiniband"]
+    assert "--read-only" in argv
+    assert DIGEST in argv
+    assert "oneflow-reproduction:cu102" not in argv
+    assert "/data/ofrecord:/data/ofrecord:ro" in after(argv, "--volume")
+    writable = [volume for volume in after(argv, "--volume") if not volume.endswith(":ro")]
     assert writable == [f"{orders(data=32)[1]['folder']}:{orders(data=32)[1]['folder']}"]
-    assert after(words, "--label") == [
+    assert after(argv, "--label") == [
         "reproduction.run=run-1",
         "reproduction.unit=case",
         "reproduction.attempt=repeat-1.attempt-1",
@@ -87,22 +61,22 @@ def test_the_launcher_is_told_of_every_node():
     first, *others = orders(data=32)
     assert len(others) == 3
     for rank, order in enumerate((first, *others)):
-        words = order["words"]
-        assert after(words, "--nnodes") == ["4"]
-        assert after(words, "--node_rank") == [str(rank)]
-        assert after(words, "--nproc_per_node") == ["8"]
-        assert after(words, "--master_addr") == ["10.1.0.1"], "the address of the fabric, not SSH's"
-        assert after(words, "--master_port") == ["29500"]
+        argv = order["argv"]
+        assert after(argv, "--nnodes") == ["4"]
+        assert after(argv, "--node_rank") == [str(rank)]
+        assert after(argv, "--nproc_per_node") == ["8"]
+        assert after(argv, "--master_addr") == ["10.1.0.1"], "the address of the fabric, not SSH's"
+        assert after(argv, "--master_port") == ["29500"]
         assert order["first"] == 8 * rank
     assert (first["port"], others[0]["port"]) == (29500, 0), "only rank 0's node listens"
 
 
 def test_one_process_needs_no_launcher():
     (order,) = orders()
-    assert "--nnodes" not in order["words"]
+    assert "--nnodes" not in order["argv"]
     assert order["port"] == 0
-    assert after(order["words"], "--env")[-1] == f"GLOG_log_dir={order['folder']}/logs/local_rank_0"
-    assert order["words"][-2:] == ["--config", f"{order['folder']}/config.json"]
+    assert after(order["argv"], "--env")[-1] == f"GLOG_log_dir={order['folder']}/logs/local_rank_0"
+    assert order["argv"][-2:] == ["--config", f"{order['folder']}/config.json"]
 
 
 @pytest.mark.parametrize(
@@ -114,45 +88,45 @@ def test_one_process_needs_no_launcher():
     ],
 )
 def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpus, memory):
-    words = orders(data=ranks)[0]["words"]
-    assert after(words, "--gpus") == [gpus]
-    assert after(words, "--cpuset-cpus") == [cpus]
-    assert after(words, "--cpuset-mems") == [memory]
+    argv = orders(data=ranks)[0]["argv"]
+    assert after(argv, "--gpus") == [gpus]
+    assert after(argv, "--cpuset-cpus") == [cpus]
+    assert after(argv, "--cpuset-mems") == [memory]
 
 
 def test_without_known_affinity_there_is_no_binding(monkeypatch):
     monkeypatch.setattr(f"{__name__}.HOSTS", [Host("10.1.0.1", "1:1", "", ("", ""), ("", ""))])
-    words = orders(data=2)[0]["words"]
-    assert "--cpuset-cpus" not in words
-    assert "--cpuset-mems" not in words
+    argv = orders(data=2)[0]["argv"]
+    assert "--cpuset-cpus" not in argv
+    assert "--cpuset-mems" not in argv
 
 
 def test_a_cpu_cluster_gets_no_gpu_and_no_infiniband():
     cluster = replace(V100, gpu="", hca="", data="")
-    words = orders(cluster, data=2, device="cpu")[0]["words"]
-    assert not {"--gpus", "--device", "--cap-add"}.intersection(words)
-    assert not [each for each in after(words, "--env") if each.startswith("NCCL")]
+    argv = orders(cluster, data=2, device="cpu")[0]["argv"]
+    assert not {"--gpus", "--device", "--cap-add"}.intersection(argv)
+    assert not [each for each in after(argv, "--env") if each.startswith("NCCL")]
 
 
 def test_infiniband_stays_out_of_a_case_on_one_node():
-    words = orders(data=8)[0]["words"]
-    assert not {"--device", "--cap-add"}.intersection(words)
+    argv = orders(data=8)[0]["argv"]
+    assert not {"--device", "--cap-add"}.intersection(argv)
 
 
 def test_without_containers_the_venv_runs_the_same_program():
     (order, _) = orders(replace(V100, containers=False), data=16)
-    words = order["words"]
-    assert words[0] == "env"
-    assert "docker" not in words
+    argv = order["argv"]
+    assert argv[0] == "env"
+    assert "docker" not in argv
     assert order["container"] == ""
-    start = words.index("/var/lib/w/venv/bin/python")
-    assert words[start + 1] == "/var/lib/w/venv/launch.py"
-    assert after(words, "--node_rank") == ["0"]
-    assert "NCCL_DEBUG=INFO" in words[1:start]
+    start = argv.index("/var/lib/w/venv/bin/python")
+    assert argv[start + 1] == "/var/lib/w/venv/launch.py"
+    assert after(argv, "--node_rank") == ["0"]
+    assert "NCCL_DEBUG=INFO" in argv[1:start]
 
 
 def test_the_modern_stack_gets_its_cublas_and_its_cache():
-    volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["words"], "--volume")
+    volumes = after(orders(replace(V100, stack="cu102-modern"))[0]["argv"], "--volume")
     assert {f"/var/lib/w/{name}:/opt/{name}:ro" for name in ("cublas", "cudnn")} <= set(volumes)
     assert "/var/lib/w/jit:/cache" in volumes
 
@@ -163,11 +137,11 @@ NASTY = "a 'b' \"c\" $(touch x) `y` ; rm -rf / & é,:\n../../z"
 def test_no_name_can_break_out():
     """Names go into labels as they are, and into paths and names of containers only after that is safe."""
     (order,) = orders(run="it's", name=NASTY)
-    words = order["words"]
-    assert f"reproduction.unit={NASTY}" in words
-    assert "reproduction.run=it's" in words
-    assert shlex.split(shlex.join(words)) == words
-    (name,) = after(words, "--name")
+    argv = order["argv"]
+    assert f"reproduction.unit={NASTY}" in argv
+    assert "reproduction.run=it's" in argv
+    assert shlex.split(shlex.join(argv)) == argv
+    (name,) = after(argv, "--name")
     for each in (name, order["folder"].removeprefix("/var/lib/w/runs/")):
         assert set(each) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/"), each
         assert ".." not in each.split("/")
@@ -179,7 +153,7 @@ def test_dry_lines_name_every_node_and_can_be_read_by_a_shell():
     lines = list(dry_lines(V100, Code(), [unit(data=16, name=NASTY.replace("\n", ""))], False, 29500))
     commands = [shlex.split(line) for line in lines if not line.startswith("#")]
     assert len(commands) == 2
-    assert [after(words, "--node_rank") for words in commands] == [["0"], ["1"]]
+    assert [after(argv, "--node_rank") for argv in commands] == [["0"], ["1"]]
     assert any("n2 (alice@10.0.0.2 port 22)" in line for line in lines)
     assert after(commands[1], "--master_addr") == ["<address of ib0 on n1>"]
 

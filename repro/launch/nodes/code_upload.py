@@ -1,4 +1,4 @@
-"""Brings the code that runs on a node there, under a name that is its hash, and checks that it is what was sent."""
+"""Copies the code that runs on a node there, under a name that is its hash, and checks that it is what was sent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ root = os.path.join(order["work"], "code", order["digest"])
 partial = root + ".%d" % os.getpid()
 def digest(folder):
     paths = [os.path.join(base, name) for base, _, names in os.walk(folder) for name in names]
-    content = hashlib.sha256()
+    found = hashlib.sha256()
     for name in sorted(os.path.relpath(path, folder) for path in paths):
         with open(os.path.join(folder, name), "rb") as file:
-            content.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
-    return content.hexdigest()
+            found.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
+    return found.hexdigest()
 if not os.path.isdir(root):
     for name, text in order["files"].items():
         path = os.path.join(partial, name)
@@ -70,8 +70,8 @@ class Code:
         """Where it is on a node."""
         return f"{work}/code/{self.digest}"
 
-    def keeper(self, work: str, python: str) -> list[str]:
-        """The command that starts `repro.launch.agent` on a node; it leaves no bytecode in the code's folder."""
+    def agent(self, work: str, python: str) -> list[str]:
+        """The command that starts the agent on a node; it writes no bytecode next to the code."""
         return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent"]
 
 
@@ -81,16 +81,16 @@ def deliver(remote: Remote, code: Code) -> None:
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
     done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
-        message = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+        reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
         raise RemoteError(
             remote.node.name,
-            f"the trainers cannot be copied to {cluster.work}: {message}. "
+            f"the trainers cannot be copied to {cluster.work}: {reason}. "
             f"`make provision CLUSTER={cluster.setting}` sets that folder up",
         )
 
 
 def _digest(files: Iterable[tuple[str, str]]) -> str:
-    content = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, text in sorted(files):
-        content.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
-    return content.hexdigest()
+        digest.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
+    return digest.hexdigest()

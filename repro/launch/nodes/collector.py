@@ -1,4 +1,4 @@
-"""Puts what nodes send into an attempt's folder, where each rank's files stand as those of a local attempt do."""
+"""Writes what nodes send into an attempt's folder, where each rank's files are as those of a local attempt are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from repro.launch.local import Tail
+from repro.launch.attempt import Event, Tail
 from repro.launch.placement import Placement
 
 RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\0]+)")
@@ -27,10 +27,11 @@ class LogCollector:
             self.rank_folder(rank).mkdir(parents=True)
 
     def rank_folder(self, rank: int) -> Path:
+        """Where a rank's standard output and error are written."""
         return self.folder / "logs" / f"local_rank_{rank}"
 
     def launcher_log(self, index: int) -> Path:
-        """What the launcher, or Docker, said on the node at a position."""
+        """What the launcher, or Docker, printed on the node at a position."""
         return self.folder / "logs" / f"launcher-{safe(self._placement.nodes[index].name)}.log"
 
     def log_files(self) -> list[Path]:
@@ -61,7 +62,7 @@ class LogCollector:
             return self.rank_folder(ranks[int(found[1])]) / found[2]
         return None
 
-    def events(self) -> list[dict]:
+    def events(self) -> list[Event]:
         """The new events of all ranks, each with its rank and node."""
         new, self._new = sorted(self._new), set()
         return [
@@ -71,7 +72,7 @@ class LogCollector:
         ]
 
     def finished(self, rank: int) -> bool:
-        """Whether a rank said that its work is done."""
+        """Whether a rank reported the end of its work."""
         return self.tails[rank].last.get("event") == "end"
 
     def unfinished(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What goes wrong on the nodes of an attempt, and which of several troubles was the first cause."""
+"""What goes wrong on the nodes of an attempt, and which of several failures was the first cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = N_("the kernel of this node ran out of memory and killed processes")
 
 @dataclass(frozen=True)
 class NodeFailure:
-    """A failure, when it was seen, and whether it may only follow from another: a rank whose peer is lost aborts."""
+    """A failure, when it was seen, and whether it may only follow from another: a rank aborts when it loses another."""
 
     failure: Failure
     seen: float
@@ -27,34 +27,35 @@ class NodeFailure:
 
 
 class FailureCollector:
-    """Collects troubles for a short while after the first, since the cause may be heard of after its consequence."""
+    """Collects failures for a short while after the first, since the cause may be reported after its consequence."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._found: list[NodeFailure] = []
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def add(self, failure: Failure, secondary: bool = False) -> None:
+        """Take a failure; `secondary` if it may only follow from another."""
         self._found.append(NodeFailure(failure, time.monotonic(), secondary))
 
     def cause(self, silences: list[float]) -> Failure | None:
         """The cause, once it is time to name it.
 
-        That is `SETTLE_S` after the first trouble, sooner when no node works any more; where all may follow from
-        another one, not while a node is quiet for longer than its heartbeat takes. `silences` are those of the nodes
+        That is `SETTLE_S` after the first failure, sooner when no node works any more; if all may follow from
+        another one, not while a node is silent for longer than its heartbeat takes. `silences` are those of the nodes
         that still work, in seconds.
         """
         if not self._found or (silences and time.monotonic() - self._found[0].seen < SETTLE_S):
             return None
-        causes = [trouble for trouble in self._found if not trouble.secondary]
+        causes = [each for each in self._found if not each.secondary]
         if not causes and any(silence > QUIET_S for silence in silences):
             return None
         return (causes or self._found)[0].failure
 
 
 def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
-    """A rank that ended before its work was done, and whether it may have followed another: see `Trouble`."""
+    """A rank that ended before its work was done, and whether it may have followed another: see `NodeFailure`."""
     where = {"rank": rank, "node": node}
     if status < 0:
         name = signal.Signals(-status).name
@@ -65,10 +66,10 @@ def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
     return Failure(N_("rank {rank} on {node} exited with status {status}"), {**where, "status": status}), False
 
 
-def node_ended(node: str, status: int | None, containers: bool, said: str) -> Failure:
-    """What was started on a node ended, and no rank of it was seen to end before."""
+def node_ended(node: str, status: int | None, containers: bool, message: str) -> Failure:
+    """What was started on a node ended, and no rank of it was seen to end before; `message` is its last line."""
     if containers and status in DOCKER_REFUSED:
-        return Failure(N_("Docker on {node} did not start the container: {said}"), {"node": node, "said": said})
+        return Failure(N_("Docker on {node} did not start the container: {said}"), {"node": node, "said": message})
     if containers and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure(
             N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}
@@ -84,14 +85,14 @@ def node_silent(node: str, seconds: float) -> Failure:
     )
 
 
-def node_gone(node: str, said: str) -> Failure:
+def node_gone(node: str, reason: str) -> Failure:
     """The connection to a node ended."""
-    return Failure(N_("{node} was lost: {said}"), {"node": node, "said": said})
+    return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
 
 
-def node_says(node: str, said: str) -> Failure:
+def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
-    return Failure(N_("{node}: {said}"), {"node": node, "said": said})
+    return Failure(N_("{node}: {said}"), {"node": node, "said": message})
 
 
 def node_full(node: str, free_mib: int) -> Failure:

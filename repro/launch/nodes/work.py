@@ -1,4 +1,4 @@
-"""An attempt as the nodes of a cluster are told of it: where its ranks go, and every node's order and words."""
+"""An attempt as the nodes of a cluster get it: where its ranks go, and each node's order and command."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
 from repro.launch.gpu_sampler import sample_command
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.collector import LAUNCHER_LOG, safe
+from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv
 from repro.launch.placement import Placement, place
-from repro.launch.ssh.code_upload import Code
-from repro.launch.ssh.collector import LAUNCHER_LOG, safe
-from repro.launch.ssh.commands import OWN, Host, Share, caches, network_environment, node_words
 from repro.planning.plan import Unit
+
+LEASE_S = 15.0
+"""After how many seconds without a byte an agent and the controller give each other up."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One attempt as the nodes are told of it: the unit, where its ranks go, and the names it has there."""
+    """One attempt as the nodes get it: the unit, where its ranks go, and the names it has there."""
 
     cluster: Cluster
     placement: Placement
@@ -32,7 +35,7 @@ class Work:
 
     @property
     def key(self) -> str:
-        """Distinguishes the attempt in names on nodes, which not every character may be in."""
+        """Distinguishes the attempt in names on nodes, where not every character is allowed."""
         return hashlib.sha256("\0".join((self.run, self.unit, self.attempt)).encode()).hexdigest()[:10]
 
     @property
@@ -41,7 +44,7 @@ class Work:
         return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
 
     def order(self, index: int, hosts: list[Host]) -> dict:
-        """What the keeper of the node at a position is told; `hosts` in the order of the placement."""
+        """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         share, device = self._share(index, hosts), self.config["device"]
         name = f"reproduction-{self.key}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
@@ -59,7 +62,7 @@ class Work:
             "first": self.placement.ranks(index)[0],
             "ranks": 0 if share.exclusive else share.ranks,
             "port": self.port if index == 0 and not share.exclusive else 0,
-            "words": node_words(self.cluster, hosts[index], share, device, environment, name, labels),
+            "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": caches(self.cluster),
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
@@ -79,7 +82,7 @@ class Work:
 
 
 def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, run: str, attempt: str) -> Work:
-    """An attempt as its nodes are told of it; ValueError if the cluster cannot hold it."""
+    """An attempt as its nodes get it; ValueError if the cluster cannot hold it."""
     placement = place(cluster, unit.world_size, spread)
     if placement is None:
         raise ValueError(f"{unit.name}: {unit.world_size} ranks do not fit on {cluster.name}")
@@ -90,7 +93,7 @@ def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, r
 def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:
     """Every command of every node, as `make bench DRY_RUN=1` prints it; nothing is asked of any node.
 
-    What only a node can tell stands in angle brackets: its address on the cluster's interface, and the user's numbers.
+    What only a node knows is in angle brackets: its address on the cluster's interface, and the user's numbers.
     """
     for unit in units:
         work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
@@ -102,7 +105,7 @@ def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool,
             )
             for node in work.placement.nodes
         ]
-        yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} a node"
+        yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node"
         for index, node in enumerate(work.placement.nodes):
             yield f"# on {node.name} ({node.user}@{node.address} port {node.port}):"
-            yield shlex.join(work.order(index, hosts)["words"])
+            yield shlex.join(work.order(index, hosts)["argv"])

@@ -1,0 +1,146 @@
+"""What attempts of every launcher share: how one is run and ends, its limits, and how a stall is noticed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from repro.runs.failures import Failure
+from repro.utils.signals import held
+
+SLICE_S = 0.1
+
+Event = dict
+OnEvent = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """An `on_event` for those who want no events."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end."""
+
+    failure: Failure | None
+    trainer_s: float
+    log_tail: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to give up: seconds without a byte from any rank, and seconds in all."""
+
+    silence_s: float = 120.0
+    total_s: float = 3600.0
+
+
+class Attempt(Protocol):
+    """One start of a unit's ranks; its configuration, commands, logs and metrics are in a folder of its own."""
+
+    def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
+        """Start the ranks, pass their events to `on_event`, and wait for the end.
+
+        Events are those of the ranks' metrics files, each with its `rank` (on a cluster also its `node`), samples of
+        GPUs (`gpu`), and what the attempt waits for (`state`). One thread at a time calls `on_event`.
+
+        Once `stop` is set or a signal has come, KeyboardInterrupt is raised. However this call ends, no process of
+        the attempt is left when it does, except on nodes that cannot be reached, which end theirs by themselves.
+        """
+        ...
+
+
+class GpuAttempt(Attempt, Protocol):
+    """An attempt that can be confined to some of a machine's GPUs."""
+
+    def on(self, gpus: Sequence[str]) -> Attempt:
+        """The same on these GPUs, as CUDA_VISIBLE_DEVICES names them."""
+        ...
+
+
+class Interrupts:
+    """Tells an attempt to end early: a signal has come, or its run is being broken off."""
+
+    def __init__(self, signals: held, stop: threading.Event | None):
+        self._signals, self._stop = signals, stop
+
+    def check(self) -> None:
+        """KeyboardInterrupt if the attempt has to end."""
+        if self._signals.came or (self._stop is not None and self._stop.is_set()):
+            raise KeyboardInterrupt
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the attempt has to end meanwhile: then KeyboardInterrupt."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.check()
+            time.sleep(min(left, SLICE_S))
+        self.check()
+
+
+@contextmanager
+def interruptible(stop: threading.Event | None = None) -> Iterator[Interrupts]:
+    """A block that is ended by polling alone, in the main thread and in others, so that nothing in it is cut short."""
+    with held() as signals:
+        yield Interrupts(signals, stop)
+
+
+class Tail:
+    """Reads the whole lines that were added to a JSON Lines file since the last read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.last: Event = {}
+        self._offset = 0
+
+    def read(self) -> list[Event]:
+        """The new lines, parsed; none if there is no such file yet."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = [json.loads(line) for line in whole.splitlines()]
+        if events:
+            self.last = events[-1]
+        return events
+
+
+class StallDetector:
+    """Notices ranks that hang, because none of them writes any more, and attempts that take too long."""
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
+        self._started = self._since = time.monotonic()
+        self._written = -1
+
+    def check(self, written: int) -> Failure | None:
+        """The failure, if a limit is exceeded; `written` is how many bytes all ranks have written."""
+        now = time.monotonic()
+        if written != self._written:
+            self._written, self._since = written, now
+        if now - self._since > self._limits.silence_s:
+            return Failure(
+                "no rank has printed anything for {seconds:.0f} s: at least one hangs",
+                {"seconds": self._limits.silence_s},
+            )
+        if now - self._started > self._limits.total_s:
+            return Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self._limits.total_s})
+        return None
+
+
+def free_port() -> int:
+    """A TCP port that is free on the loopback address now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

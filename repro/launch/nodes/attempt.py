@@ -1,0 +1,86 @@
+"""One attempt of a unit on the nodes of a cluster: a transport starts and ends it, a follower watches it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from repro.launch.attempt import Interrupts, Limits, OnEvent, Outcome, ignore, interruptible
+from repro.launch.nodes.follower import AttemptFollower
+from repro.launch.nodes.work import Work
+from repro.runs.failures import Failure, last_lines
+from repro.runs.record import write_json
+
+
+class NotStarted(Exception):
+    """An attempt that cannot start, with the failure that says why."""
+
+    def __init__(self, failure: Failure):
+        super().__init__(failure.text())
+        self.failure = failure
+
+
+class Transport(Protocol):
+    """How one attempt gets to its nodes: starts their agents, brings their messages, and ends them.
+
+    Attributes
+    ----------
+    ends_ranks_by : the signals with which it ends ranks itself: one that ends by them tells nothing of the cause.
+    log : a log of its own in the attempt's folder, "" if it has none.
+    """
+
+    ends_ranks_by: frozenset[int]
+    log: str
+
+    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> Work:
+        """Wait until the nodes can be used; the work, which says which they are. NotStarted says why not."""
+        ...
+
+    def start(self, follower: AttemptFollower) -> None:
+        """Give the nodes their orders; from now on their messages go to `follower.put`."""
+        ...
+
+    def silences(self) -> Mapping[int, float]:
+        """For how many seconds nothing has come from each node, by its position."""
+        ...
+
+    def stop(self, follower: AttemptFollower) -> None:
+        """End what still runs on nodes, and release what `prepare` and `start` took; called however it ended."""
+        ...
+
+
+@dataclass
+class NodesAttempt:
+    """One start of a trainer on nodes; its configuration, commands, logs and metrics come to `folder`."""
+
+    transport: Transport
+    folder: Path
+    limits: Limits
+
+    def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
+        """As `repro.launch.attempt.Attempt` says; a node that cannot be reached ends its ranks by its lease."""
+        with interruptible(stop) as interrupts:
+            try:
+                work = self.transport.prepare(on_event, interrupts)
+            except NotStarted as error:
+                return Outcome(error.failure, 0.0)
+            follower = AttemptFollower(work, self.folder, self.limits, self.transport.ends_ranks_by)
+            started = time.monotonic()
+            try:
+                write_json(self.folder / "config.json", {**work.config, "output": str(self.folder)})
+                self.transport.start(follower)
+                failure = follower.follow(on_event, self.transport.silences, interrupts)
+            finally:
+                self.transport.stop(follower)
+        for event in follower.events():
+            on_event(event)
+        failure = failure or follower.unfinished()
+        tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
+        return Outcome(follower.explained(failure) if failure else None, time.monotonic() - started, tail)
+
+    def _own_log_tail(self) -> str:
+        return "\n".join(last_lines(self.folder / self.transport.log)) if self.transport.log else ""

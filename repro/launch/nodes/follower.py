@@ -1,0 +1,190 @@
+"""Follows an attempt on nodes by their messages: passes events on, and names the cause when something goes wrong."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.launch.attempt import Event, Interrupts, Limits, OnEvent, StallDetector
+from repro.launch.gpu_sampler import events_of
+from repro.launch.nodes.collector import LogCollector
+from repro.launch.nodes.failure_causes import (
+    DOCKER_REFUSED,
+    FULL_MIB,
+    MEMORY,
+    FailureCollector,
+    node_ended,
+    node_full,
+    node_gone,
+    node_says,
+    node_silent,
+    rank_ended,
+)
+from repro.launch.nodes.work import LEASE_S, Work
+from repro.runs.failures import Failure, explain_logs, last_lines
+
+POLL_S = 0.1
+LOST: dict = {}
+
+
+@dataclass(frozen=True)
+class End:
+    """The transport itself has ended: no node sends anything more. `secondary` as `FailureCollector.add` has it."""
+
+    failure: Failure | None
+    secondary: bool = False
+
+
+class AttemptFollower:
+    """What is known of the nodes and ranks of one attempt.
+
+    Parameters
+    ----------
+    ends_ranks_by : signals by which the transport ends ranks itself.
+    """
+
+    def __init__(self, work: Work, folder: Path, limits: Limits, ends_ranks_by: frozenset[int] = frozenset()):
+        self.folder = folder
+        self._work, self._limits, self._ends_ranks_by = work, limits, ends_ranks_by
+        self._collector = LogCollector(folder, work.placement)
+        self._inbox: queue.SimpleQueue[tuple[int, dict | End]] = queue.SimpleQueue()
+        self._ended: dict[int, dict] = {}
+        self._failed: set[int] = set()
+        self._failures = FailureCollector()
+        self._end: End | None = None
+
+    def put(self, index: int, message: dict) -> None:
+        """Take a message of the node at a position; from any thread."""
+        self._inbox.put((index, message))
+
+    def end(self, failure: Failure | None, secondary: bool = False) -> None:
+        """Take that nothing more comes from any node, and why; from any thread, after their messages."""
+        self._inbox.put((0, End(failure, secondary)))
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all nodes have ended, and nothing went wrong."""
+        return len(self._ended) == len(self._work.placement.nodes) and not self._failures
+
+    def is_lost(self, index: int) -> bool:
+        """Whether the connection to the node at a position was given up."""
+        return self._ended.get(index) is LOST
+
+    def follow(
+        self, on_event: OnEvent, silences: Callable[[], Mapping[int, float]], interrupts: Interrupts
+    ) -> Failure | None:
+        """Pass events on until all nodes have ended well; the cause if something goes wrong."""
+        stall = StallDetector(self._limits)
+        while len(self._ended) < len(self._work.placement.nodes) or self._failures:
+            interrupts.check()
+            for event in self.events(POLL_S):
+                on_event(event)
+            silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
+            for index, seconds in silent.items():
+                if seconds > LEASE_S:
+                    self._lose(index, node_silent(self._name(index), seconds))
+            failure = self._failures.cause(list(silent.values()))
+            if not failure and not self._failures:
+                failure = stall.check(self._collector.bytes)
+            if failure:
+                return failure
+        return None
+
+    def events(self, patience: float = 0.0) -> Iterator[Event]:
+        """Take what nodes have sent, waiting up to `patience` seconds for the first of it; gives the events in it."""
+        try:
+            index, message = self._inbox.get(timeout=patience) if patience else self._inbox.get_nowait()
+            while True:
+                yield from self._take(index, message)
+                index, message = self._inbox.get_nowait()
+        except queue.Empty:
+            yield from self._collector.events()
+
+    def unfinished(self) -> Failure | None:
+        """The failure of the first rank that has not come to its end."""
+        for rank in self._collector.unfinished():
+            return rank_ended(rank, self._work.placement.node_of(rank).name, 0)[0]
+        return None
+
+    def explained(self, failure: Failure) -> Failure:
+        """The failure with the cause that the logs, kernels and disks of the nodes show."""
+        if failure.hint or (self._end and failure is self._end.failure):
+            return failure
+        explained = explain_logs(failure, self._collector.log_files(), self._work.config["device"])
+        if explained.hint is None and any(message.get("memory_kills") for message in self._ended.values()):
+            return Failure(explained.message, explained.values, MEMORY)
+        return explained
+
+    def log_tail(self, failure: Failure) -> str:
+        """The last lines of the rank that failed, or else of the first rank on the node that the failure names."""
+        nodes = [node.name for node in self._work.placement.nodes]
+        index = nodes.index(failure.values["node"]) if failure.values.get("node") in nodes else 0
+        rank = failure.values.get("rank", self._work.placement.ranks(index)[0])
+        logs = [self._collector.rank_folder(rank) / name for name in ("stderr", "stdout")]
+        return "\n".join(next(filter(None, map(last_lines, [*logs, self._collector.launcher_log(index)])), []))
+
+    def _take(self, index: int, message: dict | End) -> Iterator[Event]:
+        if isinstance(message, End):
+            self._take_end(message)
+            return
+        node = self._name(index)
+        if message.get("free_mib", FULL_MIB) < FULL_MIB:
+            self._failures.add(node_full(node, message["free_mib"]))
+        if "file" in message:
+            self._collector.write(index, message["file"], message["at"], message["data"])
+        elif "sample" in message:
+            yield from ({**event, "node": node} for event in events_of(message["sample"]))
+        elif "rank" in message or "end" in message:
+            yield from self._collector.events()
+            if "rank" in message:
+                self._rank_ended(message["rank"], message["status"])
+            else:
+                self._node_ended(index, message)
+        elif "error" in message:
+            self._ended[index] = message
+            self._failures.add(node_says(node, message["error"]))
+        elif message.get("gone"):
+            self._lose(index, node_gone(node, message["gone"]))
+
+    def _take_end(self, end: End) -> None:
+        missing = [index for index in range(len(self._work.placement.nodes)) if index not in self._ended]
+        if missing and end.failure:
+            self._end = end
+            self._failures.add(end.failure, end.secondary)
+        self._ended |= {index: {} for index in missing}
+
+    def _rank_ended(self, rank: int, status: int) -> None:
+        if -status in self._ends_ranks_by:
+            self._failed.add(rank)
+        elif not self._collector.finished(rank):
+            self._failed.add(rank)
+            self._failures.add(*rank_ended(rank, self._work.placement.node_of(rank).name, status))
+
+    def _node_ended(self, index: int, message: dict) -> None:
+        """Everything on a node has ended: name a rank that left its work, or what else is known of the end."""
+        self._ended[index] = message
+        status, ranks = message["end"], self._work.placement.ranks(index)
+        if status is None or self._failed.intersection(ranks):
+            return
+        containers = self._work.cluster.containers
+        if self._work.placement.world_size == 1 and not (containers and status in DOCKER_REFUSED):
+            if status or not self._collector.finished(0):
+                self._rank_ended(0, 128 - status if containers and status > 128 else status)
+        elif status:
+            logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"
+            line = next((lines[-1] for lines in map(last_lines, logs) if lines), "")
+            self._failures.add(node_ended(self._name(index), status, containers, line))
+        for rank in self._collector.unfinished():
+            if rank in ranks and not status:
+                self._rank_ended(rank, 0)
+
+    def _lose(self, index: int, failure: Failure) -> None:
+        """Nothing more comes from a node; what it sent is kept."""
+        if index not in self._ended:
+            self._ended[index] = LOST
+            self._failures.add(failure)
+
+    def _name(self, index: int) -> str:
+        return self._work.placement.nodes[index].name

@@ -1,0 +1,134 @@
+"""A cluster as the target of a launcher: what is planned for it, what its nodes are, and what a run records of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, FingerprintError, as_json, differences, gather
+from repro.cluster.inventory import ClusterError
+from repro.launch.base import LaunchOptions
+from repro.launch.host_environment import capture
+from repro.launch.nodes.code_upload import Code
+from repro.launch.placement import misfit_on
+from repro.planning.plan import SMOKE_PROCESSES, Plan, PlanError, make_plan
+from repro.published.cases import Case
+from repro.utils.paths import TRAINER
+
+Fingerprints = dict[str, Fingerprint]
+
+
+@dataclass(frozen=True)
+class ClusterTarget:
+    """A cluster, with the code and the port that runs use there."""
+
+    cluster: Cluster
+    code: Code
+    port: int
+
+    @classmethod
+    def of(cls, options: LaunchOptions, launcher: str) -> ClusterTarget:
+        """ClusterError if no cluster is named; `launcher` is the one that wants it."""
+        cluster, trainer = options.cluster, options.trainer
+        if cluster is None:
+            raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
+        return cls(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), options.port or cluster.port)
+
+    def plan(
+        self,
+        cases: list[Case],
+        scale: str | None,
+        repeats: int | None,
+        fit: tuple[int, ...],
+        iterations: int | None,
+        precision: str | None,
+        baselines: tuple[str, ...],
+    ) -> Plan:
+        """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
+        cluster = self.cluster
+        if baselines:
+            raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
+        if scale == "published" and not cluster.gpu:
+            raise PlanError(
+                f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
+                "runs on any cluster"
+            )
+        return make_plan(
+            cases,
+            cluster.world_size if cluster.gpu else 0,
+            scale,
+            repeats,
+            fit,
+            processes=min(SMOKE_PROCESSES, cluster.world_size),
+            precision=precision,
+            iterations=iterations,
+            misfit=misfit_on(cluster),
+        )
+
+    def fingerprints(self) -> Fingerprints:
+        """What each node is; ClusterError if one cannot be asked, or if nodes differ."""
+        try:
+            found = gather(self.cluster)
+        except FingerprintError as error:
+            raise ClusterError(str(error)) from error
+        refused = [each for each in differences(found, self.cluster.accepted) if not each.accepted]
+        if refused:
+            raise ClusterError(_lines("the nodes are not equal", refused, self.cluster))
+        return found
+
+    def environment(self, launcher: str, hosts: list[str], fingerprints: Fingerprints) -> dict:
+        """What a new run records of the controller and of the nodes; `hosts` are the names that nodes have themselves."""
+        cluster = self.cluster
+        described = {
+            "name": cluster.name,
+            "folder": str(cluster.folder),
+            "launcher": launcher,
+            "containers": cluster.containers,
+            "image": dict(vars(cluster.image)),
+            "stack": cluster.stack,
+            "interface": cluster.interface,
+            "hca": cluster.hca,
+            "code_sha256": self.code.digest,
+            "hosts": hosts,
+            "fingerprints": as_json(cluster, fingerprints),
+        }
+        gpus = [gpu for each in fingerprints.values() for gpu in _gpus(each)]
+        return {**capture(), "gpus": gpus, "cluster": described}
+
+    def check_unchanged(self, environment: dict, fingerprints: Fingerprints) -> None:
+        """ClusterError if a node is not what it was when the run with this recorded environment began."""
+        accepted = [*self.cluster.accepted, CLOCK]
+        changed = []
+        for node, before in environment["cluster"]["fingerprints"]["nodes"].items():
+            if node in fingerprints:
+                pair = {f"{node} then": Fingerprint(**before), f"{node} now": fingerprints[node]}
+                changed += [each for each in differences(pair, accepted) if not each.accepted]
+        if changed:
+            raise ClusterError(_lines("the nodes are not what they were as the run began", changed, self.cluster))
+
+
+def spread(plan: Plan) -> bool:
+    """Smoke runs go to as many nodes as possible, so that they cross the network; published ones to the fewest."""
+    return plan.scale == "smoke"
+
+
+def _gpus(fingerprint: Fingerprint) -> list[dict]:
+    """A node's GPUs, as `repro.launch.host_environment.gpus` gives those of one machine."""
+    fields = fingerprint.fields
+    gpu = {
+        "name": fields.get("gpu.model", ""),
+        "driver_version": fields.get("gpu.driver", ""),
+        "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB"),
+    }
+    return [gpu] * int(fields.get("gpu.count", 0))
+
+
+def _lines(what: str, found: list[Difference], cluster: Cluster) -> str:
+    shown = [
+        f"  {each.field}: " + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in each.values.items())
+        for each in found
+    ]
+    return "\n".join(
+        [f"{what}:", *shown, f"Make them so, or name the fields in cluster_accepted_differences in {cluster.variables}"]
+    )

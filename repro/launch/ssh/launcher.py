@@ -1,0 +1,76 @@
+"""The nodes of a cluster over SSH as a launcher."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from repro.launch.attempt import Limits
+from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
+from repro.launch.nodes.target import ClusterTarget, Fingerprints, spread
+from repro.launch.nodes.work import dry_lines
+from repro.launch.select import register
+from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.nodes import NodePool
+from repro.planning.plan import Plan
+from repro.published.cases import Case
+from repro.runs.record import Run
+
+
+@register
+@dataclass(frozen=True)
+class SshLauncher(Launcher):
+    """Starts an agent on each node of a cluster, which starts the node's ranks."""
+
+    target: ClusterTarget
+    name = "ssh"
+
+    @classmethod
+    def of(cls, options: LaunchOptions) -> SshLauncher:
+        return cls(ClusterTarget.of(options, cls.name))
+
+    def plan(
+        self,
+        cases: list[Case],
+        scale: str | None = None,
+        repeats: int | None = None,
+        fit: tuple[int, ...] = (),
+        iterations: int | None = None,
+        precision: str | None = None,
+        baselines: tuple[str, ...] = (),
+    ) -> Plan:
+        return self.target.plan(cases, scale, repeats, fit, iterations, precision, baselines)
+
+    def dry_run(self, plan: Plan) -> Iterator[str]:
+        """Every command of every node."""
+        return dry_lines(self.target.cluster, self.target.code, plan.units, spread(plan), self.target.port)
+
+    @contextmanager
+    def open(self, command: str) -> Iterator[SshSession]:
+        """The nodes connected, locked, checked and compared; a message on stderr for each leftover that was removed."""
+        with NodePool(self.target.cluster, self.target.code, command, self.target.port) as pool:
+            for name, member in pool.members.items():
+                if member.removed:
+                    print(f"{name}: removed what an earlier run left: {', '.join(member.removed)}", file=sys.stderr)
+            yield SshSession(self.target, pool, self.target.fingerprints())
+
+
+@dataclass(frozen=True)
+class SshSession(LaunchSession):
+    """A cluster whose nodes are locked for a run."""
+
+    target: ClusterTarget
+    pool: NodePool
+    fingerprints: Fingerprints
+
+    def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
+        return ssh_attempts(self.pool, run.id, limits, spread(plan))
+
+    def environment(self, plan: Plan) -> dict:
+        hosts = [member.facts["host"] for member in self.pool.members.values()]
+        return self.target.environment(SshLauncher.name, hosts, self.fingerprints)
+
+    def check_unchanged(self, environment: dict) -> None:
+        self.target.check_unchanged(environment, self.fingerprints)

@@ -1,0 +1,47 @@
+"""What keeps a node out of a run is said with what to do about it."""
+
+from dataclasses import replace
+
+import pytest
+
+from repro.launch.ssh.nodes import problems
+from tests.support.clusters import NODES, V100
+
+FACTS = {
+    "writable": True,
+    "free_mib": 10_000,
+    "addresses": ["10.0.0.1"],
+    "port_free": True,
+    "images": {"found": {}},
+    "infiniband": ["/dev/infiniband/uverbs0"],
+    "launcher": "/venv/launch.py",
+    "libraries": ["cublas"],
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "skew", "changes", "message"),
+    [
+        ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets"),
+        ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
+        ({}, -3.2, {}, "its clock is 3.2 s behind the controller's"),
+        ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),
+        ({"port_free": False}, 0, {}, "port 29500 is taken by another program"),
+        ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
+        ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
+        ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
+        ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
+        (
+            {"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}},
+            0,
+            {"hca": "", "containers": True},
+            f"is sha256:b there, and the inventory asks for {V100.image.digest}",
+        ),
+        ({"images": {"found": {}}}, 0, {"hca": "", "containers": True}, "it has no image sha256:a"),
+    ],
+)
+def test_what_keeps_a_node_out_is_said(facts, skew, changes, message):
+    cluster = replace(V100, **{"containers": False, **changes})
+    (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
+    assert problem.startswith("n1: ")
+    assert message in problem

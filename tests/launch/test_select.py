@@ -1,0 +1,134 @@
+"""Launchers are found by name, and one that this file adds runs a bench to its report."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from repro.cluster.inventory import ClusterError
+from repro.launch import select as registry
+from repro.launch.attempt import Limits, Outcome, Tail
+from repro.launch.base import Launcher, LaunchOptions, LaunchSession
+from repro.launch.host_environment import capture
+from repro.launch.progress import PlainProgress
+from repro.launch.runner import Bench
+from repro.launch.select import register, select
+from repro.planning.plan import PlanError, make_plan
+from repro.published.cases import load_catalogue
+from repro.report.run.page import render
+from repro.runs.record import Run, write_json
+from tests.support.clusters import V100
+from tests.support.paths import STANDIN
+
+
+class OneByOneAttempt:
+    """Runs the ranks one after another, each to its end."""
+
+    def __init__(self, unit, folder):
+        self.unit, self.folder = unit, folder
+
+    def run(self, on_event, stop):
+        config = self.folder / "config.json"
+        write_json(config, {**self.unit.config, "output": str(self.folder)})
+        for rank in range(self.unit.world_size):
+            logs = self.folder / "logs" / f"local_rank_{rank}"
+            logs.mkdir(parents=True)
+            with open(logs / "stdout", "wb") as stdout:
+                argv = [sys.executable, STANDIN, "--config", config]
+                subprocess.run(argv, stdout=stdout, env={**os.environ, "RANK": str(rank)}, check=True)
+            for event in Tail(self.folder / f"metrics-rank{rank}.jsonl").read():
+                on_event({**event, "rank": rank})
+        return Outcome(None, 1.0)
+
+
+class OneByOneSession(LaunchSession):
+    def attempts(self, run, plan, limits):
+        return OneByOneAttempt
+
+    def environment(self, plan):
+        return capture()
+
+    def check_unchanged(self, environment):
+        pass
+
+
+@dataclass(frozen=True)
+class OneByOne(Launcher):
+    port: int
+    name = "one-by-one"
+
+    @classmethod
+    def of(cls, options):
+        return cls(options.port or 1)
+
+    def plan(self, cases, scale=None, repeats=None, fit=(), iterations=None, precision=None, baselines=()):
+        return make_plan(cases, 0, scale, repeats, fit, baselines, precision=precision, iterations=iterations)
+
+    def dry_run(self, plan):
+        return (f"{unit.name} at port {self.port}" for unit in plan.units)
+
+    @contextlib.contextmanager
+    def open(self, command):
+        yield OneByOneSession()
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(registry, "registered", dict(registry.registered))
+    return register(OneByOne)
+
+
+def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path, monkeypatch):
+    monkeypatch.delenv("STANDIN", raising=False)
+    launcher = select(LaunchOptions(port=7), "one-by-one")
+    plan = launcher.plan(load_catalogue().select("bert", None), repeats=2)
+    assert list(launcher.dry_run(plan)) == [f"{unit.name} at port 7" for unit in plan.units]
+    with launcher.open("tests") as session:
+        description = {"created": 0.0, "command": "tests", "plan": plan.as_json()}
+        run = Run.create("bert", {**description, "environment": session.environment(plan)}, tmp_path)
+        session.check_unchanged(run.description()["environment"])
+        attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
+    assert [attempt["status"] for attempt in attempts] == ["ok"] * 2 * len(plan.units)
+    render(run)
+    report = (run.folder / "report.en.md").read_text()
+    assert all(unit.name in report for unit in plan.units)
+    assert "| 800.00" in report
+
+
+def test_names_are_those_of_the_project_and_the_registered_ones(registered):
+    assert registry.names() == ("local", "ssh", "slurm", "one-by-one")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "chosen"),
+    [(None, None, "local"), (V100, None, "ssh"), (V100, "slurm", "slurm"), (None, "local", "local")],
+)
+def test_the_cluster_decides_where_no_name_does(cluster, name, chosen):
+    assert select(LaunchOptions(cluster), name).name == chosen
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "error", "message"),
+    [
+        (None, "nope", ClusterError, "LAUNCHER=nope: no such launcher; there are local, ssh, slurm"),
+        (None, "ssh", ClusterError, "LAUNCHER=ssh starts ranks on the nodes of a cluster; name it with CLUSTER"),
+        (None, "slurm", ClusterError, "LAUNCHER=slurm starts ranks on the nodes of a cluster"),
+        (V100, "local", PlanError, "LAUNCHER=local starts ranks on this machine; leave CLUSTER out"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(cluster, name, error, message):
+    with pytest.raises(error, match=message):
+        select(LaunchOptions(cluster), name)
+
+
+def test_a_cluster_runs_no_baselines():
+    with pytest.raises(PlanError, match="for runs on one machine"):
+        select(LaunchOptions(V100)).plan(load_catalogue().select("bert", None), baselines=("pytorch",))
+
+
+def test_a_cluster_plans_in_the_precision_that_is_asked_for():
+    plan = select(LaunchOptions(V100)).plan(load_catalogue().select("bert", "bert_1n1g_bs96"), precision="amp")
+    assert {unit.config["precision"] for unit in plan.units} == {"amp"}
