@@ -96,7 +96,7 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: 
     Parameters
     ----------
     environment : what `repro.launch.host_environment.capture` found when the run was planned.
-    cluster : the published cluster, as `repro.published.figures.load_cluster` gives it.
+    cluster : the published cluster, as `repro.published.figures.load_published_cluster` gives it.
     """
     if not observed.attempts:
         return (Reason("measurement", "missing", NO_SUCCESS),)

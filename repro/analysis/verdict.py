@@ -20,7 +20,7 @@ from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.results import Result
 from repro.planning.plan import Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
-from repro.published.figures import load_cluster, published_noise
+from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run
 
 SCHEMA = "repro/verdicts/1"
@@ -223,7 +223,7 @@ class _Judge:
             why = (Reason("measurement", "missing", NO_SUCCESS),)
             return self._with(name, case, result, comparable=None, outcome="none", reasons=why)
         report = self._catalogue.report(case.report)
-        cluster = load_cluster(report.cluster)
+        cluster = load_published_cluster(report.cluster)
         observed = observe(self._run.folder, _of(self._attempts, result.unit.name), result.unit.world_size)
         why = reasons(case, result.unit, self._environment, cluster, observed)
         said = {"reasons": why, "remarks": remarks(case, report, result.unit, self._environment, cluster, observed)}

@@ -13,7 +13,8 @@ from repro.launch.gpu_pool import GpuPool
 from repro.launch.local import Attempt
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
-from repro.published.logs import LogError, latency_ms, parse, throughput
+from repro.published.logs import LogError, parse
+from repro.published.rules import latency_ms, throughput
 from repro.runs.failures import Failure
 from repro.runs.record import Run, disk_error
 from repro.utils.signals import held, let_through

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from repro.published.cases import Rule
-from repro.published.logs import Log, LogError, latency_ms, parse, throughput
-from repro.utils import stats as statistics
+from repro.published.logs import Log, parse
+from repro.published.rules import RuleError, first_epoch, latency_ms, throughput
 
 
 def summary(path) -> dict:
@@ -19,13 +19,13 @@ def summary(path) -> dict:
     for candidate in _published_rules(log):
         try:
             figures["throughput"] = round(throughput(log, candidate, log.global_batch), 6)
-        except LogError as error:
+        except RuleError as error:
             warnings.append(error.reason)
             continue
         rule = {"kind": candidate.kind, **candidate.parameters}
         try:
             figures["latency_ms"] = round(latency_ms(log, candidate, log.global_batch), 6)
-        except LogError as error:
+        except RuleError as error:
             warnings.append(error.reason)
         break
     return {
@@ -45,7 +45,7 @@ def _published_rules(log: Log) -> Iterator:
     """Yield the published rule of the log's generation, then what may stand in for it."""
     if log.generation in "BC":
         yield Rule("stamps", first_row=1, last_row=6)
-        rows = statistics.first_epoch(log)
+        rows = first_epoch(log)
         if rows and rows[0].stamp:
             yield Rule("stamps", first_row=1, last_row=rows[-1].step // max(1, rows[0].step))
     if log.generation == "E":

@@ -21,7 +21,6 @@ from repro.published.log_formats import (
     stated_iterations_per_epoch,
     typed,
 )
-from repro.utils import stats as statistics
 
 BLOCK_BYTES = 1 << 20
 ROWS_KEPT = 50_000
@@ -117,23 +116,6 @@ def _given_blocks(lines: Iterable[str | bytes]) -> Iterator[bytes]:
     for line in lines:
         text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
         yield text.rstrip(b"\r\n") + b"\n"
-
-
-def throughput(log: Log, rule, global_batch: int | None = None) -> float:
-    """Samples per second of a log by a published rule, see `repro.utils.stats.throughput`; LogError if it has none."""
-    return _measured(statistics.throughput, log, rule, global_batch)
-
-
-def latency_ms(log: Log, rule, global_batch: int | None = None) -> float:
-    """Milliseconds an iteration by a published rule, see `repro.utils.stats.latency_ms`; LogError if it has none."""
-    return _measured(statistics.latency_ms, log, rule, global_batch)
-
-
-def _measured(measure, log: Log, rule, global_batch: int | None) -> float:
-    try:
-        return measure(log, rule, global_batch)
-    except statistics.RuleError as error:
-        raise LogError(f"the rule '{rule.kind}' cannot be applied: {error}", log.path) from error
 
 
 def _file_blocks(stream, path: str) -> Iterator[bytes]:
