@@ -57,6 +57,11 @@ class Unit:
         return math.prod(self.config["layout"].values())
 
     @property
+    def variant(self) -> str | None:
+        """Which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow."""
+        return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
+
+    @property
     def cost(self) -> int:
         """A rough order of how long it takes, for running short ones first."""
         return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)

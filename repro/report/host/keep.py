@@ -13,8 +13,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.parquet import write_parquet
-from repro.analysis.results import results_csv, summarise
+from repro.analysis.frames import write_parquet
+from repro.analysis.results import result_frame, results_csv, results_of
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import shown
@@ -175,10 +175,10 @@ def _derive(original: Run, copy: Run) -> None:
 def _says(run: Run) -> tuple:
     """What a run's files give by today's code: results, verdicts, and what was shown of correctness."""
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
-    results = summarise(plan, attempts)
-    verdicts = judge(run, plan, attempts, results).as_json()
+    frame = result_frame(plan, attempts)
+    verdicts = judge(run, plan, attempts, results_of(plan, frame)).as_json()
     found = shown(run, plan, attempts)
-    return results_csv(results), verdicts, found and found.summary()
+    return results_csv(frame), verdicts, found and found.summary()
 
 
 def _refuse_paths(folder: Path, pairs: dict[str, str]) -> None:

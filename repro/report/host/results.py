@@ -10,6 +10,7 @@ from pathlib import Path
 
 from repro.analysis.convergence import Convergence
 from repro.analysis.loss_curves import Curves
+from repro.analysis.process_info import program_starts
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
@@ -17,11 +18,10 @@ from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.launch.gpu_sampler import FIELDS, FILE
 from repro.perfmodel.hardware import HardwareError, from_devices
+from repro.planning.derived import case_of
 from repro.planning.plan import Plan
 from repro.report.host.keep import HOST, PREFLIGHT, REPRODUCED
 from repro.report.host.notes import Reading, read, toml
-from repro.report.run.environment import program_starts
-from repro.report.run.expectation import case_of
 from repro.report.run.kinds import shown
 from repro.runs.files import opened, present
 from repro.runs.manifest import alterations

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from repro.perfmodel.hardware import Cluster, HardwareError, from_devices
-from repro.planning.derived import shrunk_case
-from repro.published.cases import Case, Layout, load_catalogue
+from repro.planning.derived import case_of
 from repro.report.document import Cell, Column, Section, Table, Text, figure
 
 
@@ -48,20 +46,6 @@ def _blocks(_: Callable, results: Sequence, cluster: Cluster) -> tuple:
     columns = (Column(_("Case")), *(Column(each, numeric=True) for each in numeric), Column(_("Deviates")))
     table = Table("expectation", columns, tuple(_row(_, result, expected) for result, expected in pairs))
     return (Text(text), *(Text(note) for note in notes), table)
-
-
-def published_case(unit) -> Case | None:
-    """The case that a unit is, or the first that it was derived from, as published; None for peers."""
-    known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
-
-
-def case_of(unit) -> Case | None:
-    """The case that a unit is, in its own layout and precision if it was derived from one; None for peers."""
-    case = published_case(unit)
-    if case and unit.derived_from:
-        case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
-    return case
 
 
 def _row(_: Callable, result, expected) -> tuple[Cell, ...]:

@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.results import most_at_once, parities, results_csv, summarise
+from repro.analysis.process_info import program_starts
+from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import Judgement, judge
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
 from repro.published.cases import Rule, load_catalogue
@@ -25,7 +26,7 @@ from repro.report.document import (
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.baselines import within_sections
-from repro.report.run.environment import environment_section, program_starts
+from repro.report.run.environment import environment_section
 from repro.report.run.expectation import expectation_sections
 from repro.report.run.kinds import SCALES, Shown, correctness_section, shown
 from repro.report.run.verdicts import verdict_sections
@@ -67,7 +68,8 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
     discard_derived(run.folder)
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
-    results = summarise(plan, attempts)
+    frame = result_frame(plan, attempts)
+    results = results_of(plan, frame)
     judgement = judge(run, plan, attempts, results, tolerance)
     starts = program_starts(run.folder, plan, attempts)
     story = ReportData(
@@ -75,7 +77,7 @@ def render(run: Run, tolerance: float | None = None, figures: bool | None = None
     )
     write_json(run.folder / "verdicts.json", judgement.as_json())
     table = run.folder / "results.csv"
-    write_text(table, results_csv(story.results))
+    write_text(table, results_csv(frame))
     written = []
     draw = drawing_pays(attempts) if figures is None else figures
     documents = {each: illustrated(build(story, each), story, run.folder, draw) for each in LANGUAGES}
