@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from repro.analysis.frames import status_counts
+from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, outcome
@@ -102,7 +102,7 @@ class RunComparison:
             "only_second": list(self.only_second),
             "environment": {name: list(values) for name, values in self.environment.items()},
             "attempts": [
-                {status: int(number) for status, number in status_counts(side.attempts).sum().items()}
+                {status: int(number) for status, number in status_counts(attempt_frame(side.attempts)).sum().items()}
                 for side in (self.first, self.second)
             ],
         }

@@ -16,7 +16,7 @@ missing (`pandas.NA`, or NaN in floats), never 0 or an empty text. The columns, 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from glob import glob
 from pathlib import Path
 
@@ -103,8 +103,6 @@ ITERATION_COLUMNS = {
 """Columns of `iterations`; the first five identify the attempt, so that the two tables can be merged."""
 
 Columns = Mapping[str, tuple[str, str]]
-RECORDED_NAMES = {"throughput": "throughput_samples_per_s"}
-"""Names that attempts and metrics have in a run's files, where the column has another."""
 
 
 class ExportError(ReproError):
@@ -149,35 +147,35 @@ def iterations(*sources: str | Path | Run) -> pd.DataFrame:
     return _joined(frames, ITERATION_COLUMNS)
 
 
-def unit_frame(units: tuple[Unit, ...] | list[Unit]) -> pd.DataFrame:
-    """The configurations of a plan in its order, one row each, with the columns of `UNIT_COLUMNS`."""
-    return _typed(pd.DataFrame([_unit_row(unit) for unit in units]), UNIT_COLUMNS)
+def unit_frame(units: Iterable[Unit]) -> pd.DataFrame:
+    """The configurations of a plan in its order, one row each, with the columns of UNIT_COLUMNS.
+
+    Values are those of the plan (dtype object); `load` gives each column its dtype.
+    """
+    return pd.DataFrame([_unit_row(unit) for unit in units], columns=list(UNIT_COLUMNS), dtype=object)
 
 
 def attempt_frame(attempts: list[dict]) -> pd.DataFrame:
-    """The attempts of one run as its record keeps them, one row each, with "unit" and the columns of ATTEMPT_COLUMNS."""
-    frame = pd.DataFrame(attempts, columns=None if attempts else ["unit", "folder", "started", "failure"])
-    frame = frame.rename(columns=RECORDED_NAMES)
-    return _typed(
-        frame.assign(
-            attempt=frame.folder.astype("string").str.extract(r"attempt-(\d+)$", expand=False),
-            started=pd.to_datetime(frame.started, unit="s", utc=True),
-            failure=[_failure_text(each) for each in frame.get("failure", [None] * len(frame))],
-        ),
-        {"unit": UNIT_COLUMNS["unit"], **ATTEMPT_COLUMNS},
-    )
+    """The attempts of one run as its record keeps them, one row each, with "unit" and the columns of ATTEMPT_COLUMNS.
+
+    Figures are float64, the rest is as recorded (dtype object); `load` gives each column its dtype.
+    """
+    columns = ["unit", *ATTEMPT_COLUMNS]
+    frame = pd.DataFrame([_attempt_row(attempt) for attempt in attempts], columns=columns, dtype=object)
+    return frame.astype({name: dtype for name, (dtype, _meaning) in ATTEMPT_COLUMNS.items() if dtype == "float64"})
 
 
-def status_counts(attempts: list[dict]) -> pd.DataFrame:
+def status_counts(attempts: pd.DataFrame) -> pd.DataFrame:
     """How many attempts of each unit ended in each of STATUSES; a row per unit that was attempted."""
-    ended = pd.DataFrame(attempts, columns=["unit", "status"])
-    return ended.value_counts().unstack(fill_value=0).reindex(columns=list(STATUSES), fill_value=0)
+    ended = pd.DataFrame({status: attempts.status == status for status in STATUSES})
+    return ended.groupby(attempts.unit).sum()
 
 
 def records(frame: pd.DataFrame) -> Iterator[dict]:
     """The rows of a frame as dictionaries of plain Python values; what is missing is None."""
-    plain = frame.astype(object)
-    return iter(plain.where(frame.notna(), None).to_dict("records"))
+    names = list(frame)
+    for values in zip(*(frame[name].tolist() for name in names), strict=True):
+        yield {name: None if _is_missing(value) else value for name, value in zip(names, values, strict=True)}
 
 
 def write_parquet(frame: pd.DataFrame, target: Path) -> Path:
@@ -233,7 +231,7 @@ def _run_row(run: Run, description: dict, plan: Plan) -> dict:
     environment = description["environment"]
     return {
         "run": run.id,
-        "created": pd.Timestamp(description["created"], unit="s", tz="UTC"),
+        "created": description["created"],
         "scale": plan.scale,
         "device": plan.device,
         "host": environment["host"],
@@ -248,9 +246,8 @@ def _run_row(run: Run, description: dict, plan: Plan) -> dict:
 
 def _unit_row(unit: Unit) -> dict:
     config, layout = unit.config, unit.config["layout"]
-    same_name = set(UNIT_COLUMNS) & set(config)
     return {
-        **{name: config[name] for name in same_name},
+        **config,
         "unit": unit.name,
         "model": unit.model,
         "case": " ".join(unit.stands_for) or None,
@@ -267,17 +264,28 @@ def _unit_row(unit: Unit) -> dict:
     }
 
 
-def _failure_text(failure: dict | None) -> str | None:
-    return Failure.from_json(failure).text() if isinstance(failure, dict) else None
+def _attempt_row(attempt: dict) -> dict:
+    failure = attempt.get("failure")
+    return {
+        **attempt,
+        "attempt": int(attempt["folder"].rpartition(".attempt-")[2]),
+        "throughput_samples_per_s": attempt.get("throughput"),
+        "failure": Failure.from_json(failure).text() if failure else None,
+    }
+
+
+def _is_missing(value: object) -> bool:
+    return value is pd.NA or value is pd.NaT or value != value  # NaN alone is not equal to itself
 
 
 def _metrics(path: Path) -> pd.DataFrame:
-    """One row per iteration of a rank's metrics; an iteration may have an event of its loss and one of its printed row."""
+    """One row per iteration of a rank's metrics: an iteration may have an event of its loss and one of its printed row."""
     events = pd.DataFrame([event for event in map(json.loads, lines(path)) if "iteration" in event])
     if events.empty:
         return events
-    merged = events.rename(columns=RECORDED_NAMES).groupby("iteration", as_index=False).first()
-    return merged.assign(time=pd.to_datetime(merged.time, unit="s", utc=True))
+    return (
+        events.groupby("iteration", as_index=False).first().rename(columns={"throughput": "throughput_samples_per_s"})
+    )
 
 
 def _joined(frames: list[pd.DataFrame], columns: Columns) -> pd.DataFrame:
@@ -287,5 +295,11 @@ def _joined(frames: list[pd.DataFrame], columns: Columns) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """These columns in this order, each with its dtype; a column that the frame lacks has missing values."""
-    return frame.reindex(columns=list(columns)).astype({name: dtype for name, (dtype, _meaning) in columns.items()})
+    """These columns in this order, each with its dtype; a column that the frame lacks has missing values.
+
+    Times are seconds since 1970 in a run's files.
+    """
+    frame = frame.reindex(columns=list(columns))
+    times = [name for name, (dtype, _meaning) in columns.items() if dtype == TIME]
+    seconds = {name: pd.to_datetime(frame[name].astype("float64"), unit="s", utc=True) for name in times}
+    return frame.assign(**seconds).astype({name: dtype for name, (dtype, _meaning) in columns.items()})

@@ -50,7 +50,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CurveComparison:
     """One unit beside its reference, over all its successful repeats; `problem` says why nothing can be compared."""
 
     unit: Unit
@@ -73,9 +73,9 @@ class Comparison:
 class Curves:
     """All comparisons of a run, in the plan's order; references stand in none."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[CurveComparison, ...]
 
-    def of(self, role: str) -> list[Comparison]:
+    def of(self, role: str) -> list[CurveComparison]:
         """The comparisons of the units with this role."""
         return [each for each in self.comparisons if each.unit.role == role]
 
@@ -127,15 +127,15 @@ def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
     return Deviation(max(apart), math.fsum(apart) / len(apart), max(windows))
 
 
-def _comparison(unit: Unit, reference: Unit | None, found: dict) -> Comparison:
+def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveComparison:
     """A unit's worst repeat beside the first repeat of its reference."""
     expected = next(iter(found.get(unit.reference, ())), ())
     losses = tuple(found.get(unit.name, ()))
     problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())
     if problem:
-        return Comparison(unit, losses, expected, problem=problem)
+        return CurveComparison(unit, losses, expected, problem=problem)
     worst = max((deviation(each, expected) for each in losses), key=lambda each: each.windowed)
-    return Comparison(unit, losses, expected, worst)
+    return CurveComparison(unit, losses, expected, worst)
 
 
 def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
@@ -152,7 +152,7 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
     return None
 
 
-def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
+def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveComparison:
     """The comparison with its tolerance, for an error the widest of its model; none without a harmless change."""
     model, precision = comparison.unit.model, comparison.unit.config["precision"]
     tolerances = _tolerances(model, every)
@@ -165,7 +165,7 @@ def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
     return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
 
 
-def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
+def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance]:
     """A model's tolerances by precision."""
     noises: dict[str, float] = {}
     for each in every:
@@ -178,7 +178,7 @@ def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
     }
 
 
-def _problem(comparison: Comparison) -> str:
+def _problem(comparison: CurveComparison) -> str:
     name = comparison.unit.name
     if comparison.deviation is None or comparison.tolerance is None:
         return f"{name}: {comparison.problem.text()}"

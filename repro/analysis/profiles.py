@@ -16,7 +16,7 @@ class Profiled:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProfileComparison:
     """A case of OneFlow's and its peers, in the plan's order."""
 
     own: Profiled
@@ -27,7 +27,7 @@ class Comparison:
 class Profiles:
     """All that was profiled in a run."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ProfileComparison, ...]
 
     @property
     def every(self) -> list[Profiled]:
@@ -62,7 +62,9 @@ def profiles(plan: Plan, attempts: list[dict], folder: Path) -> Profiles:
     ]
     return Profiles(
         tuple(
-            Comparison(each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name))
+            ProfileComparison(
+                each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name)
+            )
             for each in found
             if not each.unit.baseline_of
         )

@@ -6,11 +6,13 @@ whoever reads one unit at a time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
-from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame
+from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
+from repro.runs.record import Run
 from repro.utils.stats import spread
 
 TRAINING = ["shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
@@ -121,36 +123,32 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
     `throughputs_samples_per_s`, `stands_for` and `derived_from` hold tuples; what was not measured is missing.
     """
     units = unit_frame(plan.units).set_index("unit", drop=False)
-    measured = _measured(attempt_frame(attempts)).reindex(units.index)
-    ended = status_counts(attempts).reindex(units.index, fill_value=0)
-    throughput = measured.throughput_samples_per_s
+    ended = attempt_frame(attempts)
+    measured = _measured(ended[ended.status == "ok"]).reindex(units.index)
+    counts = status_counts(ended).reindex(units.index, fill_value=0)
     frame = units.assign(
+        **measured,
         stands_for=[unit.stands_for for unit in plan.units],
         derived_from=[unit.derived_from for unit in plan.units],
-        speedup=throughput / bases(units).map(throughput).astype("float64"),
-        failed_attempts=ended.failed,
-        interrupted_attempts=ended.interrupted,
+        repeats=counts.ok,
+        speedup=measured.throughput_samples_per_s / bases(units).map(measured.throughput_samples_per_s),
+        failed_attempts=counts.failed,
+        interrupted_attempts=counts.interrupted,
         planned_repeats=plan.repeats,
-        **measured,
+        throughputs_samples_per_s=[each if isinstance(each, tuple) else () for each in measured.throughputs],
     )
-    frame["repeats"] = frame.repeats.fillna(0).astype("Int64")
-    frame["throughputs_samples_per_s"] = [
-        each if isinstance(each, tuple) else () for each in frame.throughputs_samples_per_s
-    ]
     return frame.reset_index(drop=True)[list(RESULT_COLUMNS)]
 
 
-def _measured(attempts: pd.DataFrame) -> pd.DataFrame:
+def _measured(succeeded: pd.DataFrame) -> pd.DataFrame:
     """What the successful repeats of each unit give, by the unit's name."""
-    good = attempts[attempts.status == "ok"]
-    good = good.assign(outside_trainer_s=good.wall_s - good.trainer_s)
-    repeats = good.groupby("unit", sort=False)
+    succeeded = succeeded.assign(outside_trainer_s=succeeded.wall_s - succeeded.trainer_s)
+    repeats = succeeded.groupby("unit", sort=False)
     medians = repeats[MEDIANS].quantile(0.5)
     throughputs = repeats.throughput_samples_per_s.agg(tuple).astype(object)
-    return medians.drop(columns="memory_peak_mib").assign(
+    return medians.assign(
         memory_mib=medians.memory_mib.where(medians.memory_mib > 0, medians.memory_peak_mib),
-        throughputs_samples_per_s=throughputs,
-        repeats=throughputs.map(len),
+        throughputs=throughputs,
         cv=throughputs.map(lambda values: spread(values).cv).astype("float64"),
     )
 
@@ -202,11 +200,16 @@ def results_csv(frame: pd.DataFrame) -> str:
     return frame.assign(**text).to_csv(index=False)
 
 
+def write_results_parquet(run: Run) -> Path:
+    """Write the table of results of a run as `results.parquet` into its folder; ExportError without pyarrow."""
+    frame = result_frame(Plan.from_json(run.description()["plan"]), run.attempts())
+    return write_parquet(frame, run.folder / "results.parquet")
+
+
 def most_at_once(attempts: Sequence[dict]) -> int:
     """How many attempts ran at the same time, where that was the most; an overlap of one second is taken for chance."""
-    spans = pd.DataFrame(attempts, columns=["started", "wall_s"])
-    ends = spans.started + spans.wall_s - 1.0
-    return max((int(((spans.started <= moment) & (moment < ends)).sum()) for moment in spans.started), default=0)
+    spans = [(attempt["started"], attempt["started"] + attempt["wall_s"] - 1.0) for attempt in attempts]
+    return max((sum(begin <= moment < end for begin, end in spans) for moment, _ in spans), default=0)
 
 
 def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:

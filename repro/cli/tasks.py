@@ -394,7 +394,7 @@ def report(c):
     judged (a smoke run, or other hardware); make itself turns 1 and 3 into 2, and names the number in its last line.
     TOLERANCE, in per cent, replaces every tolerance the verdicts derive.
     """
-    from repro.analysis.parquet import write_parquet
+    from repro.analysis.results import write_results_parquet
     from repro.report.run.page import render
     from repro.runs.manifest import alterations, record
 
@@ -406,7 +406,7 @@ def report(c):
         if altered := alterations(run.folder):
             raise Exit("\n".join((f"{run.folder} is not as it was recorded; no report was made:", *altered)), FAILED)
         rendered = render(run, tolerance, figures=True)
-        table = write_parquet(run)
+        table = write_results_parquet(run)
         record(run)
     for path in (*rendered.reports, rendered.results, table, run.folder / "verdicts.json"):
         print(path)

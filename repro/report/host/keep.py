@@ -13,8 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.frames import write_parquet
-from repro.analysis.results import result_frame, results_csv, results_of
+from repro.analysis.results import result_frame, results_csv, results_of, write_results_parquet
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import shown
@@ -166,7 +165,7 @@ def _derive(original: Run, copy: Run) -> None:
     if _says(original) != _says(copy):
         raise RecordError(f"{original.folder}: its copy gives other results or verdicts; nothing was kept")
     render(copy, figures=True)
-    write_parquet(copy)
+    write_results_parquet(copy)
     record(copy)
     if not (found := verify(copy.folder)).holds:
         raise RecordError("\n".join((f"{original.folder}: its copy cannot be verified:", *found.lines())))

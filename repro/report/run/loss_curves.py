@@ -1,6 +1,6 @@
 """Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
 
-from repro.analysis.loss_curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, Comparison, Curves
+from repro.analysis.loss_curves import FACTOR, FLOOR, HALF_ROUNDING, HALF_ROUNDINGS, WINDOW, CurveComparison, Curves
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
@@ -112,7 +112,7 @@ def _comparisons(_, curves: Curves) -> Table:
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
 
-def _row(_, each: Comparison) -> tuple[Cell, ...]:
+def _row(_, each: CurveComparison) -> tuple[Cell, ...]:
     found = each.deviation
     last = each.losses[0][-1] if each.losses and each.losses[0] else None
     return (
@@ -129,7 +129,7 @@ def _row(_, each: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _holds(_, each: Comparison) -> Cell:
+def _holds(_, each: CurveComparison) -> Cell:
     if each.holds:
         return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
     note = each.problem.text(_) if each.problem else ""
@@ -143,7 +143,7 @@ def curve_figures(curves: Curves) -> list[FigureSpec]:
     return [_figure(model, [each for each in whole if each.unit.model == model]) for model in models]
 
 
-def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
+def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
     judged = [each for each in comparisons if each.tolerance and each.unit.role != ERROR]
     tolerances = {each.unit.config["precision"]: each.tolerance.value for each in judged}
     references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}

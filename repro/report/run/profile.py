@@ -2,7 +2,7 @@
 
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
-from repro.analysis.profiles import Comparison, Profiled, Profiles
+from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.analysis.relations import variant
 from repro.planning.profiling import INTERVAL
 from repro.report.charts.figure import FigureSpec
@@ -67,7 +67,7 @@ def program(each: Profiled) -> str:
     return variant(each.unit) if each.unit.baseline_of else "OneFlow"
 
 
-def _comparison(_, comparison: Comparison, number: int) -> list[Block]:
+def _comparison(_, comparison: ProfileComparison, number: int) -> list[Block]:
     own, blocks = comparison.own.profile, []
     name = comparison.own.unit.name
     for index, baseline in enumerate(comparison.baselines, 1):
@@ -173,7 +173,7 @@ def profile_figures(found: Profiles) -> list[FigureSpec]:
     ]
 
 
-def _figure(comparison: Comparison, number: int) -> FigureSpec:
+def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
     shown = [each for each in (comparison.own, *comparison.baselines) if each.profile]
     times = [_parts(each.profile) for each in shown]
     present = [part for part in PARTS if any(part in each for each in times)]

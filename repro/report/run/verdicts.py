@@ -1,6 +1,6 @@
 """Tells a run's verdicts in a report: outcomes, why cases are not comparable, and what can be compared all the same."""
 
-from repro.analysis.cross_hardware import Comparison, agreeing
+from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import N_
@@ -196,7 +196,7 @@ def _comparisons(_, judgement: Judgement) -> list[Block]:
     return [Table("comparisons", columns, rows)]
 
 
-def _comparison(_, each: Comparison) -> tuple[Cell, ...]:
+def _comparison(_, each: HardwareComparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from repro.analysis.parquet import write_parquet
 from repro.analysis.process_info import process_info
+from repro.analysis.results import write_results_parquet
 from repro.report.host import keep as keeping
 from repro.report.host.keep import keep, rewriting, rewritten, runs_of
 from repro.report.run.page import render
@@ -76,7 +76,11 @@ def test_large_files_are_compressed_and_read_all_the_same(original, kept):
     assert any("local_rank_0/stdout.gz" in path for path in packed)
     assert all((kept.folder / path).read_bytes()[4:8] == bytes(4) for path in packed), "no time in the archives"
     attempts = [each for each in original.attempts() if each["unit"] == "DP_8x1x1_16_1536x16.as_4x1x1"]
-    assert process_info(kept.folder, attempts, 4).transports == process_info(original.folder, attempts, 4).transports == {"P2P"}
+    assert (
+        process_info(kept.folder, attempts, 4).transports
+        == process_info(original.folder, attempts, 4).transports
+        == {"P2P"}
+    )
     size = sum(len(content) for content in contents(kept.folder).values())
     assert size < sum(len(content) for content in contents(original.folder).values())
 
@@ -97,7 +101,7 @@ def test_a_report_made_anew_elsewhere_changes_no_byte(kept, tmp_path):
     shutil.copytree(kept.folder, tmp_path / kept.id)
     again = Run(tmp_path / kept.id)
     render(again, figures=True)
-    write_parquet(again)
+    write_results_parquet(again)
     record(again)
     assert contents(again.folder) == contents(kept.folder)
     assert (again.folder / "figures" / "peers.zh.svg").exists()

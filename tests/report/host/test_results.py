@@ -11,9 +11,8 @@ import pytest
 
 from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
 from repro.analysis.kernel_trace import Kernel, Profile
-from repro.analysis.loss_curves import Comparison, Curves, Deviation, Tolerance
-from repro.analysis.profiles import Comparison as Beside
-from repro.analysis.profiles import Profiled, Profiles
+from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
+from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.analysis.ratio import Ratio
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
 from repro.planning.plan import Unit
@@ -320,7 +319,9 @@ def cells(section) -> list[list[str]]:
 
 def test_curves_are_counted_from_their_comparisons(tmp_path):
     def comparison(name, role, apart):
-        return Comparison(unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0))
+        return CurveComparison(
+            unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0)
+        )
 
     curves = Curves(
         (
@@ -348,7 +349,7 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
         profile = Profile(10, busy + 1.0, busy, 3.0, "", (Kernel("volta_sgemm_128x64", 3.0, gemm),), ())
         return Profiled(unit(name, baseline_of=baseline_of), profile)
 
-    found = Profiles((Beside(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),)),))
+    found = Profiles((ProfileComparison(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),)),))
     (section,) = shown(catalogue("en").gettext, told_of(found, tmp_path), "en")
     assert cells(section) == [["a", "pytorch", "10.00", "90.0%", "7.00", "85.7%", "Matrix products (+3.00 ms)"]]
 
