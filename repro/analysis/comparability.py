@@ -163,7 +163,7 @@ def _device_kinds(info: ProcessInfo) -> frozenset[str]:
 
 
 def _gpus(environment: dict, info: ProcessInfo) -> tuple[frozenset[str], frozenset[str]]:
-    """Models and memory of the GPUs, as the ranks told; what nvidia-smi showed stands only for hosts it ran on."""
+    """Models and memory of the GPUs, as the ranks reported them; nvidia-smi's output counts only for the hosts it ran on."""
     hosts = set(environment.get("cluster", {}).get("hosts", [environment["host"]]))
     gpus = environment["gpus"] if info.hosts and info.hosts <= hosts else []
     models = info.gpus or _texts(gpu["name"] for gpu in gpus)
@@ -202,7 +202,8 @@ def _same_series(expected: str, measured: str) -> bool:
 def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason | None]:
     """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node.
 
-    What the run's inventory asks for and NCCL did not do is said for itself: the environment was not as described.
+    If the run's inventory asks for InfiniBand and NCCL did not use it, that alone is the reason: the environment was
+    not as described.
     """
     if case.layout.world_size == 1:
         return

@@ -265,10 +265,10 @@ def _unit_row(unit: Unit) -> dict:
 
 
 def _attempt_row(attempt: dict) -> dict:
-    failure = attempt.get("failure")
+    failure, number = attempt.get("failure"), attempt.get("folder", "").rpartition(".attempt-")[2]
     return {
         **attempt,
-        "attempt": int(attempt["folder"].rpartition(".attempt-")[2]),
+        "attempt": int(number) if number.isdecimal() else None,
         "throughput_samples_per_s": attempt.get("throughput"),
         "failure": Failure.from_json(failure).text() if failure else None,
     }

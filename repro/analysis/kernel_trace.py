@@ -43,13 +43,13 @@ class Trace:
     def at(self, wall_s: float) -> int:
         """The trace's time in ns at a time since 1970, by the pair of clocks nearest to it."""
         wall = int(wall_s * 1e9)
-        told, real = min(self.clocks, key=lambda pair: abs(pair[1] - wall))
-        return wall - real + told
+        traced, real = min(self.clocks, key=lambda pair: abs(pair[1] - wall))
+        return wall - real + traced
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """All launches of one kernel, copy or fill: how many, and their time in ms, both an iteration."""
+    """All launches of one kernel, copy or fill: how many, and their time in ms, both per iteration."""
 
     name: str
     launches: float
@@ -62,7 +62,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Gap:
-    """Idle times of more than 20 us right before a kernel: how many, and their time in ms, both an iteration."""
+    """Idle times of more than 20 us right before a kernel: how many, and their time in ms, both per iteration."""
 
     before: str
     count: float
@@ -109,7 +109,7 @@ class Profile:
 
     @classmethod
     def read(cls, folder: Path) -> "Profile":
-        """The profile that `write` kept; its classes are looked up anew."""
+        """The profile that `write` kept; kernels are classified again."""
         content = json.loads("\n".join(lines(folder / SUMMARY)))
         del content["idle_ms"]
         rows = csv.DictReader(lines(folder / KERNELS))
@@ -133,8 +133,8 @@ def read_trace(path: Path) -> Trace:
                 number, _, name = rest.partition(" ")
                 names[int(number)] = name
             elif word == "clock":
-                told, real = rest.split()
-                clocks.append((int(told), int(real)))
+                traced, real = rest.split()
+                clocks.append((int(traced), int(real)))
             elif word == "dropped":
                 dropped += int(rest)
             elif word == "trace":

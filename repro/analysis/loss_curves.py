@@ -51,7 +51,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class CurveComparison:
-    """One unit beside its reference, over all its successful repeats; `problem` says why nothing can be compared."""
+    """The loss curves of one unit compared with its reference's, over all successful repeats of the unit.
+
+    `problem` says why nothing can be compared; otherwise it is None.
+    """
 
     unit: Unit
     losses: tuple[tuple[float, ...], ...] = ()
@@ -71,7 +74,7 @@ class CurveComparison:
 
 @dataclass(frozen=True)
 class Curves:
-    """All comparisons of a run, in the plan's order; references stand in none."""
+    """All comparisons of a run, in the plan's order; references are in none."""
 
     comparisons: tuple[CurveComparison, ...]
 
@@ -87,11 +90,11 @@ class Curves:
     def summary(self) -> str:
         """One line: what was compared and how it ended."""
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
-        said = (
+        counts = (
             f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
             f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen"
         )
-        return "\n".join((said, *self.problems))
+        return "\n".join((counts, *self.problems))
 
 
 def compare(plan: Plan, attempts: list[dict], folder: Path) -> Curves:
@@ -128,7 +131,7 @@ def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
 
 
 def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveComparison:
-    """A unit's worst repeat beside the first repeat of its reference."""
+    """A unit's worst repeat, compared with the first repeat of its reference."""
     expected = next(iter(found.get(unit.reference, ())), ())
     losses = tuple(found.get(unit.name, ()))
     problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())

@@ -40,7 +40,7 @@ class Row:
     """One printed row of training progress.
 
     ``step`` counts the iterations done since training began, from 1, whatever the generation prints; it is None
-    in later epochs of a log from which the iterations an epoch cannot be told. ``other`` holds the remaining
+    in later epochs of a log that does not show the iterations per epoch. ``other`` holds the remaining
     printed values under their printed names.
     """
 
@@ -318,6 +318,6 @@ class _Reader:
         if self.row_count > 2 * ROWS_KEPT:
             yield f"of {self.row_count} rows the first and the last {ROWS_KEPT} are kept"
         if self.last[0] > 0 and per_epoch is None:
-            yield "the iterations an epoch cannot be told: rows of later epochs have no continuous step"
+            yield "the iterations per epoch are not known: rows of later epochs have no continuous step"
         elif self.epoch_ends and stated is None:
             yield f"an epoch is taken to be {per_epoch} iterations, the last it prints: the log does not state it"

@@ -10,7 +10,11 @@ SEED = 20210512
 
 @dataclass(frozen=True)
 class Spread:
-    """How far repeated measurements lie apart, in their own unit; what too few of them cannot tell is None."""
+    """How far repeated measurements lie apart, in their own unit.
+
+    `iqr` is the interquartile range, `standard_deviation` that of the sample (n - 1), `cv` the standard deviation over
+    the mean, without a unit. They are None where there are too few samples.
+    """
 
     samples: int
     median: float
@@ -24,7 +28,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval; `confidence` is a probability, `method` says how it was found."""
+    """A confidence interval in the unit of the samples, or without one for a ratio.
+
+    `confidence` is a probability, `method` the name of the method, `samples` the number of samples on each side.
+    """
 
     low: float
     high: float
@@ -35,7 +42,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class TooFew:
-    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition."""
+    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition.
+
+    `samples` is the number on each side, `needed` how many there must be on each.
+    """
 
     samples: tuple[int, ...]
     needed: int
