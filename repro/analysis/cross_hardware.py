@@ -15,9 +15,9 @@ from repro.utils.stats import relative_difference, scaling_efficiency
 
 TOLERANCES = {"scaling": 0.05, "memory": 0.10, "layout": 0.10, "sharding": 0.10, "memory_sharding": 0.10}
 """Relative tolerance of each kind of comparison."""
-WORK_PER_GPU = ["report", "micro_batch", "accumulation_steps", "precision", "optimizer_sharding", "shape"]
+WORK_PER_GPU = ["report", "micro_batch", "accumulation_steps", "precision", "optimizer_sharding", "model_shape"]
 """What data parallel cases have in common that do the same work on each GPU."""
-TRAINING = ["report", "gpus", "global_batch", "precision", "activation_checkpointing", "shape"]
+TRAINING = ["report", "gpus", "global_batch", "precision", "activation_checkpointing", "model_shape"]
 """What cases have in common that train the same on equally many GPUs."""
 PLAINNESS = ["gpus", "optimizer_sharding", "data", "tensor"]
 """What a comparison starts from: fewer GPUs, an unsharded optimizer, more data parallel, more tensor parallel."""
@@ -140,7 +140,7 @@ def measured_frame(measured: Measured) -> pd.DataFrame:
 
 
 def case_row(case: Case) -> dict:
-    """What a case is, as plain values: `layout` is data x tensor x pipeline, `shape` a text that equals for equal shapes."""
+    """What a case is, as plain values: `layout` is data x tensor x pipeline, `model_shape` is equal for equal shapes."""
     layout = case.layout
     return {
         "case": case.name,
@@ -156,7 +156,7 @@ def case_row(case: Case) -> dict:
         "precision": case.precision,
         "activation_checkpointing": case.activation_checkpointing,
         "optimizer_sharding": case.optimizer_sharding,
-        "shape": str(sorted(case.shape.items())),
+        "model_shape": str(sorted(case.shape.items())),
     }
 
 

@@ -10,7 +10,7 @@ from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, bases
 from repro.planning.plan import Unit
 
-MODEL = ["world_size", "model", "precision", "activation_checkpointing", "shape"]
+MODEL = ["world_size", "model", "precision", "activation_checkpointing", "model_shape"]
 """What two layouts of a model that are compared have in common; their batches may differ."""
 
 

@@ -15,7 +15,7 @@ from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PA
 from repro.runs.record import Run
 from repro.utils.stats import spread
 
-TRAINING = ["shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
+TRAINING = ["model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
 """What a unit and the single GPU that its speed-up is against have in common."""
 MEDIANS = [
     "throughput_samples_per_s",

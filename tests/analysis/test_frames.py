@@ -48,10 +48,14 @@ def test_a_row_per_attempt_with_the_documented_columns(runs):
     assert (row.gpu, row.host, row.case, row.program) == ("Tesla V100-SXM2-16GB", "node1", EIGHT, "oneflow")
     assert (row.data_parallel, row.tensor_parallel, row.pipeline_parallel, row.world_size) == (8, 1, 1, 8)
     assert (row.micro_batch, row.global_batch, row.precision) == (CASE.micro_batch, CASE.global_batch, CASE.precision)
-    assert json.loads(row["shape"]) == CASE.shape
+    assert json.loads(row.model_shape) == CASE.shape
     assert row.created == pd.Timestamp("2020-09-13 12:26:40", tz="UTC") and row.git_commit.startswith("0123456789")
     assert found.failure.dropna().tolist() == ["rank 0 exited with status 1"]
     assert found.throughput_samples_per_s.isna().tolist() == [False] * 7 + [True] * 2
+
+
+def test_every_column_can_be_written_as_an_attribute():
+    assert not {*frames.COLUMNS, *frames.ITERATION_COLUMNS} & set(dir(pd.DataFrame))
 
 
 def test_baselines_are_named_by_their_variant(tmp_path):
@@ -59,7 +63,11 @@ def test_baselines_are_named_by_their_variant(tmp_path):
     pytorch = found[found.program == "pytorch"]
     assert set(pytorch.baseline) == {"pytorch"} and set(pytorch.baseline_of) <= set(found.unit)
     assert found[found.program == "oneflow"].baseline.isna().all()
-    assert set(found.gpu) == {"NVIDIA H200"} and set(found.host_gpus) == {4} and set(found.stack) == {"cu102-modern"}
+    assert (
+        set(found.gpu) == {"NVIDIA H200"}
+        and set(found.host_gpus) == {4}
+        and set(found.software_stack) == {"cu102-modern"}
+    )
 
 
 def test_sources_are_folders_globs_and_runs(runs):
