@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from repro.analysis.process_info import ProcessInfo
@@ -71,7 +71,7 @@ class Reason:
     measured: str | None = None
     source: str = ""
 
-    def text(self, translate=lambda message: message) -> str:
+    def text(self, translate: Callable[[str], str] = lambda message: message) -> str:
         """The reason as a clause that opens with its aspect."""
         source = self.source and translate(self.source)
         values = {"expected": self.expected, "measured": self.measured, "source": source}
@@ -219,7 +219,9 @@ def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason 
         yield _differs("transport", _joined(needed), _joined(info.transports))
 
 
-def _one(aspect: str, expected: str, measured: frozenset[str], source: str, same=operator.eq) -> Reason | None:
+def _one(
+    aspect: str, expected: str, measured: frozenset[str], source: str, same: Callable[[str, str], bool] = operator.eq
+) -> Reason | None:
     """A reason unless every value that was seen is the expected one."""
     if not measured:
         return Reason(aspect, "missing", MISSING, expected, None, source)
@@ -228,7 +230,7 @@ def _one(aspect: str, expected: str, measured: frozenset[str], source: str, same
     return _differs(aspect, expected, _joined(measured))
 
 
-def _differs(aspect: str, expected, measured) -> Reason:
+def _differs(aspect: str, expected: object, measured: object) -> Reason:
     return Reason(aspect, "differs", DIFFERS, str(expected), str(measured))
 
 

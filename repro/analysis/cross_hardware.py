@@ -1,9 +1,10 @@
 """Compares what holds across hardware: scaling, memory, ratios between layouts, and the order of cases."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import pandas as pd
 
@@ -167,23 +168,24 @@ def orders(measured: Measured, tolerance_of: Callable[[Case], float]) -> list[Or
         return []
     cases["tolerance"] = [tolerance_of(case) for case, result in measured if result.throughput is not None]
     groups = cases.groupby(["report", "gpus"], sort=False)
-    return [_order(report, gpus, group) for (report, gpus), group in groups if len(group) > 1]
+    return [_order(group) for _, group in groups if len(group) > 1]
 
 
-def _order(report: str, gpus: int, group: pd.DataFrame) -> Order:
-    tolerance = group.tolerance.max()
+def _order(group: pd.DataFrame) -> Order:
+    cases = list(records(group))
+    tolerance = max(case["tolerance"] for case in cases)
     swapped = tuple(
-        (one.case, other.case)
-        for one, other in combinations(group.itertuples(), 2)
-        if _side(one.published_throughput / other.published_throughput, tolerance)
-        * _side(one.throughput / other.throughput, tolerance)
+        (one["case"], other["case"])
+        for one, other in combinations(cases, 2)
+        if _side(one["published_throughput"] / other["published_throughput"], tolerance)
+        * _side(one["throughput"] / other["throughput"], tolerance)
         < 0
     )
     published, measured = (
         tuple(group.sort_values(name, ascending=False, kind="stable").case)
         for name in ("published_throughput", "throughput")
     )
-    return Order(report, int(gpus), published, measured, swapped, float(tolerance))
+    return Order(cases[0]["report"], cases[0]["gpus"], published, measured, swapped, tolerance)
 
 
 def _side(ratio: float, tolerance: float) -> int:
@@ -232,7 +234,7 @@ def _sharding(cases: pd.DataFrame) -> list[pd.DataFrame]:
     pairs = _paired(cases, [*TRAINING, "layout"])
     pairs = pairs[pairs.optimizer_sharding != pairs.optimizer_sharding_base]
     ratios = {name: pairs[name] / pairs[f"{name}_base"] for name in ("published_memory_mib", "memory_mib")}
-    memory = _compared("memory_sharding", pairs, *ratios.values())
+    memory = _compared("memory_sharding", pairs, ratios["published_memory_mib"], ratios["memory_mib"])
     return [_throughputs("sharding", pairs), memory.dropna(subset=["published", "measured"])]
 
 
@@ -252,19 +254,18 @@ def _compared(
     pairs: pd.DataFrame,
     published: pd.Series,
     measured: pd.Series | list[float],
-    ratios: list[Ratio] | None = None,
+    ratios: Sequence[Ratio | None] = (),
 ) -> pd.DataFrame:
     """Comparisons of one kind, a row each; `ratios` are the measured figures with their intervals."""
-    return pd.DataFrame(
-        {
-            "kind": kind,
-            "case": pairs.case,
-            "against": pairs.case_base,
-            "published": published,
-            "measured": measured,
-            "repeated": pd.Series(ratios or [None] * len(pairs), index=pairs.index, dtype=object),
-        }
-    )
+    columns: dict[str, Any] = {
+        "kind": kind,
+        "case": pairs.case,
+        "against": pairs.case_base,
+        "published": published,
+        "measured": measured,
+        "repeated": list(ratios) or [None] * len(pairs),
+    }
+    return pd.DataFrame(columns)
 
 
 def published_scaling(case: Case, cases: Iterable[Case]) -> float | None:

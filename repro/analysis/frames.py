@@ -140,9 +140,9 @@ def iterations(*sources: str | Path | Run) -> pd.DataFrame:
     """
     frames = []
     for run in _runs(sources):
-        for attempt in attempt_frame(run.attempts()).itertuples():
-            metrics = _metrics(run.folder / attempt.folder / "metrics-rank0.jsonl")
-            known = {name: getattr(attempt, name) for name in ("unit", "repeat", "attempt", "status")}
+        for attempt in records(attempt_frame(run.attempts())):
+            metrics = _metrics(run.folder / attempt["folder"] / "metrics-rank0.jsonl")
+            known = {name: attempt[name] for name in ("unit", "repeat", "attempt", "status")}
             frames.append(metrics.assign(run=run.id, **known))
     return _joined(frames, ITERATION_COLUMNS)
 

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ LEAST_GAP_NS, GAPS = 20_000, 10
 class TraceError(Exception):
     """A trace cannot be read; `failure` says why."""
 
-    def __init__(self, message: str, **values):
+    def __init__(self, message: str, **values: object):
         self.failure = Failure(message, values)
         super().__init__(self.failure.text())
 
@@ -174,7 +175,8 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     iteration = (end - begin) / iterations
     if not inside or inside[0][0] - begin > iteration or end - inside[-1][1] > iteration:
         raise TraceError(N_("the trace does not cover the iterations that count"))
-    launches, spent = defaultdict(int), defaultdict(int)
+    launches: dict[str, int] = defaultdict(int)
+    spent: dict[str, int] = defaultdict(int)
     for start, stop, number in inside:
         name = trace.names.get(number, "?")
         launches[name] += 1
@@ -192,7 +194,7 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     )
 
 
-def busy_and_gaps(records, begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+def busy_and_gaps(records: Sequence[tuple[int, int, int]], begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
     """How long at least one of the records, which are sorted by start, ran between two times; and the gaps.
 
     A gap is its length and the number of the name of the record that ends it; one at the end has none and is left out.

@@ -184,7 +184,7 @@ def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance
 def _problem(comparison: CurveComparison) -> str:
     name = comparison.unit.name
     if comparison.deviation is None or comparison.tolerance is None:
-        return f"{name}: {comparison.problem.text()}"
+        return f"{name}: {comparison.problem.text() if comparison.problem else 'no tolerance is known'}"
     found, allowed = comparison.deviation.windowed, comparison.tolerance.value
     if comparison.unit.role == ERROR:
         return f"{name}: this error deviates by {found:.1e} only, which the tolerance {allowed:.1e} would let pass"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from repro.analysis.frames import unit_frame
+from repro.analysis.frames import records, unit_frame
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, bases
 from repro.planning.plan import Unit
@@ -40,7 +40,7 @@ def scaling_relations(results: Iterable[Result]) -> list[Relation]:
     units = _units(measured)
     found = units.assign(base=bases(units).array)
     found = found[(found.world_size > 1) & (found.world_size == found.data_parallel) & found.base.isin(found.unit)]
-    return [_relation(measured, row.unit, row.base, row.world_size) for row in found.itertuples()]
+    return [_relation(measured, row["unit"], row["base"], row["world_size"]) for row in records(found)]
 
 
 def layout_relations(results: Iterable[Result]) -> list[Relation]:
@@ -51,7 +51,7 @@ def layout_relations(results: Iterable[Result]) -> list[Relation]:
     data_parallel = (units.world_size == units.data_parallel) & (units.optimizer_sharding == 0)
     base = units[data_parallel].drop_duplicates(MODEL)
     found = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
-    return [_relation(measured, row.unit, row.unit_base) for row in found.itertuples()]
+    return [_relation(measured, row["unit"], row["unit_base"]) for row in records(found)]
 
 
 def variant(unit: Unit) -> str:

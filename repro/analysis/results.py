@@ -7,6 +7,7 @@ whoever reads one unit at a time.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -126,16 +127,19 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
     ended = attempt_frame(attempts)
     measured = _measured(ended[ended.status == "ok"]).reindex(units.index)
     counts = status_counts(ended).reindex(units.index, fill_value=0)
+    several: dict[str, Any] = {
+        "stands_for": [unit.stands_for for unit in plan.units],
+        "derived_from": [unit.derived_from for unit in plan.units],
+        "throughputs_samples_per_s": [each if isinstance(each, tuple) else () for each in measured.throughputs],
+    }
     frame = units.assign(
         **measured,
-        stands_for=[unit.stands_for for unit in plan.units],
-        derived_from=[unit.derived_from for unit in plan.units],
+        **several,
         repeats=counts.ok,
         speedup=measured.throughput_samples_per_s / bases(units).map(measured.throughput_samples_per_s),
         failed_attempts=counts.failed,
         interrupted_attempts=counts.interrupted,
         planned_repeats=plan.repeats,
-        throughputs_samples_per_s=[each if isinstance(each, tuple) else () for each in measured.throughputs],
     )
     return frame.reset_index(drop=True)[list(RESULT_COLUMNS)]
 

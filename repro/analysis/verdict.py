@@ -81,8 +81,8 @@ class Verdict:
         if not self.throughputs:
             return "no repeat succeeded"
         missing = "" if self.complete else f", {len(self.throughputs)} of {self.planned} repeats"
-        few = self.ratio and not self.ratio.interval
-        return self.outcome + missing + (f": {self.ratio.interval}" if few else "")
+        few = f": {self.ratio.interval}" if self.ratio and not self.ratio.interval else ""
+        return self.outcome + missing + few
 
     def as_json(self) -> dict:
         repeats = {
@@ -165,7 +165,7 @@ class Judgement:
             "outcomes": self.counts,
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
-            "comparisons": [each.as_json() for each in (*self.comparisons, *self.orders)],
+            "comparisons": [*(each.as_json() for each in self.comparisons), *(each.as_json() for each in self.orders)],
             "left_out": list(self.skipped),
         }
 
@@ -221,8 +221,8 @@ class _Judge:
         if case is None:
             return self.none(name, case, result, Reason("case", "missing", NO_SUCH_CASE, name))
         if not result.throughputs:
-            why = (Reason("measurement", "missing", NO_SUCCESS),)
-            return self._with(name, case, result, comparable=None, outcome="none", reasons=why)
+            failed = (Reason("measurement", "missing", NO_SUCCESS),)
+            return self._with(name, case, result, comparable=None, outcome="none", reasons=failed)
         report = self._catalogue.report(case.report)
         cluster = load_published_cluster(report.cluster)
         attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
@@ -248,9 +248,9 @@ class _Judge:
     def _with(self, name: str, case: Case | None, result: Result, **rest: Any) -> Verdict:
         return Verdict(
             case=name,
-            report=case and case.report,
+            report=case.report if case else None,
             unit=result.unit.name,
-            published=case and float(case.published.throughput),
+            published=float(case.published.throughput) if case else None,
             throughputs=result.throughputs,
             planned=result.planned,
             failed=result.failed,

@@ -42,11 +42,13 @@ def throughput(log: Log, rule: Rule, global_batch: int | None = None) -> float:
             raise RuleError(log, rule, "it needs the global batch size, which the log does not state")
         result = global_batch * iterations / seconds
     elif rule.kind == "mean_rows":
-        _require_rows(log, rule, rule.skip_first + 1)
-        skipped = math.fsum(row.samples_per_s for row in log.rows[: rule.skip_first])
-        result = (log.samples_per_s_sum - skipped) / (log.row_count - rule.skip_first)
+        skip = rule.parameters["skip_first"]
+        _require_rows(log, rule, skip + 1)
+        skipped = math.fsum(row.samples_per_s for row in log.rows[:skip])
+        result = (log.samples_per_s_sum - skipped) / (log.row_count - skip)
     else:
-        result = math.fsum(row.samples_per_s for row in _last_rows(log, rule)) / rule.rows
+        rows = _last_rows(log, rule)
+        result = math.fsum(row.samples_per_s for row in rows) / len(rows)
     return _positive(log, rule, result, "throughput")
 
 
@@ -59,9 +61,11 @@ def latency_ms(log: Log, rule: Rule, global_batch: int | None = None) -> float:
     if rule.kind == "stamps":
         iterations, seconds = _between_stamps(log, rule)
         return 1000 * seconds / iterations
-    printed = [row.latency_s for row in _last_rows(log, rule)] if rule.kind == "last_rows" else [None]
-    if None not in printed:
-        return _positive(log, rule, 1000 * math.fsum(printed) / rule.rows, "latency")
+    if rule.kind == "last_rows":
+        rows = _last_rows(log, rule)
+        printed = [row.latency_s for row in rows if row.latency_s is not None]
+        if len(printed) == len(rows):
+            return _positive(log, rule, 1000 * math.fsum(printed) / len(rows), "latency")
     if not global_batch:
         raise RuleError(log, rule, "the rows print no latency, and the log does not state the global batch size")
     return 1000 * global_batch / throughput(log, rule, global_batch)
@@ -85,10 +89,11 @@ def print_interval(log: Log, rule: Rule) -> int:
     if not rows:
         raise RuleError(log, rule, "it needs rows of the first epoch, the log holds none")
     stated = log.configuration.get("loss_print_every_n_iter", log.configuration.get("log_interval"))
-    interval = stated if isinstance(stated, int) and stated > 0 else max(1, rows[0].step)
-    for row in rows:
-        if row.step % interval:
-            reason = f"its rows are not printed every {interval} iterations: one is at step {row.step}"
+    steps = [row.step for row in rows if row.step is not None]
+    interval = stated if isinstance(stated, int) and stated > 0 else max(1, steps[0])
+    for step in steps:
+        if step % interval:
+            reason = f"its rows are not printed every {interval} iterations: one is at step {step}"
             raise RuleError(log, rule, reason)
     return interval
 
@@ -96,23 +101,27 @@ def print_interval(log: Log, rule: Rule) -> int:
 def _between_stamps(log: Log, rule: Rule) -> tuple[int, float]:
     """Iterations and seconds between the two rows that "stamps" reads."""
     interval = print_interval(log, rule)
-    stamps = {row.step: row.stamp for row in first_epoch(log)}
-    first, last = rule.first_row * interval, rule.last_row * interval
-    for number, step in ((rule.first_row, first), (rule.last_row, last)):
+    stamps = {row.step: row.stamp for row in first_epoch(log) if row.step is not None}
+    numbers = rule.parameters["first_row"], rule.parameters["last_row"]
+    first, last = (number * interval for number in numbers)
+    times = []
+    for number, step in zip(numbers, (first, last), strict=True):
         if step not in stamps:
             present = f"the rows of the first epoch go from step {min(stamps)} to {max(stamps)}"
             raise RuleError(log, rule, f"row {number} (step {step}) is missing: {present}")
-        if stamps[step] is None:
+        if (stamp := stamps[step]) is None:
             raise RuleError(log, rule, f"the row at step {step} has no Unix stamp")
-    seconds = stamps[last] - stamps[first]
+        times.append(stamp)
+    seconds = times[1] - times[0]
     if last <= first or seconds <= 0:
         raise RuleError(log, rule, f"between steps {first} and {last} lie {seconds} s")
     return last - first, seconds
 
 
 def _last_rows(log: Log, rule: Rule) -> tuple[Row, ...]:
-    _require_rows(log, rule, rule.rows)
-    return log.rows[-rule.rows :]
+    rows = rule.parameters["rows"]
+    _require_rows(log, rule, rows)
+    return log.rows[-rows:]
 
 
 def _require_rows(log: Log, rule: Rule, rows: int) -> None:

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+Resample = Callable[[Sequence[float]], list[float]]
 RESAMPLES = 4000
 SEED = 20210512
 
@@ -50,7 +52,7 @@ class TooFew:
     samples: tuple[int, ...]
     needed: int
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False
 
     def __str__(self) -> str:
@@ -133,13 +135,16 @@ def ratio_interval(
     A denominator that is known exactly has no samples: divide `median_interval` by it instead.
     """
 
-    def ratio(resample):
+    def ratio(resample: Resample) -> float:
         return median(resample(numerators)) / _checked(median(resample(denominators)))
 
     return _bootstrap(ratio, (numerators, denominators), confidence, seed)
 
 
-def _bootstrap(statistic: Callable, groups: tuple[Sequence[float], ...], confidence: float, seed: int):
+def _bootstrap(
+    statistic: Callable[[Resample], float], groups: tuple[Sequence[float], ...], confidence: float, seed: int
+) -> Interval | TooFew:
+    """Percentile bootstrap: quantiles of a statistic over RESAMPLES draws with replacement from each group."""
     import random
 
     sizes, needed = tuple(map(len, groups)), samples_needed(confidence)
@@ -154,9 +159,9 @@ def _bootstrap(statistic: Callable, groups: tuple[Sequence[float], ...], confide
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
     """Student's interval of a mean, from 2 samples on; it supposes that the repeats are normally distributed."""
     count = len(values)
-    if count < 2:
+    found = spread(values) if values else None
+    if found is None or found.standard_deviation is None:
         return TooFew((count,), 2)
-    found = spread(values)
     half = t_quantile(confidence, count - 1) * found.standard_deviation / math.sqrt(count)
     return Interval(found.mean - half, found.mean + half, confidence, "Student t", (count,))
 
