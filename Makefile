@@ -58,7 +58,7 @@ preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ON
 ##@ Images
 image:  ## build the pinned images [STACK= NCCL= BASE= DEBIAN= CA= …]
 image-check:  ## compare the images' libraries with the pins [STACK= CUBLAS= CUDNN=]
-bundle:  ## all that a node without a network needs [BUNDLE= PART_MIB=]
+bundle:  ## all that a node without a network needs [BUNDLE=]
 
 ##@ Maintain
 test:  ## lint, types and all tests of one machine

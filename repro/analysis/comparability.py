@@ -2,10 +2,10 @@
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from repro.analysis.process_info import Observed
+from repro.analysis.process_info import ProcessInfo
 from repro.planning.derived import same_window
 from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
@@ -38,7 +38,7 @@ ASPECTS = {
     "code": N_("code"),
     "published_stack": N_("published stack"),
 }
-CLAUSE = N_("{aspect}: {said}")
+CLAUSE = N_("{aspect}: {detail}")
 SMOKE = N_("a smoke run measures tiny models and never gets a verdict on speed")
 NO_SUCH_CASE = N_("the catalogue has no case of this name")
 NO_SUCCESS = N_("no repeat succeeded")
@@ -71,13 +71,13 @@ class Reason:
     measured: str | None = None
     source: str = ""
 
-    def text(self, translate=lambda message: message) -> str:
+    def text(self, translate: Callable[[str], str] = lambda message: message) -> str:
         """The reason as a clause that opens with its aspect."""
         source = self.source and translate(self.source)
         values = {"expected": self.expected, "measured": self.measured, "source": source}
         head, _, key = self.aspect.partition(":")
         name = translate(ASPECTS[head]) + (f" `{key}`" if key else "")
-        return translate(CLAUSE).format(aspect=name, said=translate(self.message).format(**values))
+        return translate(CLAUSE).format(aspect=name, detail=translate(self.message).format(**values))
 
     def as_json(self) -> dict:
         """The form in which verdicts keep it, with its English text."""
@@ -90,31 +90,31 @@ class Reason:
         }
 
 
-def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, observed: Observed) -> tuple[Reason, ...]:
+def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
     """Everything that forbids a verdict on speed; an empty tuple if nothing does.
 
     Parameters
     ----------
     environment : what `repro.launch.host_environment.capture` found when the run was planned.
-    cluster : the published cluster, as `repro.published.figures.load_cluster` gives it.
+    cluster : the published cluster, as `repro.published.figures.load_published_cluster` gives it.
     """
-    if not observed.attempts:
+    if not info.attempts:
         return (Reason("measurement", "missing", NO_SUCCESS),)
     found = [
         *configuration_reasons(case, unit),
-        *_hardware(case, environment, cluster["hardware"], observed),
-        *_stack(case, cluster["software"], observed),
-        *_transport(case, environment.get("cluster", {}), observed),
+        *_hardware(case, environment, cluster["hardware"], info),
+        *_stack(case, cluster["software"], info),
+        *_transport(case, environment.get("cluster", {}), info),
     ]
     return tuple(reason for reason in found if reason)
 
 
 def remarks(
-    case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, observed: Observed
+    case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo
 ) -> tuple[Reason, ...]:
     """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]["kind"]
-    releases = _joined(observed.version("oneflow"))
+    releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
     iterations = unit.config["iterations"]
     commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
@@ -149,25 +149,25 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
             yield _differs(aspect, published.get(key), unit.config.get(key))
 
 
-def _hardware(case: Case, environment: dict, hardware: dict, observed: Observed) -> Iterable[Reason | None]:
-    yield _one("hardware.device", "cuda", _device_kinds(observed), START)
-    models, memories = _gpus(environment, observed)
+def _hardware(case: Case, environment: dict, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:
+    yield _one("hardware.device", "cuda", _device_kinds(info), START)
+    models, memories = _gpus(environment, info)
     yield _one("hardware.gpu_model", hardware["gpu"], models, GPU_SOURCE, _same_gpu)
     yield _one("hardware.gpu_memory", f"{hardware['gpu_memory_gb']} GB", memories, GPU_SOURCE, _same_memory)
-    yield _one("hardware.nodes", str(case.nodes), _texts(observed.nodes), START)
-    yield _one("hardware.gpu_count", str(case.layout.world_size), _texts(observed.ranks), START)
+    yield _one("hardware.nodes", str(case.nodes), _texts(info.nodes), START)
+    yield _one("hardware.gpu_count", str(case.layout.world_size), _texts(info.ranks), START)
 
 
-def _device_kinds(observed: Observed) -> frozenset[str]:
-    return frozenset(device.partition(":")[0] for device in observed.devices)
+def _device_kinds(info: ProcessInfo) -> frozenset[str]:
+    return frozenset(device.partition(":")[0] for device in info.devices)
 
 
-def _gpus(environment: dict, observed: Observed) -> tuple[frozenset[str], frozenset[str]]:
-    """Models and memory of the GPUs, as the ranks told; what nvidia-smi showed stands only for hosts it ran on."""
+def _gpus(environment: dict, info: ProcessInfo) -> tuple[frozenset[str], frozenset[str]]:
+    """Models and memory of the GPUs, as the ranks reported them; nvidia-smi's output counts only for the hosts it ran on."""
     hosts = set(environment.get("cluster", {}).get("hosts", [environment["host"]]))
-    gpus = environment["gpus"] if observed.hosts and observed.hosts <= hosts else []
-    models = observed.gpus or _texts(gpu["name"] for gpu in gpus)
-    memories = observed.gpu_memories_mib or _texts(gpu["memory.total"] for gpu in gpus)
+    gpus = environment["gpus"] if info.hosts and info.hosts <= hosts else []
+    models = info.gpus or _texts(gpu["name"] for gpu in gpus)
+    memories = info.gpu_memories_mib or _texts(gpu["memory.total"] for gpu in gpus)
     return models, _texts(f"{memory} MiB" for memory in memories)
 
 
@@ -180,14 +180,14 @@ def _same_memory(expected: str, measured: str) -> bool:
     return abs(ratio - 1) <= MEMORY_TOLERANCE
 
 
-def _stack(case: Case, software: dict, observed: Observed) -> Iterable[Reason | None]:
-    release = _one("stack.oneflow", INSTALLABLE_ONEFLOW, observed.version("oneflow"), START, _same_release)
+def _stack(case: Case, software: dict, info: ProcessInfo) -> Iterable[Reason | None]:
+    release = _one("stack.oneflow", INSTALLABLE_ONEFLOW, info.version("oneflow"), START, _same_release)
     if release:
         yield replace(release, message=OTHER_RELEASE if release.measured else UNKNOWN_RELEASE)
-    yield _one("stack.cuda", software["cuda"], observed.version("cuda"), START, _same_series)
-    yield _one("stack.cudnn", software["cudnn"], observed.version("cudnn"), START, _same_series)
+    yield _one("stack.cuda", software["cuda"], info.version("cuda"), START, _same_series)
+    yield _one("stack.cudnn", software["cudnn"], info.version("cudnn"), START, _same_series)
     if case.layout.world_size > 1:
-        yield _one("stack.nccl", software["nccl"], observed.version("nccl"), START, _same_series)
+        yield _one("stack.nccl", software["nccl"], info.version("nccl"), START, _same_series)
 
 
 def _same_release(expected: str, measured: str) -> bool:
@@ -199,26 +199,29 @@ def _same_series(expected: str, measured: str) -> bool:
     return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
 
 
-def _transport(case: Case, cluster: dict, observed: Observed) -> Iterable[Reason | None]:
+def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason | None]:
     """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node.
 
-    What the run's inventory asks for and NCCL did not do is said for itself: the environment was not as described.
+    If the run's inventory asks for InfiniBand and NCCL did not use it, that alone is the reason: the environment was
+    not as described.
     """
     if case.layout.world_size == 1:
         return
-    if cluster.get("hca") and "NET/Socket" in observed.transports:
+    if cluster.get("hca") and "NET/Socket" in info.transports:
         yield Reason("transport", "differs", ASKED, f"InfiniBand ({cluster['hca']})", "NET/Socket")
         return
     leaves_node = case.layout.data * case.layout.tensor > case.gpus_per_node
     needed = {"P2P", "NET/IB"} if leaves_node else {"P2P"}
-    wrong = {each for each in observed.transports if each.startswith("NET/") and each != "NET/IB"}
-    if not observed.transports:
+    wrong = {each for each in info.transports if each.startswith("NET/") and each != "NET/IB"}
+    if not info.transports:
         yield Reason("transport", "missing", MISSING, _joined(needed), None, NCCL_LOG)
-    elif wrong or needed - observed.transports:
-        yield _differs("transport", _joined(needed), _joined(observed.transports))
+    elif wrong or needed - info.transports:
+        yield _differs("transport", _joined(needed), _joined(info.transports))
 
 
-def _one(aspect: str, expected: str, measured: frozenset[str], source: str, same=operator.eq) -> Reason | None:
+def _one(
+    aspect: str, expected: str, measured: frozenset[str], source: str, same: Callable[[str, str], bool] = operator.eq
+) -> Reason | None:
     """A reason unless every value that was seen is the expected one."""
     if not measured:
         return Reason(aspect, "missing", MISSING, expected, None, source)
@@ -227,7 +230,7 @@ def _one(aspect: str, expected: str, measured: frozenset[str], source: str, same
     return _differs(aspect, expected, _joined(measured))
 
 
-def _differs(aspect: str, expected, measured) -> Reason:
+def _differs(aspect: str, expected: object, measured: object) -> Reason:
     return Reason(aspect, "differs", DIFFERS, str(expected), str(measured))
 
 

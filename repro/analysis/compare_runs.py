@@ -1,10 +1,15 @@
-"""Compares two runs unit by unit: equal configurations by the ratio of their throughputs, and says what cannot be."""
+"""Compares two runs unit by unit: equal configurations by the ratio of their throughputs, and lists what differs."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pandas as pd
+
+from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
-from repro.analysis.verdict import NOISE_FACTOR, count, outcome
+from repro.analysis.verdict import NOISE_FACTOR, outcome
 from repro.planning.plan import BENCH, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.figures import published_noise
@@ -14,6 +19,7 @@ SCHEMA = "repro/compare/1"
 OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
 RULE = ("kind", "skip_first", "first_row", "last_row", "rows")
 OWN = {"uuid"}
+"""Keys of the environment that differ between any two machines."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Side:
 
     @classmethod
     def of(cls, run: Run) -> "Side":
+        """A run as one side of a comparison."""
         description, attempts = run.description(), run.attempts()
         plan = Plan.from_json(description["plan"])
         return cls(description["id"], description, plan, attempts, {r.unit.name: r for r in summarise(plan, attempts)})
@@ -67,8 +74,8 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two runs beside each other; `environment` maps whatever differs between them to both values."""
+class RunComparison:
+    """Two runs, unit by unit; `environment` maps whatever differs between them to both values."""
 
     first: Side
     second: Side
@@ -95,13 +102,13 @@ class Comparison:
             "only_second": list(self.only_second),
             "environment": {name: list(values) for name, values in self.environment.items()},
             "attempts": [
-                {status: count(side.attempts, status) for status in ("ok", "failed", "interrupted")}
+                {status: int(number) for status, number in status_counts(attempt_frame(side.attempts)).sum().items()}
                 for side in (self.first, self.second)
             ],
         }
 
 
-def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
+def compare(first: Run, second: Run, given: float | None = None) -> RunComparison:
     """Match the units of two runs by name, or by configuration where the names differ.
 
     `given` is the relative tolerance within which throughputs are the same; without it, three times the largest
@@ -118,31 +125,46 @@ def compare(first: Run, second: Run, given: float | None = None) -> Comparison:
             f"{one.id} is at the {one.plan.scale} scale, {two.id} at the {two.plan.scale} scale: "
             "their models are not the same"
         )
-    matched = _matches(one.results, two.results)
+    matched, only_first, only_second = _matched(one, two)
     if not matched:
         raise PlanError(f"{one.id} and {two.id} have no unit in common, by name or by configuration")
     tolerance = given or NOISE_FACTOR * published_noise(load_catalogue().cases).largest
-    second_names = {result.unit.name for _, result in matched}
-    return Comparison(
+    return RunComparison(
         one,
         two,
         tolerance,
-        tuple(_pair(a, b, one.plan.scale, tolerance) for a, b in matched),
-        tuple(name for name in one.results if name not in {result.unit.name for result, _ in matched}),
-        tuple(name for name in two.results if name not in second_names),
+        tuple(_pair(one.results[a], two.results[b], one.plan.scale, tolerance) for a, b in matched),
+        only_first,
+        only_second,
         environment_differences(one, two),
     )
 
 
-def _matches(first: dict[str, Result], second: dict[str, Result]) -> list[tuple[Result, Result]]:
-    free = {name: result for name, result in second.items() if name not in first}
-    found = []
-    for name, result in first.items():
-        other = second.get(name) or next((o for o in free.values() if not _different(result, o)), None)
-        if other:
-            free.pop(other.unit.name, None)
-            found.append((result, other))
-    return found
+def _matched(first: Side, second: Side) -> tuple[list[tuple[str, str]], tuple[str, ...], tuple[str, ...]]:
+    """Names of the units that belong together, in the first run's order, and those that only one of the runs has.
+
+    A name is a better match than a configuration; units of one configuration are paired in the order of their plans.
+    """
+    one, two = (pd.DataFrame({"unit": list(side.results)}) for side in (first, second))
+    named = one.merge(two, on="unit").assign(unit_second=lambda pairs: pairs.unit)
+    rest = [_configurations(side, named.unit) for side in (first, second)]
+    configured = rest[0].merge(rest[1], on=["settings", "number"], suffixes=("", "_second"))
+    pairs = pd.concat([named, configured[["unit", "unit_second"]]])
+    in_order = one.merge(pairs, on="unit", how="left")
+    matched = in_order.dropna()
+    return (
+        list(zip(matched.unit, matched.unit_second, strict=True)),
+        tuple(in_order.unit[in_order.unit_second.isna()]),
+        tuple(two.unit[~two.unit.isin(matched.unit_second)]),
+    )
+
+
+def _configurations(side: Side, without: pd.Series) -> pd.DataFrame:
+    """The units of a run but for some: the settings of each as text, and its number among those with the same."""
+    names = [name for name in side.results if name not in set(without)]
+    settings = [json.dumps(_settings(side.results[name]), sort_keys=True) for name in names]
+    frame = pd.DataFrame({"unit": names, "settings": settings}, dtype="object")
+    return frame.assign(number=frame.groupby("settings").cumcount())
 
 
 def _different(first: Result, second: Result) -> dict[str, tuple]:
@@ -166,8 +188,8 @@ def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:
         return Pair(first, second, different, None, None, "none")
     found = repeated_ratio(second.throughputs, first.throughputs)
     memory = second.memory_mib / first.memory_mib if first.memory_mib and second.memory_mib else None
-    said = {"reproduced": "same"}.get(name := outcome(found, tolerance), name)
-    return Pair(first, second, different, found, memory, "none" if scale == "smoke" else said)
+    verdict = outcome(found, tolerance).replace("reproduced", "same")
+    return Pair(first, second, different, found, memory, "none" if scale == "smoke" else verdict)
 
 
 def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
@@ -177,13 +199,15 @@ def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
 
 def _environment(side: Side) -> dict[str, str]:
     flat = dict(_flat(side.description["environment"], ""))
-    told = [attempt.get("versions") or {} for attempt in side.attempts if attempt["status"] == "ok"]
-    for name in sorted({name for versions in told for name in versions}):
-        flat[f"versions.{name}"] = ", ".join(sorted({str(versions.get(name)) for versions in told}))
+    versions = [attempt.get("versions") or {} for attempt in side.attempts if attempt["status"] == "ok"]
+    for name in sorted({name for each in versions for name in each}):
+        flat[f"versions.{name}"] = ", ".join(sorted({str(each.get(name)) for each in versions}))
     return flat
 
 
-def _flat(value, path: str):
+def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """The leaves of nested JSON with their paths, without the keys in OWN."""
+
     if isinstance(value, dict):
         for key, each in value.items():
             if key not in OWN:

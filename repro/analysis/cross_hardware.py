@@ -1,20 +1,35 @@
 """Compares what holds across hardware: scaling, memory, ratios between layouts, and the order of cases."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
+import pandas as pd
+
+from repro.analysis.frames import records
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result
 from repro.published.cases import Case
 from repro.utils.stats import relative_difference, scaling_efficiency
 
 TOLERANCES = {"scaling": 0.05, "memory": 0.10, "layout": 0.10, "sharding": 0.10, "memory_sharding": 0.10}
+"""Relative tolerance of each kind of comparison."""
+WORK_PER_GPU = ["report", "micro_batch", "accumulation_steps", "precision", "optimizer_sharding", "model_shape"]
+"""What data parallel cases have in common that do the same work on each GPU."""
+TRAINING = ["report", "gpus", "global_batch", "precision", "activation_checkpointing", "model_shape"]
+"""What cases have in common that train the same on equally many GPUs."""
+PLAINNESS = ["gpus", "optimizer_sharding", "data", "tensor"]
+"""What a comparison starts from: fewer GPUs, an unsharded optimizer, more data parallel, more tensor parallel."""
+PLAINER = [True, True, False, False]
+"""Whether the smaller value of each column of PLAINNESS is the plainer."""
 Measured = list[tuple[Case, Result]]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A measured figure beside its published one, and whether it agrees within a relative tolerance.
+class HardwareComparison:
+    """A figure measured on one kind of hardware, the one published on another, and whether they agree.
 
     `kind` is "scaling" (efficiency from case `against` on), "memory" (MiB), "layout" or "sharding" (throughput over
     that of `against`), or "memory_sharding" (memory over that of `against`); `repeated` is the measured ratio with
@@ -31,10 +46,12 @@ class Comparison:
 
     @property
     def difference(self) -> float:
+        """Measured over published, less one."""
         return relative_difference(self.measured, self.published)
 
     @property
     def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
         return abs(self.difference) <= self.tolerance
 
     def as_json(self) -> dict:
@@ -68,6 +85,7 @@ class Order:
 
     @property
     def agrees(self) -> bool:
+        """Whether no pair is the other way round."""
         return not self.swapped
 
     def as_json(self) -> dict:
@@ -84,47 +102,90 @@ class Order:
         }
 
 
-def comparisons(measured: Measured, given: float | None = None) -> list[Comparison]:
+def comparisons(measured: Measured, given: float | None = None) -> list[HardwareComparison]:
     """Every comparison that the measured cases allow, by kind; `given` replaces each kind's own tolerance.
 
     The tolerances are this project's choice: 5 % in scaling efficiency is less than lies between the frameworks that
     were published side by side, 10 % in memory is what one nvidia-smi reading and another allocator leave open, and
     ratios between layouts shift with the balance of compute and network.
     """
-    usable = [(case, result) for case, result in measured if result.throughput is not None]
-    found = [*_scaling(usable), *_memory(usable), *_layouts(usable), *_sharding(usable)]
-    order = list(TOLERANCES)
+    cases = measured_frame(measured)
+    if cases.empty:
+        return []
+    found = pd.concat([_scaling(cases), _memory(cases), _layouts(cases), *_sharding(cases)])
+    found = found.sort_values("kind", key=lambda kinds: kinds.map(list(TOLERANCES).index), kind="stable")
     return [
-        Comparison(kind, *rest, tolerance=given or TOLERANCES[kind], repeated=repeated)
-        for kind, *rest, repeated in sorted(found, key=lambda each: order.index(each[0]))
+        HardwareComparison(**row, tolerance=given or TOLERANCES[row["kind"]])
+        for row in records(found[["kind", "case", "against", "published", "measured", "repeated"]])
     ]
 
 
-def orders(measured: Measured, tolerance_of) -> list[Order]:
+def measured_frame(measured: Measured) -> pd.DataFrame:
+    """The cases that were measured, a row each: what they are, and their published and measured figures.
+
+    Throughputs are in samples/s, memory in MiB or NaN; `throughputs` are those of the repeats.
+    """
+    rows = [
+        {
+            **case_row(case),
+            "published_throughput": float(case.published.throughput),
+            "published_memory_mib": float(case.published.memory_mib or math.nan),
+            "throughput": result.throughput,
+            "throughputs": result.throughputs,
+            "memory_mib": result.memory_mib or math.nan,
+        }
+        for case, result in measured
+        if result.throughput is not None
+    ]
+    return pd.DataFrame(rows)
+
+
+def case_row(case: Case) -> dict:
+    """What a case is, as plain values: `layout` is data x tensor x pipeline, `model_shape` is equal for equal shapes."""
+    layout = case.layout
+    return {
+        "case": case.name,
+        "report": case.report,
+        "gpus": layout.world_size,
+        "layout": str(layout),
+        "data": layout.data,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "micro_batch": case.micro_batch,
+        "accumulation_steps": case.accumulation_steps,
+        "global_batch": case.global_batch,
+        "precision": case.precision,
+        "activation_checkpointing": case.activation_checkpointing,
+        "optimizer_sharding": case.optimizer_sharding,
+        "model_shape": str(sorted(case.shape.items())),
+    }
+
+
+def orders(measured: Measured, tolerance_of: Callable[[Case], float]) -> list[Order]:
     """The order within each report and number of GPUs; `tolerance_of` gives a case's relative tolerance."""
-    groups: dict[tuple[str, int], Measured] = {}
-    for case, result in measured:
-        if result.throughput is not None:
-            groups.setdefault((case.report, case.layout.world_size), []).append((case, result))
-    return [
-        _order(*key, group, max(tolerance_of(case) for case, _ in group))
-        for key, group in groups.items()
-        if len(group) > 1
-    ]
+    cases = measured_frame(measured)
+    if cases.empty:
+        return []
+    cases["tolerance"] = [tolerance_of(case) for case, result in measured if result.throughput is not None]
+    groups = cases.groupby(["report", "gpus"], sort=False)
+    return [_order(group) for _, group in groups if len(group) > 1]
 
 
-def _order(report: str, gpus: int, group: Measured, tolerance: float) -> Order:
-    swapped = []
-    for index, (one, first) in enumerate(group):
-        for other, second in group[index + 1 :]:
-            published = one.published.throughput / other.published.throughput
-            measured = first.throughput / second.throughput
-            if _side(published, tolerance) * _side(measured, tolerance) < 0:
-                swapped.append((one.name, other.name))
-    by_published = sorted(group, key=lambda pair: -pair[0].published.throughput)
-    by_measured = sorted(group, key=lambda pair: -pair[1].throughput)
-    names = ([case.name for case, _ in ranked] for ranked in (by_published, by_measured))
-    return Order(report, gpus, *map(tuple, names), tuple(swapped), tolerance)
+def _order(group: pd.DataFrame) -> Order:
+    cases = list(records(group))
+    tolerance = max(case["tolerance"] for case in cases)
+    swapped = tuple(
+        (one["case"], other["case"])
+        for one, other in combinations(cases, 2)
+        if _side(one["published_throughput"] / other["published_throughput"], tolerance)
+        * _side(one["throughput"] / other["throughput"], tolerance)
+        < 0
+    )
+    published, measured = (
+        tuple(group.sort_values(name, ascending=False, kind="stable").case)
+        for name in ("published_throughput", "throughput")
+    )
+    return Order(cases[0]["report"], cases[0]["gpus"], published, measured, swapped, tolerance)
 
 
 def _side(ratio: float, tolerance: float) -> int:
@@ -132,105 +193,97 @@ def _side(ratio: float, tolerance: float) -> int:
     return 0 if abs(ratio - 1) <= tolerance else (1 if ratio > 1 else -1)
 
 
-def _scaling(measured: Measured) -> Iterator[tuple]:
-    """Efficiency of data parallelism from the fewest GPUs that were measured of the same work a GPU."""
-    for base, group in _groups(measured, _work_a_gpu):
-        gpus = base[0].layout.world_size
-        for case, result in group:
-            if case.layout.world_size > gpus:
-                published = _published(case, base[0])
-                value = scaling_efficiency(result.throughput, case.layout.world_size, base[1].throughput, gpus)
-                scaled = repeated_ratio(result.throughputs, base[1].throughputs).over(case.layout.world_size / gpus)
-                yield "scaling", case.name, base[0].name, published, value, scaled
+def _paired(cases: pd.DataFrame, same: list[str]) -> pd.DataFrame:
+    """Each case beside the plainest one that is equal in these columns, whose own columns end in "_base".
+
+    The order is that of the groups, then that of the cases.
+    """
+    plainest = cases.sort_values(PLAINNESS, ascending=PLAINER, kind="stable").drop_duplicates(same)
+    paired = cases.merge(plainest, on=same, suffixes=("", "_base"))
+    group = paired.groupby(same, sort=False).ngroup()
+    return paired.loc[group.sort_values(kind="stable").index]
 
 
-def _published(case: Case, base: Case) -> float:
-    gpus = case.layout.world_size, base.layout.world_size
-    return scaling_efficiency(case.published.throughput, gpus[0], base.published.throughput, gpus[1])
+def _scaling(cases: pd.DataFrame) -> pd.DataFrame:
+    """Efficiency of data parallelism from the fewest GPUs that were measured with the same work per GPU."""
+    pairs = _paired(cases[cases.tensor * cases.pipeline == 1], WORK_PER_GPU)
+    pairs = pairs[pairs.gpus > pairs.gpus_base]
+    ratios = [
+        ratio.over(more) for ratio, more in zip(_throughput_ratios(pairs), pairs.gpus / pairs.gpus_base, strict=True)
+    ]
+    published, measured = (
+        pairs[name] / pairs[f"{name}_base"] * pairs.gpus_base / pairs.gpus
+        for name in ("published_throughput", "throughput")
+    )
+    return _compared("scaling", pairs, published, measured, ratios)
+
+
+def _memory(cases: pd.DataFrame) -> pd.DataFrame:
+    measured = cases.dropna(subset=["published_memory_mib", "memory_mib"]).assign(case_base=None)
+    return _compared("memory", measured, measured.published_memory_mib, measured.memory_mib)
+
+
+def _layouts(cases: pd.DataFrame) -> pd.DataFrame:
+    """Layouts of the same training on equally many GPUs, over the most data parallel of them."""
+    pairs = _paired(cases, [*TRAINING, "optimizer_sharding"])
+    return _throughputs("layout", pairs[pairs.layout != pairs.layout_base])
+
+
+def _sharding(cases: pd.DataFrame) -> list[pd.DataFrame]:
+    """Sharded optimizer state over unsharded, all else equal: throughput, and memory where all of it is known."""
+    pairs = _paired(cases, [*TRAINING, "layout"])
+    pairs = pairs[pairs.optimizer_sharding != pairs.optimizer_sharding_base]
+    ratios = {name: pairs[name] / pairs[f"{name}_base"] for name in ("published_memory_mib", "memory_mib")}
+    memory = _compared("memory_sharding", pairs, ratios["published_memory_mib"], ratios["memory_mib"])
+    return [_throughputs("sharding", pairs), memory.dropna(subset=["published", "measured"])]
+
+
+def _throughputs(kind: str, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Rows of one kind: each case's throughput over that of its base."""
+    ratios = _throughput_ratios(pairs)
+    published = pairs.published_throughput / pairs.published_throughput_base
+    return _compared(kind, pairs, published, [ratio.value for ratio in ratios], ratios)
+
+
+def _throughput_ratios(pairs: pd.DataFrame) -> list[Ratio]:
+    return [repeated_ratio(*each) for each in zip(pairs.throughputs, pairs.throughputs_base, strict=True)]
+
+
+def _compared(
+    kind: str,
+    pairs: pd.DataFrame,
+    published: pd.Series,
+    measured: pd.Series | list[float],
+    ratios: Sequence[Ratio | None] = (),
+) -> pd.DataFrame:
+    """Comparisons of one kind, a row each; `ratios` are the measured figures with their intervals."""
+    columns: dict[str, Any] = {
+        "kind": kind,
+        "case": pairs.case,
+        "against": pairs.case_base,
+        "published": published,
+        "measured": measured,
+        "repeated": list(ratios) or [None] * len(pairs),
+    }
+    return pd.DataFrame(columns)
 
 
 def published_scaling(case: Case, cases: Iterable[Case]) -> float | None:
     """The published efficiency of a case, 1 being ideal, over one GPU that does the same work.
 
-    None of a case on one GPU, of one that is not data parallel alone, and where no such single GPU was published.
+    None for a case on one GPU, for one that is not data parallel only, and where no such single GPU was published.
     """
-    work = _work_a_gpu(case)
-    exclusive = [each for each in cases if each.layout.world_size == 1 and _work_a_gpu(each) == work]
-    return _published(case, exclusive[0]) if work and exclusive and case.layout.world_size > 1 else None
-
-
-def _work_a_gpu(case: Case) -> tuple | None:
-    if case.layout.tensor * case.layout.pipeline > 1:
+    work = case_row(case)
+    if work["gpus"] == 1 or work["tensor"] * work["pipeline"] > 1:
         return None
-    work = (case.report, case.micro_batch, case.accumulation_steps, case.precision, case.optimizer_sharding)
-    return (*work, _shape(case))
+    single = (each for each in cases if each.layout.world_size == 1)
+    base = next((each for each in single if all(case_row(each)[name] == work[name] for name in WORK_PER_GPU)), None)
+    if base is None:
+        return None
+    return scaling_efficiency(case.published.throughput, work["gpus"], base.published.throughput)
 
 
-def _memory(measured: Measured) -> Iterator[tuple]:
-    for case, result in measured:
-        if case.published.memory_mib and result.memory_mib:
-            yield "memory", case.name, None, case.published.memory_mib, result.memory_mib, None
-
-
-def _layouts(measured: Measured) -> Iterator[tuple]:
-    """Layouts of the same training on equally many GPUs, over the most data-parallel of them."""
-    for base, group in _groups(measured, lambda case: (*_training(case), case.optimizer_sharding)):
-        for case, result in group:
-            if case.layout != base[0].layout:
-                yield "layout", case.name, base[0].name, *_throughputs(case, result, *base)
-
-
-def _sharding(measured: Measured) -> Iterator[tuple]:
-    """Sharded optimizer state over unsharded, all else equal."""
-    for (base_case, base), group in _groups(measured, lambda case: (*_training(case), case.layout)):
-        for case, result in group:
-            if case.optimizer_sharding == base_case.optimizer_sharding:
-                continue
-            yield "sharding", case.name, base_case.name, *_throughputs(case, result, base_case, base)
-            memories = case.published.memory_mib, base_case.published.memory_mib, result.memory_mib, base.memory_mib
-            if all(memories):
-                published, measured_ratio = memories[0] / memories[1], memories[2] / memories[3]
-                yield "memory_sharding", case.name, base_case.name, published, measured_ratio, None
-
-
-def _throughputs(case: Case, result: Result, base_case: Case, base: Result) -> tuple[float, float, Ratio]:
-    ratio = repeated_ratio(result.throughputs, base.throughputs)
-    return case.published.throughput / base_case.published.throughput, ratio.value, ratio
-
-
-def _groups(measured: Measured, key) -> Iterator[tuple[tuple[Case, Result], Measured]]:
-    """Groups of more than one case with the same key, each with the case that the others are measured against."""
-    groups: dict[tuple, Measured] = {}
-    for case, result in measured:
-        if key(case) is not None:
-            groups.setdefault(key(case), []).append((case, result))
-    for group in groups.values():
-        if len(group) > 1:
-            yield min(group, key=lambda pair: _plainness(pair[0])), group
-
-
-def _plainness(case: Case) -> tuple:
-    """Orders cases by what one starts from: fewer GPUs, unsharded, more data parallel."""
-    layout = case.layout
-    return layout.world_size, case.optimizer_sharding, -layout.data, -layout.tensor
-
-
-def _training(case: Case) -> tuple:
-    return (
-        case.report,
-        case.layout.world_size,
-        case.global_batch,
-        case.precision,
-        case.activation_checkpointing,
-        _shape(case),
-    )
-
-
-def _shape(case: Case) -> tuple:
-    return tuple(sorted(case.shape.items()))
-
-
-def agreeing(found: Iterable[Comparison | Order]) -> tuple[int, int]:
+def agreeing(found: Iterable[HardwareComparison | Order]) -> tuple[int, int]:
     """How many comparisons agree, of how many."""
-    each = [comparison.agrees for comparison in found]
-    return sum(each), len(each)
+    agrees = [comparison.agrees for comparison in found]
+    return sum(agrees), len(agrees)

@@ -52,8 +52,8 @@ CLASSES = (
 """Name, title and pattern of each class; a kernel belongs to the first whose pattern its name holds.
 
 Complex matrix products (cf32) are part of cuDNN's convolutions by Fourier transform. Sums over rows or columns, which
-are mostly gradients of biases, count as elementwise. What PyTorch fuses into a matrix product, such as a bias, is not
-to be told from it, and neither is a sum that OneFlow takes by a product with ones.
+are mostly gradients of biases, count as elementwise. What PyTorch fuses into a matrix product, such as a bias,
+cannot be separated from it, and neither can a sum that OneFlow computes as a product with ones.
 """
 TITLES = {name: title for name, title, _pattern in CLASSES}
 PATTERNS = [(name, re.compile(pattern)) for name, _title, pattern in CLASSES]

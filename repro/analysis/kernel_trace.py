@@ -4,6 +4,7 @@ import bisect
 import csv
 import io
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class TraceError(ReproError):
 
     status = FAILED
 
-    def __init__(self, message: str, **values):
+    def __init__(self, message: str, **values: object):
         self.failure = Failure(message, values)
         super().__init__(self.failure.text())
 
@@ -45,13 +46,13 @@ class Trace:
     def at(self, wall_s: float) -> int:
         """The trace's time in ns at a time since 1970, by the pair of clocks nearest to it."""
         wall = int(wall_s * 1e9)
-        told, real = min(self.clocks, key=lambda pair: abs(pair[1] - wall))
-        return wall - real + told
+        traced, real = min(self.clocks, key=lambda pair: abs(pair[1] - wall))
+        return wall - real + traced
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """All launches of one kernel, copy or fill: how many, and their time in ms, both an iteration."""
+    """All launches of one kernel, copy or fill: how many, and their time in ms, both per iteration."""
 
     name: str
     launches: float
@@ -64,7 +65,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Gap:
-    """Idle times of more than 20 us right before a kernel: how many, and their time in ms, both an iteration."""
+    """Idle times of more than 20 us right before a kernel: how many, and their time in ms, both per iteration."""
 
     before: str
     count: float
@@ -111,7 +112,7 @@ class Profile:
 
     @classmethod
     def read(cls, folder: RunPath) -> "Profile":
-        """The profile that `write` kept; its classes are looked up anew."""
+        """The profile that `write` kept; kernels are classified again."""
         content = read_json(folder / SUMMARY)
         del content["idle_ms"]
         rows = csv.DictReader(lines(folder / KERNELS))
@@ -135,8 +136,8 @@ def read_trace(path: Path) -> Trace:
                 number, _, name = rest.partition(" ")
                 names[int(number)] = name
             elif word == "clock":
-                told, real = rest.split()
-                clocks.append((int(told), int(real)))
+                traced, real = rest.split()
+                clocks.append((int(traced), int(real)))
             elif word == "dropped":
                 dropped += int(rest)
             elif word == "trace":
@@ -176,7 +177,8 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     iteration = (end - begin) / iterations
     if not inside or inside[0][0] - begin > iteration or end - inside[-1][1] > iteration:
         raise TraceError(N_("the trace does not cover the iterations that count"))
-    launches, spent = defaultdict(int), defaultdict(int)
+    launches: dict[str, int] = defaultdict(int)
+    spent: dict[str, int] = defaultdict(int)
     for start, stop, number in inside:
         name = trace.names.get(number, "?")
         launches[name] += 1
@@ -194,7 +196,7 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     )
 
 
-def busy_and_gaps(records, begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+def busy_and_gaps(records: Sequence[tuple[int, int, int]], begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
     """How long at least one of the records, which are sorted by start, ran between two times; and the gaps.
 
     A gap is its length and the number of the name of the record that ends it; one at the end has none and is left out.

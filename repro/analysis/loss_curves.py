@@ -48,8 +48,11 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One unit beside its reference, over all its successful repeats; `problem` says why nothing can be compared."""
+class CurveComparison:
+    """The loss curves of one unit compared with its reference's, over all successful repeats of the unit.
+
+    `problem` says why nothing can be compared; otherwise it is None.
+    """
 
     unit: Unit
     losses: tuple[tuple[float, ...], ...] = ()
@@ -69,11 +72,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Curves:
-    """All comparisons of a run, in the plan's order; references stand in none."""
+    """All comparisons of a run, in the plan's order; references are in none."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[CurveComparison, ...]
 
-    def of(self, role: str) -> list[Comparison]:
+    def of(self, role: str) -> list[CurveComparison]:
         """The comparisons of the units with this role."""
         return [each for each in self.comparisons if each.unit.role == role]
 
@@ -85,11 +88,11 @@ class Curves:
     def summary(self) -> str:
         """One line: what was compared and how it ended."""
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
-        said = (
+        counts = (
             f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
             f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen"
         )
-        return "\n".join((said, *self.problems))
+        return "\n".join((counts, *self.problems))
 
 
 def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
@@ -125,15 +128,15 @@ def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
     return Deviation(max(apart), math.fsum(apart) / len(apart), max(windows))
 
 
-def _comparison(unit: Unit, reference: Unit | None, found: dict) -> Comparison:
-    """A unit's worst repeat beside the first repeat of its reference."""
+def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveComparison:
+    """A unit's worst repeat, compared with the first repeat of its reference."""
     expected = next(iter(found.get(unit.reference, ())), ())
     losses = tuple(found.get(unit.name, ()))
     problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())
     if problem:
-        return Comparison(unit, losses, expected, problem=problem)
+        return CurveComparison(unit, losses, expected, problem=problem)
     worst = max((deviation(each, expected) for each in losses), key=lambda each: each.windowed)
-    return Comparison(unit, losses, expected, worst)
+    return CurveComparison(unit, losses, expected, worst)
 
 
 def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
@@ -150,7 +153,7 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
     return None
 
 
-def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
+def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveComparison:
     """The comparison with its tolerance, for an error the widest of its model; none without a harmless change."""
     model, precision = comparison.unit.model, comparison.unit.config["precision"]
     tolerances = _tolerances(model, every)
@@ -163,7 +166,7 @@ def _judged(comparison: Comparison, every: list[Comparison]) -> Comparison:
     return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
 
 
-def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
+def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance]:
     """A model's tolerances by precision."""
     noises: dict[str, float] = {}
     for each in every:
@@ -176,10 +179,10 @@ def _tolerances(model: str, every: list[Comparison]) -> dict[str, Tolerance]:
     }
 
 
-def _problem(comparison: Comparison) -> str:
+def _problem(comparison: CurveComparison) -> str:
     name = comparison.unit.name
     if comparison.deviation is None or comparison.tolerance is None:
-        return f"{name}: {comparison.problem.text()}"
+        return f"{name}: {comparison.problem.text() if comparison.problem else 'no tolerance is known'}"
     found, allowed = comparison.deviation.windowed, comparison.tolerance.value
     if comparison.unit.role == ERROR:
         return f"{name}: this error deviates by {found:.1e} only, which the tolerance {allowed:.1e} would let pass"

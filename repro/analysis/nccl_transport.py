@@ -15,10 +15,10 @@ WAY = re.compile(rb"NCCL INFO .*?\bvia (P2P|SHM|direct shared memory|NET/[A-Za-z
 
 @dataclass(frozen=True)
 class Transport:
-    """What NCCL's log says of an attempt's ranks.
+    """The transports that an attempt's ranks used, by NCCL's log.
 
     `networks` is what each rank chose for traffic to other nodes ("IB", "Socket"), by rank; a rank without a log line
-    is left out. `ways` are the ways between ranks that were seen ("P2P", "SHM", "NET/IB", "NET/Socket"), sorted.
+    is absent. `ways` are the ways between ranks that were seen ("P2P", "SHM", "NET/IB", "NET/Socket"), sorted.
     """
 
     networks: dict[int, str]

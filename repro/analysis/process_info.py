@@ -1,19 +1,20 @@
-"""Reads back from a run's files what its processes were: hosts, versions, device, and the transport NCCL chose."""
+"""What a run's processes were, read back from its files: hosts, versions, devices, and the transports NCCL chose."""
 
 import json
 from dataclasses import dataclass
 
 from repro.analysis.nccl_transport import ways_in
+from repro.planning.plan import Plan
 from repro.runs.files import RunPath, names, opened
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What the successful attempts of a unit said of themselves.
+class ProcessInfo:
+    """What the successful attempts of a unit reported of themselves.
 
     `versions` maps a name to every value that a rank reported; `nodes` and `ranks` are the numbers of hosts and of
-    ranks that an attempt's start events name. A set is empty where nothing tells; several values mean that they
-    differed.
+    ranks that an attempt's start events name. A set is empty where nothing was recorded; several values mean that
+    ranks or attempts differed.
     """
 
     attempts: int
@@ -31,29 +32,49 @@ class Observed:
         return self.versions.get(name, frozenset())
 
 
-def observe(files: RunPath, attempts: list[dict], world_size: int) -> Observed:
-    """Read the start events and the NCCL lines of a unit's successful attempts from the files of a run."""
+def process_info(files: RunPath, attempts: list[dict], world_size: int) -> ProcessInfo:
+    """Read the start events and the NCCL lines of a unit's successful attempts, all of them on `world_size` ranks."""
     folders = [files / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
-    starts = [[start_event(folder / f"metrics-rank{rank}.jsonl") for rank in range(world_size)] for folder in folders]
-    told = [start for ranks in starts for start in ranks if start]
-    hosts = [{start["host"] for start in ranks if start and start.get("host")} for ranks in starts]
-    versions = [readable(start.get("versions") or {}) for start in told]
+    by_attempt = [
+        [start for rank in range(world_size) if (start := start_event(folder / f"metrics-rank{rank}.jsonl"))]
+        for folder in folders
+    ]
+    starts = [start for each in by_attempt for start in each]
+    hosts = [{start["host"] for start in each if start.get("host")} for each in by_attempt]
+    versions = [readable(start.get("versions") or {}) for start in starts]
     names = {name for each in versions for name in each}
-    return Observed(
+    return ProcessInfo(
         attempts=len(folders),
-        hosts=frozenset(host for each in hosts for host in each),
+        hosts=frozenset().union(*hosts),
         nodes=frozenset(len(each) for each in hosts if each),
-        ranks=frozenset(sum(start is not None for start in ranks) for ranks in starts) - {0},
-        devices=_values(told, "device"),
-        gpus=_values(told, "gpu"),
-        gpu_memories_mib=_values(told, "gpu_memory_mib"),
+        ranks=frozenset(len(each) for each in by_attempt if each),
+        devices=_values(starts, "device"),
+        gpus=_values(starts, "gpu"),
+        gpu_memories_mib=_values(starts, "gpu_memory_mib"),
         versions={name: _values(versions, name) for name in sorted(names)},
         transports=frozenset(transport for folder in folders for transport in transports(folder)),
     )
 
 
+def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
+    """The start event of rank 0 in each program's first successful attempt, by the program's name.
+
+    Programs are "OneFlow" and the variants of the baselines; `files` are the run's. A program without a start event
+    has no entry.
+    """
+    units = {unit.name: unit for unit in plan.units}
+    found: dict[str, dict] = {}
+    for attempt in attempts:
+        unit = units.get(attempt["unit"])
+        if unit and attempt["status"] == "ok":
+            name = unit.variant or "OneFlow"
+            if name not in found and (start := start_event(files / attempt["folder"] / "metrics-rank0.jsonl")):
+                found[name] = start
+    return found
+
+
 def readable(versions: dict) -> dict:
-    """Versions as text where a library tells its own as a number: NCCL 2708 or 21210, cuDNN 7605 or 91900, CUDA 10020.
+    """Versions as text where a library reports its own as a number: NCCL 2708 or 21210, cuDNN 7605 or 91900, CUDA 10020.
 
     Sources: NCCL_VERSION in nccl.h (another scale from 2.9 on), CUDNN_VERSION in cudnn_version.h (another scale from 9
     on), CUDART_VERSION.
@@ -82,7 +103,7 @@ def start_event(metrics: RunPath) -> dict | None:
 
 
 def transports(attempt: RunPath) -> set[str]:
-    """How NCCL's channels go ("P2P", "SHM", "NET/IB", "NET/Socket"), from what NCCL_DEBUG=INFO left in any log."""
+    """The transports of NCCL's channels ("P2P", "SHM", "NET/IB", "NET/Socket"), from any log of an attempt."""
     logs = [attempt / name for name in names(attempt) if not name.rpartition("/")[2].startswith("metrics-rank")]
     return ways_in(log for log in logs if log.is_file())
 

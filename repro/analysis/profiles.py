@@ -1,4 +1,4 @@
-"""What a run of `make profile` shows: the profile of each case, and those of its peers beside it."""
+"""What a run of `make profile` shows: the profile of each case, and those of its baselines."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class Profiled:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A case of OneFlow's and its peers, in the plan's order."""
+class ProfileComparison:
+    """A case of OneFlow's and its baselines, in the plan's order."""
 
     own: Profiled
     baselines: tuple[Profiled, ...]
@@ -27,11 +27,11 @@ class Comparison:
 class Profiles:
     """All that was profiled in a run."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ProfileComparison, ...]
 
     @property
     def every(self) -> list[Profiled]:
-        """Cases and peers, in the plan's order."""
+        """Cases and baselines, in the plan's order."""
         return [each for comparison in self.comparisons for each in (comparison.own, *comparison.baselines)]
 
     @property
@@ -41,7 +41,7 @@ class Profiles:
         return [f"{len(missing)} configurations have no profile ({', '.join(missing)})"] if missing else []
 
     def summary(self) -> str:
-        """How long an iteration takes and how much of it the GPU works, a line each."""
+        """How long an iteration takes and how much of it the GPU is busy, one line per unit."""
         lines = [
             f"{each.unit.name}: {each.profile.iteration_ms:.2f} ms an iteration, traced; the GPU is busy "
             f"{each.profile.busy_ms / each.profile.iteration_ms:.1%} of it"
@@ -62,7 +62,9 @@ def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
     ]
     return Profiles(
         tuple(
-            Comparison(each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name))
+            ProfileComparison(
+                each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name)
+            )
             for each in found
             if not each.unit.baseline_of
         )

@@ -34,7 +34,7 @@ class Ratio:
     def as_json(self) -> dict:
         """The form in which results keep it."""
         found = self.interval
-        if not found:
+        if isinstance(found, TooFew):
             return {"value": self.value, "interval": None, "samples": list(found.samples), "needed": found.needed}
         interval = {"low": found.low, "high": found.high, "confidence": found.confidence, "method": found.method}
         return {"value": self.value, "interval": interval, "samples": list(found.samples)}
@@ -75,7 +75,7 @@ def welch_interval(
     if min(sizes) < FEWEST:
         return TooFew(sizes, FEWEST)
     sides = [spread([math.log(value) for value in values]) for values in (numerators, denominators)]
-    errors = [side.standard_deviation**2 / side.samples for side in sides]
+    errors = [(side.standard_deviation or 0.0) ** 2 / side.samples for side in sides]
     difference, half = sides[0].mean - sides[1].mean, 0.0
     if sum(errors):
         freedom = sum(errors) ** 2 / sum(e**2 / (n - 1) for e, n in zip(errors, sizes, strict=True))

@@ -1,11 +1,17 @@
-"""What the units of one run say of each other: against their peers, on one GPU, and in other layouts."""
+"""Ratios between the units of one run: against their baselines, against one GPU, and between layouts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pandas as pd
+
+from repro.analysis.frames import records, unit_frame
 from repro.analysis.ratio import Ratio, repeated_ratio
-from repro.analysis.results import Result, is_base_of
+from repro.analysis.results import Result, bases
 from repro.planning.plan import Unit
+
+MODEL = ["world_size", "model", "precision", "activation_checkpointing", "model_shape"]
+"""What two layouts of a model that are compared have in common; their batches may differ."""
 
 
 @dataclass(frozen=True)
@@ -21,43 +27,36 @@ class Relation:
 
 
 def baseline_relations(results: Iterable[Result]) -> list[Relation]:
-    """Each unit of OneFlow over each of its peers, where both succeeded."""
+    """Each unit of OneFlow over each of its baselines, where both succeeded."""
     measured = _measured(results)
-    return [
-        Relation(measured[baseline.unit.baseline_of], baseline, _ratio(measured[baseline.unit.baseline_of], baseline))
-        for baseline in measured.values()
-        if baseline.unit.baseline_of in measured
-    ]
+    units = _units(measured)
+    pairs = units[units.baseline_of.isin(units.unit)]
+    return [_relation(measured, unit, base) for unit, base in zip(pairs.baseline_of, pairs.unit, strict=True)]
 
 
 def scaling_relations(results: Iterable[Result]) -> list[Relation]:
-    """Data parallel units over the same training on one GPU."""
+    """Data parallel units over the same training on one GPU: the ratio is the scaling efficiency."""
     measured = _measured(results)
-    found = []
-    for result in measured.values():
-        gpus = result.unit.world_size
-        if 1 < gpus == result.unit.config["layout"]["data"]:
-            base = next((other for other in measured.values() if is_base_of(other.unit, result.unit)), None)
-            if base:
-                found.append(Relation(result, base, _ratio(result, base).over(gpus)))
-    return found
+    units = _units(measured)
+    found = units.assign(base=bases(units).array)
+    found = found[(found.world_size > 1) & (found.world_size == found.data_parallel) & found.base.isin(found.unit)]
+    return [_relation(measured, row["unit"], row["base"], row["world_size"]) for row in records(found)]
 
 
 def layout_relations(results: Iterable[Result]) -> list[Relation]:
     """OneFlow's other layouts of a model over the data parallel one on equally many GPUs; batches may differ."""
-    measured = [result for result in _measured(results).values() if not result.unit.baseline_of]
-    found = []
-    for result in measured:
-        bases = (other for other in measured if _is_data_parallel(other.unit) and _kin(other.unit) == _kin(result.unit))
-        base = None if _is_data_parallel(result.unit) else next(bases, None)
-        if base:
-            found.append(Relation(result, base, _ratio(result, base)))
-    return found
+    measured = _measured(results)
+    units = _units(measured)
+    units = units[units.baseline_of.isna()]
+    data_parallel = (units.world_size == units.data_parallel) & (units.optimizer_sharding == 0)
+    base = units[data_parallel].drop_duplicates(MODEL)
+    found = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
+    return [_relation(measured, row["unit"], row["unit_base"]) for row in records(found)]
 
 
 def variant(unit: Unit) -> str:
-    """What of a peer's name is not its unit's: which kind of peer it is."""
-    return unit.name.removeprefix(f"{unit.baseline_of}.")
+    """Which variant of the baseline a unit is, such as "pytorch-compile"."""
+    return unit.variant or unit.name
 
 
 def layout_text(unit: Unit) -> str:
@@ -66,23 +65,15 @@ def layout_text(unit: Unit) -> str:
 
 
 def _measured(results: Iterable[Result]) -> dict[str, Result]:
+    """The results of units that succeeded at least once, by the unit's name."""
     return {result.unit.name: result for result in results if result.throughputs}
 
 
-def _ratio(result: Result, base: Result) -> Ratio:
-    return repeated_ratio(result.throughputs, base.throughputs)
+def _units(measured: dict[str, Result]) -> pd.DataFrame:
+    return unit_frame([result.unit for result in measured.values()])
 
 
-def _is_data_parallel(unit: Unit) -> bool:
-    return unit.world_size == unit.config["layout"]["data"] and not unit.config["optimizer_sharding"]
-
-
-def _kin(unit: Unit) -> tuple:
-    config = unit.config
-    return (
-        unit.world_size,
-        config["model"],
-        config["precision"],
-        config["activation_checkpointing"],
-        sorted(config["shape"].items()),
-    )
+def _relation(measured: dict[str, Result], unit: str, base: str, gpus: int = 1) -> Relation:
+    """The relation of two units by name; `gpus` is how many more GPUs the first one has."""
+    ratio = repeated_ratio(measured[unit].throughputs, measured[base].throughputs)
+    return Relation(measured[unit], measured[base], ratio.over(gpus) if gpus > 1 else ratio)

@@ -1,20 +1,67 @@
-"""Sums up the attempts of a run: median and spread of each unit, speed-up, and parity with the reference."""
+"""Sums up the attempts of a run: median and spread of each unit, speed-up, and parity with the reference.
 
-import csv
-import io
-from dataclasses import dataclass, replace
+`result_frame` is the table of results, a row per unit; `results.csv` is this table. `Result` is one of its rows, for
+whoever reads one unit at a time.
+"""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
-from repro.utils.stats import median, speedup, spread
+from repro.runs.record import Run
+from repro.utils.stats import spread
+
+TRAINING = ["model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
+"""What a unit and the single GPU that its speed-up is against have in common."""
+MEDIANS = [
+    "throughput_samples_per_s",
+    "latency_ms",
+    "memory_mib",
+    "memory_peak_mib",
+    "first_row_s",
+    "outside_trainer_s",
+    "memory_allocated_mib",
+]
+"""What is the median over the successful repeats of a unit, by linear interpolation (`repro.utils.stats.quantile`)."""
+RESULT_COLUMNS = (
+    "unit",
+    "program",
+    "baseline_of",
+    "model",
+    "stands_for",
+    "derived_from",
+    "world_size",
+    "global_batch",
+    "repeats",
+    "throughput_samples_per_s",
+    "cv",
+    "latency_ms",
+    "memory_mib",
+    "speedup",
+    "first_row_s",
+    "outside_trainer_s",
+    "failed_attempts",
+    "throughputs_samples_per_s",
+    "memory_allocated_mib",
+    "planned_repeats",
+    "interrupted_attempts",
+)
+"""Columns of the table of results; units are in the names, see `Result`."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One unit's repeats. Throughput in samples/s, latency in ms an iteration, memory in MiB, times in seconds.
+    """One unit's repeats. Throughput in samples/s, latency in ms per iteration, memory in MiB, times in seconds.
 
-    A figure is None if no repeat succeeded; `cv` also with a single one. `speedup` is against the unit of the
-    same report and shape on one device, `failed` counts the attempts that did not succeed. `memory_mib` is of the
-    whole device or process, `allocated_mib` the most that tensors took, where the program tells.
+    Figures are medians over the successful repeats, None if there is none; `cv` is the sample standard deviation over
+    the mean, None also with a single repeat. `speedup` is against the unit of the same report and shape on one device.
+    `failed` and `interrupted` count attempts. `memory_mib` is of the whole device or process, `allocated_mib` the most
+    that tensors took, where the program reports it.
     """
 
     unit: Unit
@@ -29,9 +76,11 @@ class Result:
     failed: int
     planned: int
     allocated_mib: float | None = None
+    interrupted: int = 0
 
     @property
     def complete(self) -> bool:
+        """Whether every planned repeat succeeded."""
         return len(self.throughputs) == self.planned
 
 
@@ -65,70 +114,112 @@ class Parity:
 
     @property
     def holds(self) -> bool:
+        """Whether the losses are the reference's within the tolerance."""
         return self.difference is not None and self.difference <= self.tolerance
 
 
-def summarise(plan: Plan, attempts: list[dict]) -> list[Result]:
-    """One result a unit, in the plan's order."""
-    plain = [_result(unit, plan.repeats, [a for a in attempts if a["unit"] == unit.name]) for unit in plan.units]
-    return [_with_speedup(result, plain) for result in plain]
+def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
+    """The table of results of a run, one row per unit in the plan's order, with the columns of RESULT_COLUMNS.
+
+    `throughputs_samples_per_s`, `stands_for` and `derived_from` hold tuples; what was not measured is missing.
+    """
+    units = unit_frame(plan.units).set_index("unit", drop=False)
+    ended = attempt_frame(attempts)
+    measured = _measured(ended[ended.status == "ok"]).reindex(units.index)
+    counts = status_counts(ended).reindex(units.index, fill_value=0)
+    several: dict[str, Any] = {
+        "stands_for": [unit.stands_for for unit in plan.units],
+        "derived_from": [unit.derived_from for unit in plan.units],
+        "throughputs_samples_per_s": [each if isinstance(each, tuple) else () for each in measured.throughputs],
+    }
+    frame = units.assign(
+        **measured,
+        **several,
+        repeats=counts.ok,
+        speedup=measured.throughput_samples_per_s / bases(units).map(measured.throughput_samples_per_s),
+        failed_attempts=counts.failed,
+        interrupted_attempts=counts.interrupted,
+        planned_repeats=plan.repeats,
+    )
+    return frame.reset_index(drop=True)[list(RESULT_COLUMNS)]
 
 
-def _result(unit: Unit, planned: int, attempts: list[dict]) -> Result:
-    good = [attempt for attempt in attempts if attempt["status"] == "ok"]
-    throughputs = tuple(attempt["throughput"] for attempt in good)
-    return Result(
-        unit=unit,
+def _measured(succeeded: pd.DataFrame) -> pd.DataFrame:
+    """What the successful repeats of each unit give, by the unit's name."""
+    succeeded = succeeded.assign(outside_trainer_s=succeeded.wall_s - succeeded.trainer_s)
+    repeats = succeeded.groupby("unit", sort=False)
+    medians = repeats[MEDIANS].quantile(0.5)
+    throughputs = repeats.throughput_samples_per_s.agg(tuple).astype(object)
+    return medians.assign(
+        memory_mib=medians.memory_mib.where(medians.memory_mib > 0, medians.memory_peak_mib),
         throughputs=throughputs,
-        throughput=median(throughputs) if good else None,
-        cv=spread(throughputs).cv if good else None,
-        latency_ms=_median_of(good, "latency_ms"),
-        memory_mib=_median_of(good, "memory_mib") or _median_of(good, "memory_peak_mib"),
-        first_row_s=_median_of(good, "first_row_s"),
-        outside_s=median([a["wall_s"] - a["trainer_s"] for a in good]) if good else None,
-        speedup=None,
-        failed=sum(attempt["status"] == "failed" for attempt in attempts),
-        planned=planned,
-        allocated_mib=_median_of(good, "memory_allocated_mib"),
+        cv=throughputs.map(lambda values: spread(values).cv).astype("float64"),
     )
 
 
-def _median_of(attempts: list[dict], key: str) -> float | None:
-    values = [attempt[key] for attempt in attempts if attempt.get(key) is not None]
-    return median(values) if values else None
+def bases(units: pd.DataFrame) -> pd.Series:
+    """The name of the unit that each one's speed-up is against, by the unit's name; missing where there is none.
+
+    It is the first with the same training on one device: same program, report, shape, precision and micro-batch. At the
+    smoke scale the global batch is kept instead of the micro-batch, and the reference is the base. On one device there
+    is nothing to shard an optimizer over, so it does not matter that it is sharded elsewhere.
+    """
+    single = units[units.world_size == 1].drop_duplicates(TRAINING)
+    same = units[TRAINING].merge(single[[*TRAINING, "unit"]], on=TRAINING, how="left").unit.set_axis(units.unit)
+    reference = units.reference.where(units.baseline_of.isna()).set_axis(units.unit)
+    return same.where(reference.isna(), reference)
 
 
-def _with_speedup(result: Result, results: list[Result]) -> Result:
-    base = next((other for other in results if is_base_of(other.unit, result.unit)), None)
-    if result.throughput is None or base is None or base.throughput is None:
-        return result
-    return replace(result, speedup=speedup(result.throughput, base.throughput))
+def summarise(plan: Plan, attempts: list[dict]) -> list[Result]:
+    """One result per unit, in the plan's order."""
+    return results_of(plan, result_frame(plan, attempts))
 
 
-def most_at_once(attempts: list[dict]) -> int:
-    """How many attempts went on at the same time, where that was the most; one second is taken for chance."""
+def results_of(plan: Plan, frame: pd.DataFrame) -> list[Result]:
+    """The rows of a run's table of results."""
+    return [
+        Result(
+            unit=unit,
+            throughputs=row["throughputs_samples_per_s"],
+            throughput=row["throughput_samples_per_s"],
+            cv=row["cv"],
+            latency_ms=row["latency_ms"],
+            memory_mib=row["memory_mib"],
+            first_row_s=row["first_row_s"],
+            outside_s=row["outside_trainer_s"],
+            speedup=row["speedup"],
+            failed=row["failed_attempts"],
+            planned=row["planned_repeats"],
+            allocated_mib=row["memory_allocated_mib"],
+            interrupted=row["interrupted_attempts"],
+        )
+        for unit, row in zip(plan.units, records(frame), strict=True)
+    ]
+
+
+def results_csv(frame: pd.DataFrame) -> str:
+    """The table of results as CSV; several values in a cell are separated by spaces."""
+    several = ["stands_for", "derived_from", "throughputs_samples_per_s"]
+    text = {name: frame[name].map(lambda values: " ".join(map(str, values))) for name in several}
+    return frame.assign(**text).to_csv(index=False)
+
+
+def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
+    """Write a run's table of results as `results.parquet` into a folder, by default its own; ExportError without pyarrow."""
+    frame = result_frame(Plan.from_json(run.description()["plan"]), run.attempts())
+    return write_parquet(frame, (folder or run.folder) / "results.parquet")
+
+
+def most_at_once(attempts: Sequence[dict]) -> int:
+    """How many attempts ran at the same time, where that was the most; an overlap of one second is taken for chance."""
     spans = [(attempt["started"], attempt["started"] + attempt["wall_s"] - 1.0) for attempt in attempts]
     return max((sum(begin <= moment < end for begin, end in spans) for moment, _ in spans), default=0)
 
 
-def is_base_of(base: Unit, unit: Unit) -> bool:
-    """Whether `base` is `unit`'s training on one device: same program, report, shape, precision and micro-batch.
-
-    At the smoke scale the global batch is kept instead of the micro-batch, and the reference is the base. On one
-    device there is nothing to shard an optimizer over, so that it is sharded elsewhere makes no difference.
-    """
-    if unit.reference and not unit.baseline_of:
-        return base.name == unit.reference
-    same = ("shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline")
-    return base.world_size == 1 and all(base.config.get(key) == unit.config.get(key) for key in same)
-
-
 def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
     """The parity of every unit that must print its reference's losses, from each one's first successful repeat."""
-    losses: dict[str, tuple] = {}
-    for attempt in attempts:
-        if attempt["status"] == "ok":
-            losses.setdefault(attempt["unit"], tuple(attempt["losses"]))
+    ended = pd.DataFrame(attempts, columns=["unit", "status", "losses"])
+    losses = ended[ended.status == "ok"].drop_duplicates("unit").set_index("unit").losses.map(tuple)
     return [
         Parity(
             unit,
@@ -140,60 +231,3 @@ def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
         for unit in plan.units
         if unit.reference and not unit.role
     ]
-
-
-RESULT_COLUMNS = (
-    "unit",
-    "program",
-    "baseline_of",
-    "model",
-    "stands_for",
-    "derived_from",
-    "world_size",
-    "global_batch",
-    "repeats",
-    "throughput_samples_per_s",
-    "cv",
-    "latency_ms",
-    "memory_mib",
-    "speedup",
-    "first_row_s",
-    "outside_trainer_s",
-    "failed_attempts",
-    "throughputs_samples_per_s",
-)
-
-
-def results_csv(results: list[Result]) -> str:
-    """The results as CSV, a row a unit; several values in a cell are separated by spaces."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(RESULT_COLUMNS)
-    for result in results:
-        writer.writerow([" ".join(map(str, cell)) if isinstance(cell, tuple) else cell for cell in result_row(result)])
-    return out.getvalue()
-
-
-def result_row(result: Result) -> tuple:
-    """A result's cells in the order of RESULT_COLUMNS; tuples where there are several values."""
-    unit = result.unit
-    return (
-        unit.name,
-        unit.program,
-        unit.baseline_of,
-        unit.model,
-        unit.stands_for,
-        unit.derived_from,
-        unit.world_size,
-        unit.global_batch,
-        len(result.throughputs),
-        result.throughput,
-        result.cv,
-        result.latency_ms,
-        result.memory_mib,
-        result.speedup,
-        result.first_row_s,
-        result.outside_s,
-        result.failed,
-        result.throughputs,
-    )

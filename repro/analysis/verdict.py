@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from repro.analysis.comparability import (
     NO_SUCCESS,
@@ -14,13 +15,13 @@ from repro.analysis.comparability import (
     reasons,
     remarks,
 )
-from repro.analysis.cross_hardware import Comparison, Order, comparisons, orders
-from repro.analysis.process_info import observe
+from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons, orders
+from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.results import Result
 from repro.planning.plan import Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
-from repro.published.figures import load_cluster, published_noise
+from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run
 
 SCHEMA = "repro/verdicts/1"
@@ -31,7 +32,7 @@ NOISE_FACTOR = 3
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a ratio may be from one, and where that comes from.
+    """How far a ratio may be from one, and where this limit comes from.
 
     `basis` is "given", or whose noise it was derived from: "report", "model" (the report repeats nothing) or "all".
     `noise` is the largest relative deviation between equal configurations there, `rounding` half a unit of the
@@ -80,8 +81,8 @@ class Verdict:
         if not self.throughputs:
             return "no repeat succeeded"
         missing = "" if self.complete else f", {len(self.throughputs)} of {self.planned} repeats"
-        few = self.ratio and not self.ratio.interval
-        return self.outcome + missing + (f": {self.ratio.interval}" if few else "")
+        few = f": {self.ratio.interval}" if self.ratio and not self.ratio.interval else ""
+        return self.outcome + missing + few
 
     def as_json(self) -> dict:
         repeats = {
@@ -114,9 +115,9 @@ class Judgement:
     scale: str
     given: float | None
     verdicts: tuple[Verdict, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[HardwareComparison, ...]
     orders: tuple[Order, ...]
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
     failed: int
     interrupted: int
 
@@ -148,8 +149,8 @@ class Judgement:
             held = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n and outcome != "none")
             return f"every comparable case holds: {held}; attempts that failed: {self.failed}"
         if self.status == NOT_HELD:
-            said = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
-            return f"does not hold: {said}; attempts that failed: {self.failed}"
+            cases = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
+            return f"does not hold: {cases}; attempts that failed: {self.failed}"
         reasons = {reason.text() for verdict in self.verdicts for reason in verdict.reasons}
         return f"nothing here can be judged: {'; '.join(sorted(reasons)) or 'no unit stands for a published case'}"
 
@@ -164,8 +165,8 @@ class Judgement:
             "outcomes": self.counts,
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
-            "comparisons": [each.as_json() for each in (*self.comparisons, *self.orders)],
-            "left_out": list(self.left_out),
+            "comparisons": [*(each.as_json() for each in self.comparisons), *(each.as_json() for each in self.orders)],
+            "left_out": list(self.skipped),
         }
 
 
@@ -199,14 +200,14 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
         verdicts=tuple(verdicts),
         comparisons=tuple(comparisons(measured, given)),
         orders=tuple(orders(measured, lambda case: tolerance(case, catalogue, given).value)),
-        left_out=tuple(skipped["case"] for skipped in plan.skipped),
-        failed=count(attempts, "failed"),
-        interrupted=count(attempts, "interrupted"),
+        skipped=tuple(skipped["case"] for skipped in plan.skipped),
+        failed=sum(result.failed for result in results),
+        interrupted=sum(result.interrupted for result in results),
     )
 
 
 class _Judge:
-    """What one run's verdicts have in common."""
+    """Draws the verdicts of one run."""
 
     def __init__(self, run: Run, attempts: list[dict], catalogue: Catalogue, given: float | None):
         self._run, self._attempts, self._catalogue, self._given = run, attempts, catalogue, given
@@ -220,15 +221,16 @@ class _Judge:
         if case is None:
             return self.none(name, case, result, Reason("case", "missing", NO_SUCH_CASE, name))
         if not result.throughputs:
-            why = (Reason("measurement", "missing", NO_SUCCESS),)
-            return self._with(name, case, result, comparable=None, outcome="none", reasons=why)
+            failed = (Reason("measurement", "missing", NO_SUCCESS),)
+            return self._with(name, case, result, comparable=None, outcome="none", reasons=failed)
         report = self._catalogue.report(case.report)
-        cluster = load_cluster(report.cluster)
-        observed = observe(self._run.files, _of(self._attempts, result.unit.name), result.unit.world_size)
-        why = reasons(case, result.unit, self._environment, cluster, observed)
-        said = {"reasons": why, "remarks": remarks(case, report, result.unit, self._environment, cluster, observed)}
+        cluster = load_published_cluster(report.cluster)
+        attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
+        info = process_info(self._run.files, attempts, result.unit.world_size)
+        why = reasons(case, result.unit, self._environment, cluster, info)
+        noted = remarks(case, report, result.unit, self._environment, cluster, info)
         if why:
-            return self._with(name, case, result, comparable=False, outcome="none", **said)
+            return self._with(name, case, result, comparable=False, outcome="none", reasons=why, remarks=noted)
         found = ratio(result.throughputs, case.published.repeats or (case.published.throughput,))
         allowed = tolerance(case, self._catalogue, self._given)
         return self._with(
@@ -237,22 +239,22 @@ class _Judge:
             result,
             comparable=True,
             outcome=outcome(found, allowed.value),
+            reasons=why,
+            remarks=noted,
             ratio=found,
             tolerance=allowed,
-            **said,
         )
 
-    def _with(self, name: str, case: Case | None, result: Result, **rest) -> Verdict:
-        attempts = _of(self._attempts, result.unit.name)
+    def _with(self, name: str, case: Case | None, result: Result, **rest: Any) -> Verdict:
         return Verdict(
             case=name,
-            report=case and case.report,
+            report=case.report if case else None,
             unit=result.unit.name,
-            published=case and float(case.published.throughput),
+            published=float(case.published.throughput) if case else None,
             throughputs=result.throughputs,
             planned=result.planned,
-            failed=count(attempts, "failed"),
-            interrupted=count(attempts, "interrupted"),
+            failed=result.failed,
+            interrupted=result.interrupted,
             **{"remarks": (), **rest},
         )
 
@@ -291,12 +293,3 @@ def tolerance(case: Case, catalogue: Catalogue, given: float | None = None) -> T
 def same_work(case: Case, unit: Unit) -> bool:
     """Whether a unit runs a case as it was published, on whatever hardware."""
     return not any(reason.aspect != "hardware.device" for reason in configuration_reasons(case, unit))
-
-
-def count(attempts: list[dict], status: str) -> int:
-    """How many attempts ended in a status."""
-    return sum(attempt["status"] == status for attempt in attempts)
-
-
-def _of(attempts: list[dict], unit: str) -> list[dict]:
-    return [attempt for attempt in attempts if attempt["unit"] == unit]

@@ -32,7 +32,7 @@ def report(
     1 the run was changed since it was recorded; 2 wrong input. make itself turns every status but 0 into 2 and names
     the number in its last line.
     """
-    from repro.analysis.parquet import write_parquet
+    from repro.analysis.results import write_results_parquet
     from repro.report.run.page import render, report_folder
     from repro.runs.manifest import alterations, record
 
@@ -43,7 +43,7 @@ def report(
             lines = (f"{chosen.path} is not as it was recorded; no report was made:", *altered)
             raise Exit("\n".join(lines), FAILED)
         rendered = render(chosen, tolerance, figures=True, folder=target)
-        table = write_parquet(chosen, target)
+        table = write_results_parquet(chosen, target)
         if not chosen.archived:
             record(chosen)
     for path in (*rendered.reports, rendered.results, table, target / "verdicts.json"):

@@ -19,7 +19,8 @@ from repro.launch.gpu_pool import GpuPool
 from repro.launch.progress import Display
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
-from repro.published.logs import LogError, latency_ms, parse, throughput
+from repro.published.logs import LogError, parse
+from repro.published.rules import latency_ms, throughput
 from repro.runs.failures import Failure
 from repro.runs.record import Run, disk_error
 

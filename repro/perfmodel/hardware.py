@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from repro.cluster.inventory import inventory_names, is_inventory
-from repro.published.figures import CLUSTERS, load_cluster
+from repro.published.figures import CLUSTERS, load_published_cluster
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
 
@@ -75,7 +75,7 @@ def describe(name: str) -> Cluster:
     HardwareError if there is no such cluster, or if nothing is known of its GPU.
     """
     if name in {path.stem for path in CLUSTERS.glob("*.toml")}:
-        return _published(name, load_cluster(name))
+        return _published(name, load_published_cluster(name))
     if is_inventory(name):
         return _inventory(name)
     kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}

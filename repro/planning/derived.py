@@ -1,10 +1,16 @@
 """Cases derived from published ones: on fewer ranks, in another precision, or with another number of iterations."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from repro.published.cases import Case, Layout
+from repro.published.cases import Case, Layout, load_catalogue
+
+if TYPE_CHECKING:
+    from repro.planning.plan import Unit
 
 
 def shrink(layout: Layout, processes: int) -> Layout:
@@ -91,3 +97,17 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
             layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(single | set(sizes)))
             found += [(case, shrunk_case(case, layout)) for layout in layouts]
     return found
+
+
+def published_case(unit: Unit) -> Case | None:
+    """The published case that a unit is, or the first that it was derived from; None for a baseline."""
+    known = {case.name: case for case in load_catalogue().cases}
+    return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
+
+
+def case_of(unit: Unit) -> Case | None:
+    """The case that a unit runs, in its own layout and precision if it was derived from one; None for a baseline."""
+    case = published_case(unit)
+    if case and unit.derived_from:
+        case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
+    return case

@@ -69,6 +69,11 @@ class Unit:
         return math.prod(self.config["layout"].values())
 
     @property
+    def variant(self) -> str | None:
+        """Which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow."""
+        return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
+
+    @property
     def cost(self) -> int:
         """A rough relative duration, so that short units can run first."""
         return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)

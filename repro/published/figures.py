@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from repro.utils.paths import DATA
+from repro.utils.stats import Spread, spread
 
 PEERS = DATA / "peers.toml"
 CLUSTERS = DATA / "clusters"
@@ -87,18 +87,6 @@ class Peer:
     case: str | None = None
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Several runs of one configuration; `cv` is the sample standard deviation over the mean."""
-
-    runs: int
-    median: float
-    mean: float
-    minimum: float
-    maximum: float
-    cv: float
-
-
 @dataclass(frozen=True, eq=False)
 class Noise:
     """How far equal configurations differ in the published figures.
@@ -167,7 +155,7 @@ def peers_of(case, same_batch: bool = True) -> tuple[Peer, ...]:
     )
 
 
-def load_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
+def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
     """The description of a published cluster: hardware, software, topology."""
     with open(folder / f"{name}.toml", "rb") as stream:
         return tomllib.load(stream)
@@ -195,18 +183,6 @@ def duplicates(cases: Iterable) -> tuple[tuple, ...]:
     for case in cases:
         groups.setdefault(configuration(case), []).append(case)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def spread(values: Iterable[float]) -> Spread:
-    """Median, mean, range and coefficient of variation; ValueError for fewer than two values."""
-    ordered = sorted(values)
-    runs = len(ordered)
-    if runs < 2:
-        raise ValueError(f"a spread needs at least two values, got {runs}")
-    mean = math.fsum(ordered) / runs
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (runs - 1))
-    median = (ordered[(runs - 1) // 2] + ordered[runs // 2]) / 2
-    return Spread(runs, median, mean, float(ordered[0]), float(ordered[-1]), deviation / mean)
 
 
 def published_noise(cases: Iterable) -> Noise:

@@ -1,13 +1,14 @@
 """Sums up one log for a person: what `make parse` prints."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from repro.published.cases import Rule
-from repro.published.logs import Log, LogError, latency_ms, parse, throughput
-from repro.utils import stats as statistics
+from repro.published.logs import Log, parse
+from repro.published.rules import RuleError, first_epoch, latency_ms, throughput
 
 
-def summary(path) -> dict:
+def summary(path: str | Path) -> dict:
     """Everything one log says, JSON-able: what `make parse` prints.
 
     Figures follow the published rule of the log's generation. Where that cannot be applied, the nearest one that
@@ -15,17 +16,18 @@ def summary(path) -> dict:
     """
     log = parse(path)
     warnings = list(log.notes)
-    rule, figures = None, {"throughput": None, "latency_ms": None}
+    rule: dict[str, object] | None = None
+    figures: dict[str, float | None] = {"throughput": None, "latency_ms": None}
     for candidate in _published_rules(log):
         try:
             figures["throughput"] = round(throughput(log, candidate, log.global_batch), 6)
-        except LogError as error:
+        except RuleError as error:
             warnings.append(error.reason)
             continue
         rule = {"kind": candidate.kind, **candidate.parameters}
         try:
             figures["latency_ms"] = round(latency_ms(log, candidate, log.global_batch), 6)
-        except LogError as error:
+        except RuleError as error:
             warnings.append(error.reason)
         break
     return {
@@ -41,13 +43,14 @@ def summary(path) -> dict:
     }
 
 
-def _published_rules(log: Log) -> Iterator:
-    """Yield the published rule of the log's generation, then what may stand in for it."""
+def _published_rules(log: Log) -> Iterator[Rule]:
+    """Yield the published rule of the log's generation, then those that may replace it."""
     if log.generation in "BC":
         yield Rule("stamps", first_row=1, last_row=6)
-        rows = statistics.first_epoch(log)
-        if rows and rows[0].stamp:
-            yield Rule("stamps", first_row=1, last_row=rows[-1].step // max(1, rows[0].step))
+        rows = first_epoch(log)
+        steps = [row.step for row in rows if row.step is not None]
+        if steps and rows[0].stamp:
+            yield Rule("stamps", first_row=1, last_row=steps[-1] // max(1, steps[0]))
     if log.generation == "E":
         yield Rule("last_rows", rows=5)
     yield Rule("mean_rows", skip_first=1)

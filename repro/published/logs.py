@@ -21,7 +21,6 @@ from repro.published.log_formats import (
     stated_iterations_per_epoch,
     typed,
 )
-from repro.utils import stats as statistics
 from repro.utils.errors import ReproError
 
 BLOCK_BYTES = 1 << 20
@@ -42,7 +41,7 @@ class Row:
     """One printed row of training progress.
 
     ``step`` counts the iterations done since training began, from 1, whatever the generation prints; it is None
-    in later epochs of a log from which the iterations an epoch cannot be told. ``other`` holds the remaining
+    in later epochs of a log that does not show the iterations per epoch. ``other`` holds the remaining
     printed values under their printed names.
     """
 
@@ -118,23 +117,6 @@ def _given_blocks(lines: Iterable[str | bytes]) -> Iterator[bytes]:
     for line in lines:
         text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
         yield text.rstrip(b"\r\n") + b"\n"
-
-
-def throughput(log: Log, rule, global_batch: int | None = None) -> float:
-    """Samples per second of a log by a published rule, see `repro.utils.stats.throughput`; LogError if it has none."""
-    return _measured(statistics.throughput, log, rule, global_batch)
-
-
-def latency_ms(log: Log, rule, global_batch: int | None = None) -> float:
-    """Milliseconds an iteration by a published rule, see `repro.utils.stats.latency_ms`; LogError if it has none."""
-    return _measured(statistics.latency_ms, log, rule, global_batch)
-
-
-def _measured(measure, log: Log, rule, global_batch: int | None) -> float:
-    try:
-        return measure(log, rule, global_batch)
-    except statistics.RuleError as error:
-        raise LogError(f"the rule '{rule.kind}' cannot be applied: {error}", log.path) from error
 
 
 def _file_blocks(stream, path: str) -> Iterator[bytes]:
@@ -337,6 +319,6 @@ class _Reader:
         if self.row_count > 2 * ROWS_KEPT:
             yield f"of {self.row_count} rows the first and the last {ROWS_KEPT} are kept"
         if self.last[0] > 0 and per_epoch is None:
-            yield "the iterations an epoch cannot be told: rows of later epochs have no continuous step"
+            yield "the iterations per epoch are not known: rows of later epochs have no continuous step"
         elif self.epoch_ends and stated is None:
             yield f"an epoch is taken to be {per_epoch} iterations, the last it prints: the log does not state it"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from repro.analysis.compare_runs import Comparison, Pair
+from repro.analysis.compare_runs import Pair, RunComparison
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.run.baselines import interval
 from repro.runs.record import disk_error, write_json, write_text
@@ -17,7 +17,7 @@ OUTCOMES = {
 }
 
 
-def write(comparison: Comparison, runs: Path) -> list[Path]:
+def write(comparison: RunComparison, runs: Path) -> list[Path]:
     """Write `compare.json` and the document in both languages into `runs/compare-<first>-<second>/`."""
     folder = runs / f"compare-{comparison.first.id}-{comparison.second.id}"
     try:
@@ -33,7 +33,7 @@ def write(comparison: Comparison, runs: Path) -> list[Path]:
     return written
 
 
-def build(comparison: Comparison, language: str) -> Document:
+def build(comparison: RunComparison, language: str) -> Document:
     """The comparison as a document in one language."""
     _ = catalogue(language).gettext
     first, second = comparison.first.id, comparison.second.id
@@ -43,7 +43,7 @@ def build(comparison: Comparison, language: str) -> Document:
     return Document(language, title, lead.format(first=first, second=second), tuple(sections))
 
 
-def units_table(_: Translate, comparison: Comparison) -> Table:
+def units_table(_: Translate, comparison: RunComparison) -> Table:
     """The matched units, a row each."""
     columns = (
         Column(_("Configuration")),
@@ -80,7 +80,7 @@ def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
     )
 
 
-def _units(_: Translate, comparison: Comparison) -> Section:
+def _units(_: Translate, comparison: RunComparison) -> Section:
     if comparison.scale == "smoke":
         text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
     else:
@@ -92,7 +92,7 @@ def _units(_: Translate, comparison: Comparison) -> Section:
     return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))
 
 
-def _apart(_: Translate, comparison: Comparison) -> list[Section]:
+def _apart(_: Translate, comparison: RunComparison) -> list[Section]:
     """What could not be compared: other configurations under one name, and units that one run lacks."""
     blocks: list[Block] = []
     rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
@@ -113,7 +113,7 @@ def _apart(_: Translate, comparison: Comparison) -> list[Section]:
     return [Section("apart", _("Not compared"), tuple(blocks))] if blocks else []
 
 
-def _environment(_: Translate, comparison: Comparison) -> Section:
+def _environment(_: Translate, comparison: RunComparison) -> Section:
     if not comparison.environment:
         return Section("environment", _("What differs in the environment"), (Text(_("Nothing that was recorded.")),))
     columns = (Column(_("Item")), Column(_("First")), Column(_("Second")))
@@ -124,7 +124,7 @@ def _environment(_: Translate, comparison: Comparison) -> Section:
     return Section("environment", _("What differs in the environment"), (Table("environment", columns, rows),))
 
 
-def _attempts(_: Translate, comparison: Comparison) -> Section:
+def _attempts(_: Translate, comparison: RunComparison) -> Section:
     counts_by_side = comparison.as_json()["attempts"]
     columns = (
         Column(_("Run")),
@@ -137,7 +137,7 @@ def _attempts(_: Translate, comparison: Comparison) -> Section:
     return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
 
 
-def print_table(comparison: Comparison) -> None:
+def print_table(comparison: RunComparison) -> None:
     """The matched units as a table on the terminal, and what could not be compared."""
     from rich import box
     from rich.console import Console

@@ -1,22 +1,22 @@
-"""Knows the measuring rules of the published reports, and the few statistics that compare repeated measurements."""
+"""The statistics that compare repeated measurements: medians, spreads, intervals, and refusals where samples are too few."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from repro.utils.errors import ReproError
-
+Resample = Callable[[Sequence[float]], list[float]]
 RESAMPLES = 4000
 SEED = 20210512
 
 
-class RuleError(ReproError, ValueError):
-    """A measuring rule cannot be applied to a log; the message says what is missing."""
-
-
 @dataclass(frozen=True)
 class Spread:
-    """How far repeated measurements lie apart, in their own unit; what too few of them cannot tell is None."""
+    """How far repeated measurements lie apart, in their own unit.
+
+    `iqr` is the interquartile range, `standard_deviation` that of the sample (n - 1), `cv` the standard deviation over
+    the mean, without a unit. They are None where there are too few samples.
+    """
 
     samples: int
     median: float
@@ -30,7 +30,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval; `confidence` is a probability, `method` says how it was found."""
+    """A confidence interval in the unit of the samples, or without one for a ratio.
+
+    `confidence` is a probability, `method` the name of the method, `samples` the number of samples on each side.
+    """
 
     low: float
     high: float
@@ -41,123 +44,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class TooFew:
-    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition."""
+    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition.
+
+    `samples` is the number on each side, `needed` how many there must be on each.
+    """
 
     samples: tuple[int, ...]
     needed: int
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False
 
     def __str__(self) -> str:
         got = " and ".join(map(str, self.samples))
         return f"too few samples: {got}, where {self.needed} are needed"
-
-
-def throughput(log, rule, global_batch: int | None = None) -> float:
-    """Samples per second of a log by a published rule.
-
-    Parameters
-    ----------
-    log : `repro.published.logs.Log`
-    rule : `repro.published.cases.Rule`
-        "mean_rows": mean of all rows but the first `skip_first`. "last_rows": mean of the last `rows`. "stamps":
-        global batch x iterations / seconds between the stamps of rows number `first_row` and `last_row`; row n is
-        the one printed at iteration n x print interval, so that a log that holds only these two rows will do.
-    global_batch : samples an iteration; only "stamps" needs it.
-
-    Raises
-    ------
-    RuleError
-        There are too few rows, a row or its stamp is missing, or the result is no positive number.
-    """
-    if rule.kind == "stamps":
-        iterations, seconds = _between_stamps(log, rule)
-        if not global_batch:
-            raise RuleError("it needs the global batch size, which the log does not state")
-        result = global_batch * iterations / seconds
-    elif rule.kind == "mean_rows":
-        _need(log, rule.skip_first + 1)
-        skipped = math.fsum(row.samples_per_s for row in log.rows[: rule.skip_first])
-        result = (log.samples_per_s_sum - skipped) / (log.row_count - rule.skip_first)
-    else:
-        result = math.fsum(row.samples_per_s for row in _last_rows(log, rule)) / rule.rows
-    return _positive(result, "throughput")
-
-
-def latency_ms(log, rule, global_batch: int | None = None) -> float:
-    """Milliseconds an iteration of a log by a published rule; parameters and errors as for `throughput`.
-
-    "stamps" takes the time between its stamps, "last_rows" the mean of the printed latencies. Otherwise it is
-    global batch / throughput, which is what the print interval took.
-    """
-    if rule.kind == "stamps":
-        iterations, seconds = _between_stamps(log, rule)
-        return 1000 * seconds / iterations
-    printed = [row.latency_s for row in _last_rows(log, rule)] if rule.kind == "last_rows" else [None]
-    if None not in printed:
-        return _positive(1000 * math.fsum(printed) / rule.rows, "latency")
-    if not global_batch:
-        raise RuleError("the rows print no latency, and the log does not state the global batch size")
-    return 1000 * global_batch / throughput(log, rule, global_batch)
-
-
-def first_epoch(log) -> list:
-    """Rows before the iteration count restarts: between epochs lie validation and saving."""
-    return [row for row in log.rows if row.other.get("epoch", 0) == 0]
-
-
-def print_interval(log) -> int:
-    """Iterations between printed rows: as the log states them, else the step of its first row.
-
-    Raises
-    ------
-    RuleError
-        Rows of the first epoch are missing or not printed at its multiples, for instance as the first row is lost.
-    """
-    rows = first_epoch(log)
-    if not rows:
-        raise RuleError("it needs rows of the first epoch, the log holds none")
-    stated = log.configuration.get("loss_print_every_n_iter", log.configuration.get("log_interval"))
-    interval = stated if isinstance(stated, int) and stated > 0 else max(1, rows[0].step)
-    for row in rows:
-        if row.step % interval:
-            raise RuleError(f"its rows are not printed every {interval} iterations: one is at step {row.step}")
-    return interval
-
-
-def _between_stamps(log, rule) -> tuple[int, float]:
-    interval = print_interval(log)
-    stamps = {row.step: row.stamp for row in first_epoch(log)}
-    first, last = rule.first_row * interval, rule.last_row * interval
-    for number, step in ((rule.first_row, first), (rule.last_row, last)):
-        if step not in stamps:
-            raise RuleError(
-                f"row {number} (step {step}) is missing: the rows of the first epoch go from step "
-                f"{min(stamps)} to {max(stamps)}"
-            )
-        if stamps[step] is None:
-            raise RuleError(f"the row at step {step} has no Unix stamp")
-    seconds = stamps[last] - stamps[first]
-    if last <= first or seconds <= 0:
-        raise RuleError(f"between steps {first} and {last} lie {seconds} s")
-    return last - first, seconds
-
-
-def _last_rows(log, rule):
-    _need(log, rule.rows)
-    return log.rows[-rule.rows :]
-
-
-def _need(log, rows: int) -> None:
-    if log.row_count < rows:
-        raise RuleError(f"it needs {rows} rows, the log holds {log.row_count}")
-
-
-def _positive(value: float, name: str) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise RuleError(f"the {name} it gives is {value}: no positive number")
-    return value
 
 
 def median(values: Sequence[float]) -> float:
@@ -235,13 +135,16 @@ def ratio_interval(
     A denominator that is known exactly has no samples: divide `median_interval` by it instead.
     """
 
-    def ratio(resample):
+    def ratio(resample: Resample) -> float:
         return median(resample(numerators)) / _checked(median(resample(denominators)))
 
     return _bootstrap(ratio, (numerators, denominators), confidence, seed)
 
 
-def _bootstrap(statistic: Callable, groups: tuple[Sequence[float], ...], confidence: float, seed: int):
+def _bootstrap(
+    statistic: Callable[[Resample], float], groups: tuple[Sequence[float], ...], confidence: float, seed: int
+) -> Interval | TooFew:
+    """Percentile bootstrap: quantiles of a statistic over RESAMPLES draws with replacement from each group."""
     import random
 
     sizes, needed = tuple(map(len, groups)), samples_needed(confidence)
@@ -256,9 +159,9 @@ def _bootstrap(statistic: Callable, groups: tuple[Sequence[float], ...], confide
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
     """Student's interval of a mean, from 2 samples on; it supposes that the repeats are normally distributed."""
     count = len(values)
-    if count < 2:
+    found = spread(values) if values else None
+    if found is None or found.standard_deviation is None:
         return TooFew((count,), 2)
-    found = spread(values)
     half = t_quantile(confidence, count - 1) * found.standard_deviation / math.sqrt(count)
     return Interval(found.mean - half, found.mean + half, confidence, "Student t", (count,))
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from repro.analysis.parquet import write_parquet
+from repro.analysis.results import write_results_parquet
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from tests.support.synthetic import published_run
@@ -17,7 +17,7 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
 
     run = published_run(tmp_path, [CASE.name], (1.0, 1.001))
     render(run)
-    table = parquet.read_table(write_parquet(run)).to_pylist()
+    table = parquet.read_table(write_results_parquet(run)).to_pylist()
     with open(run.folder / "results.csv") as file:
         rows = list(csv.DictReader(file))
     assert [list(row) for row in table] == [list(row) for row in rows] and len(table) == 1

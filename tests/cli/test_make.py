@@ -102,7 +102,6 @@ def test_every_variable_is_named_that_a_task_does_not_have(make):
         ("bench", {"REPEATS": "many"}, "REPEATS=many: it is a whole number from 1 on"),
         ("bench", {"MAX_GPUS": "2,x"}, "MAX_GPUS=2,x: it is a whole number from 1 on, or several such as 2,4"),
         ("bench", {"DRY_RUN": "yes"}, "DRY_RUN=yes: it is 0 or 1"),
-        ("bench", {"DRY_RUN": "1"}, "DRY_RUN: for runs on the nodes of a cluster; name it with CLUSTER"),
         ("bench", {"CLUSTER": "sim", "STACK": "cu102"}, "STACK: for runs on one machine"),
         ("cases", {"FORMAT": "xml"}, "FORMAT=xml: it is table or json"),
         ("image", {"NCCL": "3"}, "NCCL=3: it is 2.7.3 or 2.7.8"),

@@ -3,7 +3,7 @@
 import pytest
 
 from repro.cluster.nvidia_smi import GPU_FIELDS, NOT_SHOWN, parse_query, parse_report, parse_topology
-from repro.published.figures import load_cluster
+from repro.published.figures import load_published_cluster
 from repro.utils.errors import FormatError
 from tests.support.paths import HARDWARE
 
@@ -67,7 +67,7 @@ def test_query_with_units_in_its_header():
 
 def test_topology_of_the_published_cluster_is_the_described_one():
     topology = parse_topology(recorded("published/nvidia-smi-topo.txt"))
-    described = load_cluster("v100x32")["topology"]
+    described = load_published_cluster("v100x32")["topology"]
     assert list(topology.devices) == described["devices"]
     assert [list(row) for row in topology.links] == described["links"]
     assert list(topology.affinity.values()) == described["cpu_affinity"][:8]

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from repro.published.cases import CASES, CaseError, Layout, Rule, cases_table, load_catalogue
-from repro.published.figures import load_cluster
+from repro.published.figures import load_published_cluster
 from tests.support.paths import ROOT
 
 CATALOGUE = load_catalogue()
@@ -368,7 +368,7 @@ def test_titles_are_corrected_in_both_languages():
 
 
 def test_the_cluster_of_the_reports():
-    cluster = load_cluster()
+    cluster = load_published_cluster()
     topology = cluster["topology"]
     for row, device, links, cpus in zip(
         rows(TOPOLOGY), topology["devices"], topology["links"], topology["cpu_affinity"], strict=True

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import statistics
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,6 @@ from repro.published.figures import (
     peers_of,
     published_noise,
     speedup,
-    spread,
 )
 
 CATALOGUE = load_catalogue()
@@ -150,17 +148,6 @@ def test_duplicates():
         ("DP_8x1x1_16_1536x16", "2D_8x1x1_16_1536x16"),
         ("MP_1x8x1_16_1536x16", "2D_1x8x1_16_1536x16"),
     ]
-
-
-def test_spread():
-    values = [149.9, 149.8, 149.8, 149.9, 149.7, 149.8, 150.0]
-    found = spread(values)
-    assert (found.runs, found.median, found.minimum, found.maximum) == (7, 149.8, 149.7, 150.0)
-    assert found.mean == pytest.approx(statistics.mean(values))
-    assert found.cv == pytest.approx(statistics.stdev(values) / statistics.mean(values))
-    assert spread([1.0, 2.0]).median == 1.5
-    with pytest.raises(ValueError, match="at least two values, got 1"):
-        spread([1.0])
 
 
 def test_published_noise():

@@ -12,14 +12,11 @@ import pytest
 from repro.published import logs
 from repro.published.cases import Rule
 from repro.published.log_summary import summary
-from repro.published.logs import LogError, latency_ms, parse, throughput
-from tests.support.paths import LOGS, ROOT
+from repro.published.logs import LogError, parse
+from repro.published.rules import throughput
+from tests.support.log_rows import C_UNSTAMPED, HEADER, A, B, C, E, a_row, d_row, e_row
+from tests.support.paths import ROOT
 
-DATA = LOGS
-A, B = DATA / "resnet50_1n1g_bs128_A.log", DATA / "resnet50_2n8g_bs128_B.log"
-C, C_UNSTAMPED = DATA / "bert_1n1g_bs24_C.log", DATA / "bert_1n1g_C_unstamped.log"
-E = DATA / "gpt_2D_PP_2x4x4_512_2304x24_E.log"
-HEADER = "| step     | micro_batches   | samples         | throughput | latency    | loss       |"
 NOISE = [
     "Saving model to ./output/snapshots/model_save-20200811/snapshot_epoch_0.",
     "E20201121 03:34:53.188560   661 x.cpp:28] step: 19, total_loss: 9.725 is not what was expected",
@@ -41,21 +38,6 @@ NOISE = [
     "Traceback (most recent call last):",
     "损失: 1.0",
 ]
-
-
-def a_row(iteration, rate=385.0, loss=1.0, epoch=0, stamp=""):
-    return (
-        f"train: epoch {epoch}, iter {iteration}, loss: {loss:.6f}, top_1: 0.000000, top_k: 0.000000, "
-        f"samples/s: {rate:.3f}{stamp}"
-    )
-
-
-def d_row(step, rate=95.3, loss=10.1, stamp=" 1607400000.1"):
-    return f"step: {step}, loss: {loss}, throughput: {rate}{stamp}"
-
-
-def e_row(step, rate=39.0, latency=13.0, loss=7.0):
-    return f"| {step:<8} | {step * 32:<15} | {step * 512:<15} | {rate:<10.5f} | {latency:<10.5f} | {loss:<10.5f} |"
 
 
 def text_of(path):
@@ -127,12 +109,6 @@ def test_the_callers_configuration_goes_before_the_logs():
     assert parse(B, {"batch_size_per_device": 64}).global_batch == 1024
 
 
-def test_stamps_give_the_published_window():
-    rule = Rule("stamps", first_row=1, last_row=6)
-    assert throughput(parse(B), rule, 2048) == pytest.approx(2048 * 100 / (1597933977.6064055 - 1597933942.9863544))
-    assert latency_ms(parse(C), rule) == pytest.approx(10 * (1598056537.0029895 - 1598056519.8844702))
-
-
 def test_c_counts_from_zero_when_printed():
     rows = parse(C).rows
     assert [(row.printed_step, row.step) for row in rows] == [(19, 20), (119, 120)]
@@ -171,65 +147,6 @@ def test_short_stamped_log_takes_the_stamps_there_are(tmp_path):
     found = summary(path)
     assert (found["rule"]["last_row"], found["throughput"]) == (3, 8)
     assert "row 6" in found["warnings"][0]
-
-
-def test_stamps_are_taken_within_one_epoch():
-    log = parse(
-        [a_row(n, epoch=epoch, stamp=f" {1600000000 + n + 1000 * epoch}") for epoch in (0, 1) for n in (20, 40, 60)]
-    )
-    assert [row.step for row in log.rows] == [20, 40, 60, 80, 100, 120]
-    with pytest.raises(LogError, match="from step 20 to 60"):
-        throughput(log, Rule("stamps", first_row=1, last_row=6), 4)
-    with pytest.raises(LogError, match="rows of the first epoch"):
-        throughput(parse([a_row(20, epoch=3, stamp=" 1.0")]), Rule("stamps", first_row=1, last_row=6), 4)
-
-
-def test_stamps_that_do_not_grow_are_refused():
-    log = parse([a_row(20, stamp=" 1600000001"), a_row(40, stamp=" 1600000001")])
-    with pytest.raises(LogError, match=r"lie 0\.0 s"):
-        throughput(log, Rule("stamps", first_row=1, last_row=2), 4)
-
-
-def test_scaled_log_that_prints_every_iteration_keeps_the_published_rows():
-    log = parse(
-        [
-            f"step: {n}, total_loss: 9.000, mlm_loss: 8.000, nsp_loss: 1.000, throughput: 4.000 {100 + n * 2}"
-            for n in range(10)
-        ]
-    )
-    assert throughput(log, Rule("stamps", first_row=1, last_row=6), 8) == pytest.approx(4)
-
-
-def test_a_lost_first_row_is_not_taken_for_the_print_interval():
-    log = parse([a_row(n, stamp=f" {1600000000 + n}") for n in range(40, 300, 20)])
-    with pytest.raises(LogError, match="not printed every 40 iterations"):
-        throughput(log, Rule("stamps", first_row=1, last_row=6), 4)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (Rule("mean_rows", skip_first=2), "needs 3 rows, the log holds 2"),
-        (Rule("last_rows", rows=5), "needs 5 rows, the log holds 2"),
-        (Rule("stamps", first_row=1, last_row=2), "no Unix stamp"),
-    ],
-)
-def test_too_little_for_the_rule(rule, message):
-    with pytest.raises(LogError, match=message):
-        throughput(parse([a_row(20), a_row(40)]), rule, 8)
-
-
-def test_throughput_that_is_no_number_is_refused():
-    log = parse([d_row(10), d_row(20, rate="nan"), d_row(30)])
-    with pytest.raises(LogError, match="no positive number"):
-        throughput(log, Rule("mean_rows", skip_first=1))
-
-
-def test_latency_without_printed_latency_needs_the_batch():
-    log = parse(A)
-    assert latency_ms(log, Rule("mean_rows", skip_first=1), 128) == pytest.approx(128000 / 385.0957, rel=1e-6)
-    with pytest.raises(LogError, match="global batch"):
-        latency_ms(log, Rule("mean_rows", skip_first=1))
 
 
 def test_losses_that_are_not_finite_are_kept_and_noted():

@@ -226,11 +226,27 @@ def test_a_half_line_is_no_part_of_the_record(run):
     assert verify(run.folder).holds
 
 
-def test_the_path_of_make_bench_imports_nothing_heavy():
-    heavy = {"rocrate", "pyarrow", "matplotlib", "requests"}
-    code = f"import sys; from repro.analysis import verdict; from repro.report.run import page; from repro.runs import manifest; print(sorted({heavy} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+def imported(code):
+    """Modules of the lists below that a Python process has imported after this code."""
+    wanted = {"rocrate", "pandas", "pyarrow", "numpy", "matplotlib", "requests"}
+    code = f"import sys; {code}; print(sorted({wanted} & {{name for name, module in sys.modules.items() if module}}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_runs_before_there_are_results_imports_nothing_heavy():
+    started = "from repro.launch import local, runner; from repro.planning import plan; from repro.runs import manifest"
+    assert imported(started) == "[]"
+    listed = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "repro", "cases"], capture_output=True, text=True, check=True
+    )
+    modules = {line.rpartition("|")[2].strip() for line in listed.stderr.splitlines()}
+    assert "repro.published.cases" in modules and not modules & {"pandas", "numpy", "matplotlib"}
+
+
+def test_results_and_report_import_pandas_and_nothing_else_that_is_heavy():
+    """pyarrow is absent here: pandas itself would import it, if only the group "export" had been installed."""
+    path = "sys.modules['pyarrow'] = None; from repro.analysis import verdict; from repro.report.run import page"
+    assert imported(path) == "['numpy', 'pandas']"
 
 
 def test_an_archive_is_verified_in_place(run, tmp_path):

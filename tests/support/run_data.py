@@ -7,7 +7,12 @@ from repro.planning.plan import Unit
 
 
 def measured(name, throughputs, memory=600.0):
-    config = {"log_generation": "A", "precision": "fp32", "shape": {"image_size": 32}, "layout": {"data": 1}}
+    config = {
+        "log_generation": "A",
+        "precision": "fp32",
+        "shape": {"image_size": 32},
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+    }
     unit = Unit(name, "resnet50", config, {}, 128)
     middle = sorted(throughputs)[len(throughputs) // 2] if throughputs else None
     return SimpleNamespace(unit=unit, throughputs=throughputs, throughput=middle, memory_mib=memory)

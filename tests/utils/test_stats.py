@@ -1,7 +1,8 @@
-"""Tests of the statistics that compare repeated measurements; the measuring rules are tested with the logs."""
+"""Tests of the statistics that compare repeated measurements."""
 
 import math
 import random
+import statistics
 
 import pytest
 
@@ -46,6 +47,8 @@ def test_spread_of_published_repeats():
     assert found.cv == pytest.approx(0.00065128, rel=1e-4)
     assert (found.samples, found.median, found.minimum, found.maximum) == (7, 149.8, 149.7, 150.0)
     assert found.iqr == pytest.approx(0.1)
+    assert found.mean == pytest.approx(statistics.mean(BERT_96))
+    assert found.cv == pytest.approx(statistics.stdev(BERT_96) / statistics.mean(BERT_96))
 
 
 def test_spread_says_nothing_of_too_few():

@@ -14,10 +14,13 @@ from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.work import Work
 from repro.runs.failures import Failure, last_lines
 from repro.runs.record import write_json
+from repro.utils.errors import FAILED, ReproError
 
 
-class NotStarted(Exception):
+class NotStarted(ReproError):
     """An attempt that cannot start, with the failure that says why."""
+
+    status = FAILED
 
     def __init__(self, failure: Failure):
         super().__init__(failure.text())

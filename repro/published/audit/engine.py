@@ -14,7 +14,7 @@ from repro.published.audit import arithmetic, claims, consistency, editorial, en
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
 from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
-from repro.published.figures import Noise, Peer, load_cluster, load_peers, published_noise
+from repro.published.figures import Noise, Peer, load_peers, load_published_cluster, published_noise
 from repro.utils.paths import DATA
 
 RULES = tuple(rule for module in (arithmetic, consistency, editorial, claims, environment) for rule in module.RULES)
@@ -34,7 +34,7 @@ class Material:
         catalogue = load_catalogue(data / "cases")
         names = dict.fromkeys(report.cluster for report in catalogue.reports)
         try:
-            clusters = {name: load_cluster(name, data / "clusters") for name in names}
+            clusters = {name: load_published_cluster(name, data / "clusters") for name in names}
             return cls(catalogue, load_peers(data / "peers.toml"), clusters)
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise CaseError(f"{data}: {error}; it is laid out as repro/data is") from error
@@ -186,7 +186,7 @@ def _noise_json(noise: Noise) -> dict:
         "repeats": [
             {
                 "case": name,
-                "runs": spread.runs,
+                "runs": spread.samples,
                 "median": spread.median,
                 "minimum": spread.minimum,
                 "maximum": spread.maximum,

@@ -10,7 +10,8 @@ from pathlib import Path
 from repro.published.audit.findings import at_precision
 from repro.published.cases import Case, Catalogue
 from repro.published.figures import Figure
-from repro.published.logs import Log, LogError, latency_ms, parse, throughput
+from repro.published.logs import Log, LogError, parse
+from repro.published.rules import latency_ms, throughput
 from repro.utils.stats import median
 
 STATED = {

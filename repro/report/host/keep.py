@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.results import results_csv, summarise
+from repro.analysis.results import result_frame, results_csv, results_of
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
@@ -194,8 +194,8 @@ def _succeeded(attempts: bytes) -> set[str]:
 
 
 def _statements(run: Run) -> tuple:
-    """What a run's files give by today's code: results, verdicts, and what was shown of correctness."""
+    """What a run's files give by today's code: results, verdicts, and what its kind's analysis found."""
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
-    results = summarise(plan, attempts)
-    verdicts = judge(run, plan, attempts, results).as_json()
-    return results_csv(results), verdicts, kind_of(plan).analyse(run, plan, attempts).summary()
+    frame = result_frame(plan, attempts)
+    verdicts = judge(run, plan, attempts, results_of(plan, frame)).as_json()
+    return results_csv(frame), verdicts, kind_of(plan).analyse(run, plan, attempts).summary()

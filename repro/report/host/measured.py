@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text, variant
 from repro.analysis.results import Result
+from repro.planning.derived import published_case
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
 from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
 from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
 from repro.report.run.baselines import interval
-from repro.report.run.expectation import published_case
 from repro.report.run.verdicts import COMPARED
 from repro.utils.i18n import N_, Translate
 

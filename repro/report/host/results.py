@@ -5,8 +5,6 @@ The archives are read in place; a host is loaded once per rendering, and each co
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,16 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
-from repro.analysis.results import RESULT_COLUMNS, Result, result_row, summarise
+from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.perfmodel.hardware import HardwareError, from_devices
+from repro.planning.derived import case_of
 from repro.planning.plan import PUBLISHED, Plan
 from repro.report.host.keep import HOST, REPRODUCED
 from repro.report.host.notes import Notes, read, toml
-from repro.report.run.environment import program_starts
-from repro.report.run.expectation import case_of
 from repro.report.run.kinds import kind_of
 from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
 from repro.runs.manifest import alterations
@@ -226,14 +226,9 @@ def _load_run(label: str, run: Run) -> KeptRun:
 
 def results_table(host: Host) -> str:
     """All results of all runs as CSV, one row per configuration, with the run's id first."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("run", *RESULT_COLUMNS))
-    for kept in host.runs:
-        for result in kept.results:
-            cells = (" ".join(map(str, cell)) if isinstance(cell, tuple) else cell for cell in result_row(result))
-            writer.writerow((kept.run.id, *cells))
-    return out.getvalue()
+    tables = [result_frame(kept.plan, kept.attempts).assign(run=kept.run.id) for kept in host.runs]
+    columns = ["run", *RESULT_COLUMNS]
+    return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
 
 
 def _kind(result: Result) -> tuple:

@@ -134,7 +134,7 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
         blocks.append(
             Text(
                 _("{n} configurations were run {runs} times each; their CV is {low} to {high} %.").format(
-                    n=len(spreads), runs=spreads[0].runs, low=f"{100 * low:.2f}", high=f"{100 * high:.2f}"
+                    n=len(spreads), runs=spreads[0].samples, low=f"{100 * low:.2f}", high=f"{100 * high:.2f}"
                 )
             )
         )

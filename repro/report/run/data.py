@@ -1,11 +1,16 @@
 """What a run's report is made from: everything that is read of the run, once for both languages."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from repro.analysis.results import Parity, Result
 from repro.analysis.verdict import Judgement
 from repro.planning.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Findings(Protocol):
@@ -26,6 +31,7 @@ class ReportData:
     description: dict
     plan: Plan
     attempts: list[dict]
+    result_frame: pd.DataFrame
     results: list[Result]
     parities: list[Parity]
     judgement: Judgement

@@ -2,25 +2,9 @@
 
 from pathlib import Path
 
-from repro.analysis.process_info import readable, start_event
-from repro.analysis.relations import variant
-from repro.planning.plan import Plan
+from repro.analysis.process_info import readable
 from repro.report.document import Column, Section, Table, words
-from repro.runs.files import RunPath
 from repro.utils.i18n import Translate
-
-
-def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
-    """What rank 0 of each program's first successful attempt reported at its start, by the program's name."""
-    units = {unit.name: unit for unit in plan.units}
-    found: dict[str, dict] = {}
-    for attempt in attempts:
-        unit = units.get(attempt["unit"])
-        if unit and attempt["status"] == "ok":
-            name = variant(unit) if unit.baseline_of else "OneFlow"
-            if name not in found and (start := start_event(files / attempt["folder"] / "metrics-rank0.jsonl")):
-                found[name] = start
-    return found
 
 
 def environment_section(_: Translate, environment: dict, starts: dict[str, dict]) -> Section:

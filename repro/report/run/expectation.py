@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from repro.analysis.results import Result
 from repro.perfmodel.hardware import Cluster, HardwareError, from_devices
-from repro.planning.derived import shrunk_case
-from repro.published.cases import Case, Layout, load_catalogue
+from repro.planning.derived import case_of
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
 from repro.utils.i18n import Translate
 
@@ -54,20 +52,6 @@ def _blocks(_: Translate, results: Sequence[Result], cluster: Cluster) -> tuple[
     columns = (Column(_("Case")), *(Column(each, numeric=True) for each in numeric), Column(_("Deviates")))
     table = Table("expectation", columns, tuple(_row(_, result, expected) for result, expected in pairs))
     return (Text(text), *(Text(note) for note in notes), table)
-
-
-def published_case(unit) -> Case | None:
-    """The case that a unit is, or the first that it was derived from, as published; None for baselines."""
-    known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
-
-
-def case_of(unit) -> Case | None:
-    """The case that a unit is, in its own layout and precision if it was derived from one; None for baselines."""
-    case = published_case(unit)
-    if case and unit.derived_from:
-        case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
-    return case
 
 
 def _row(_: Translate, result: Result, expected: Expectation) -> tuple[Cell, ...]:

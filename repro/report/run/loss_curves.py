@@ -6,7 +6,7 @@ from repro.analysis.loss_curves import (
     HALF_ROUNDING,
     HALF_ROUNDINGS,
     WINDOW,
-    Comparison,
+    CurveComparison,
     Curves,
     Tolerance,
 )
@@ -121,7 +121,7 @@ def _comparisons(_: Translate, curves: Curves) -> Table:
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
 
-def _row(_: Translate, each: Comparison) -> tuple[Cell, ...]:
+def _row(_: Translate, each: CurveComparison) -> tuple[Cell, ...]:
     found = each.deviation
     last = each.losses[0][-1] if each.losses and each.losses[0] else None
     return (
@@ -138,7 +138,7 @@ def _row(_: Translate, each: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _holds(_: Translate, each: Comparison) -> Cell:
+def _holds(_: Translate, each: CurveComparison) -> Cell:
     if each.holds:
         return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
     note = each.problem.text(_) if each.problem else ""
@@ -152,7 +152,7 @@ def curve_figures(curves: Curves) -> list[FigureSpec]:
     return [_figure(model, [each for each in whole if each.unit.model == model]) for model in models]
 
 
-def _figure(model: str, comparisons: list[Comparison]) -> FigureSpec:
+def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
     tolerances = {
         each.unit.config["precision"]: each.tolerance.value
         for each in comparisons

@@ -4,14 +4,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis.results import most_at_once, parities, results_csv, summarise
+from repro.analysis.process_info import program_starts
+from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
 from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
 from repro.report.document import Cell, Code, Column, Document, Section, Table, Text, markdown, words
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
-from repro.report.run.environment import environment_section, program_starts
+from repro.report.run.environment import environment_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.runs.failures import Failure
 from repro.runs.manifest import discard_derived
@@ -73,7 +74,7 @@ def render(
     data = read(run, tolerance)
     write_json(folder / "verdicts.json", data.judgement.as_json())
     table = folder / "results.csv"
-    write_text(table, results_csv(data.results))
+    write_text(table, results_csv(data.result_frame))
     written = []
     draw = drawing_pays(data.attempts) if figures is None else figures
     documents = {each: illustrated(build(data, each), data, run, folder, draw) for each in LANGUAGES}
@@ -90,11 +91,13 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
     """Everything that a run's report shows; a relative `tolerance` replaces those that the verdicts derive."""
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
-    results = summarise(plan, attempts)
+    frame = result_frame(plan, attempts)
+    results = results_of(plan, frame)
     return ReportData(
         description,
         plan,
         attempts,
+        frame,
         results,
         parities(plan, attempts),
         judge(run, plan, attempts, results, tolerance),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
-from repro.analysis.profiles import Comparison, Profiled, Profiles
+from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.analysis.relations import variant
 from repro.planning.profiling import INTERVAL
 from repro.report.charts.figure import FigureSpec
@@ -70,7 +70,7 @@ def program(each: Profiled) -> str:
     return variant(each.unit) if each.unit.baseline_of else "OneFlow"
 
 
-def _comparison(_: Translate, comparison: Comparison, number: int) -> list[Block]:
+def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> list[Block]:
     own = comparison.own.profile
     blocks: list[Block] = []
     name = comparison.own.unit.name
@@ -179,7 +179,7 @@ def profile_figures(found: Profiles) -> list[FigureSpec]:
     ]
 
 
-def _figure(comparison: Comparison, number: int) -> FigureSpec:
+def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
     bars = [(program(each), each.profile) for each in (comparison.own, *comparison.baselines) if each.profile]
     name = comparison.own.unit.name
     return stacked_figure(

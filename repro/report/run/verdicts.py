@@ -1,6 +1,6 @@
 """A run's verdicts in its report: outcomes, why cases are not comparable, and what can be compared on any hardware."""
 
-from repro.analysis.cross_hardware import Comparison, agreeing
+from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
@@ -186,7 +186,7 @@ def _comparisons(_: Translate, judgement: Judgement) -> list[Block]:
     return [Table("comparisons", columns, rows)]
 
 
-def _comparison(_: Translate, each: Comparison) -> tuple[Cell, ...]:
+def _comparison(_: Translate, each: HardwareComparison) -> tuple[Cell, ...]:
     decimals = 0 if each.kind == "memory" else 3
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (

@@ -2,9 +2,8 @@
 
 from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
 from repro.analysis.kernel_trace import Kernel, Profile
-from repro.analysis.loss_curves import Comparison, Curves, Deviation, Tolerance
-from repro.analysis.profiles import Comparison as ProfileComparison
-from repro.analysis.profiles import Profiled, Profiles
+from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
+from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
 from repro.planning.plan import Unit
 from repro.report.host.correctness import shown, shown_figures
@@ -35,7 +34,9 @@ def unit(name, role="", model="gpt", **more) -> Unit:
 
 def test_curves_are_counted_from_their_comparisons(tmp_path):
     def comparison(name, role, apart):
-        return Comparison(unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0))
+        return CurveComparison(
+            unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0)
+        )
 
     curves = Curves(
         (

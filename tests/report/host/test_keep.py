@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from repro.analysis.process_info import observe
+from repro.analysis.process_info import process_info
 from repro.report.host import keep as keeping
 from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
 from repro.runs.files import KEPT, content, events, gpu_samples, names, open_files, read_json
@@ -87,7 +87,7 @@ def test_it_is_as_recorded_and_says_what_changed(original, kept):
 
 def test_it_is_read_in_place_like_the_run(original, kept):
     attempts = [each for each in original.attempts() if each["unit"] == "DP_8x1x1_16_1536x16.as_4x1x1"]
-    seen, expected = observe(kept.files, attempts, 4), observe(original.files, attempts, 4)
+    seen, expected = process_info(kept.files, attempts, 4), process_info(original.files, attempts, 4)
     assert seen.transports == expected.transports == {"P2P"}
     assert (seen.versions, seen.nodes, seen.ranks) == (expected.versions, expected.nodes, expected.ranks)
     assert kept.path.stat().st_size < sum(len(text) for text in contents(original.files).values()) / 4
