@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Finding, Findings, Message, Place, unless
 from repro.utils.i18n import N_
+
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Report
+
 
 DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
 """Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.
@@ -30,7 +36,7 @@ def cuda_of(text: str) -> str | None:
     return f"{match[1]}.{match[2]}" if match else None
 
 
-def versions(material) -> Findings:
+def versions(material: Material) -> Findings:
     """OneFlow's build, CUDA, driver, Python and commit, as one report prints them, fit each other."""
     for report in material.reports:
         environment, wheel = report.environment, report.environment.get("wheel", "")
@@ -54,7 +60,7 @@ def versions(material) -> Findings:
             )
 
 
-def _cuda(report, built: str) -> Findings:
+def _cuda(report: Report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
     rule = Message(
         "the OneFlow build {build} is for CUDA {built}, the environment says {claimed}",
@@ -86,7 +92,7 @@ def _cuda(report, built: str) -> Findings:
     )
 
 
-def _wheel(report, number: str, tag: str) -> Findings:
+def _wheel(report: Report, number: str, tag: str) -> Findings:
     printed = re.search(r"\d+\.\d+\S*", report.oneflow)[0]
     rule = Message("the wheel that the report installs is version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
@@ -116,7 +122,7 @@ def _wheel(report, number: str, tag: str) -> Findings:
     )
 
 
-def trainers(material) -> Findings:
+def trainers(material: Material) -> Findings:
     """The trainer is named by commit, and reports of the same runs name the same one."""
     for report in material.reports:
         place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
@@ -140,7 +146,7 @@ def trainers(material) -> Findings:
             )
 
 
-def _repeated_reports(material, report) -> Message | None:
+def _repeated_reports(material: Material, report: Report) -> Message | None:
     """The other reports whose runs a report prints too, with the trainer that they name."""
     tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
     others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
@@ -148,7 +154,7 @@ def _repeated_reports(material, report) -> Message | None:
     return Message("so do the reports whose runs it repeats: {named}", named=named) if named else None
 
 
-def environments(material) -> Findings:
+def environments(material: Material) -> Findings:
     """All reports of one cluster describe the same hardware and system."""
     for report in material.reports:
         cluster, printed = material.cluster(report), report.environment
@@ -204,7 +210,7 @@ def _threads(affinities: list[str]) -> int:
     return len({cpu for low, high in ends for cpu in range(low, high + 1)})
 
 
-def topologies(material) -> Findings:
+def topologies(material: Material) -> Findings:
     """The topology matrix is symmetric and gives each GPU all its NVLinks."""
     reports = [report for report in material.reports if report.environment.get("topology")]
     for name in dict.fromkeys(report.cluster for report in reports):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from repro.published.figures import Figure
+
+if TYPE_CHECKING:
+    from repro.published.cases import Case
+
 
 KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
 SEVERITIES = ("error", "warning", "note")
@@ -121,7 +126,7 @@ def unless(right: bool, *arguments, **options) -> Finding | None:
 
 def compare(
     check: str,
-    case,
+    case: Case,
     column: str,
     printed: Figure,
     value: float,

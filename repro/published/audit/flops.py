@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from repro.published.cases import Case
+
 
 VOCABULARY = 51200
 """The vocabulary the team counted with in all 18 cases, whatever each one was padded to."""
@@ -37,7 +42,7 @@ def gpt_flop(
     return work * batch * seq_length * layers * hidden_size**2 * share
 
 
-def efficiency(case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
+def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
     """The efficiency of a GPT case with a published latency; `peak_tflops` is that of one GPU."""
     shape = case.shape
     flop = gpt_flop(
