@@ -36,15 +36,15 @@ def medians(material: Material) -> Findings:
 
 def outliers(material: Material) -> Findings:
     """No single run lies far off its group's median, measured by the spread of the report's other groups."""
-    spreads = published_noise(material.cases).repeats
+    noise = published_noise(material.cases)
     for case in material.cases:
         others = [
-            spreads[other.name].cv
+            noise.cvs[other.name]
             for other in material.cases
             if other.report == case.report and other is not case and other.published.repeats
         ]
         for number, run in enumerate(case.published.repeats if others else (), 1):
-            yield _outlier(case, number, run, spreads[case.name].median, max(others))
+            yield _outlier(case, number, run, noise.repeats[case.name].median, max(others))
 
 
 def _outlier(case: Case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
@@ -122,36 +122,40 @@ def products(material: Material) -> Findings:
     """Printed counts are the products they claim to be."""
     for case in material.cases:
         printed, data = case.published.printed, case.layout.data
+        gpus, batch = case.nodes * case.gpus_per_node, case.micro_batch * data
         made = {
-            "gpus": Message(
-                "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
-                nodes=case.nodes,
-                gpus=case.gpus_per_node,
-                value=case.nodes * case.gpus_per_node,
+            "gpus": (
+                gpus,
+                Message(
+                    "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
+                    nodes=case.nodes,
+                    gpus=case.gpus_per_node,
+                    value=gpus,
+                ),
             ),
-            "micro_batch_times_data": Message(
-                "micro-batch x data parallel size = {micro} x {data} = {value}",
-                micro=case.micro_batch,
-                data=data,
-                value=case.micro_batch * data,
+            "micro_batch_times_data": (
+                batch,
+                Message(
+                    "micro-batch x data parallel size = {micro} x {data} = {value}",
+                    micro=case.micro_batch,
+                    data=data,
+                    value=batch,
+                ),
             ),
         }
-        for column, rule in made.items():
+        for column, (value, rule) in made.items():
             if column in printed:
-                yield compare(
-                    "product", case, column, as_figure(printed[column]), rule.values["value"], rule, table="cases"
-                )
+                yield compare("product", case, column, as_figure(printed[column]), value, rule, table="cases")
+        global_batch = batch * case.accumulation_steps
         rule = Message(
             "global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
             "= {value}",
             micro=case.micro_batch,
             data=data,
             steps=case.accumulation_steps,
-            value=case.micro_batch * data * case.accumulation_steps,
+            value=global_batch,
         )
-        yield compare(
-            "product", case, "global_batch", as_figure(case.global_batch), rule.values["value"], rule, table="cases"
-        )
+        yield compare("product", case, "global_batch", as_figure(case.global_batch), global_batch, rule, table="cases")
 
 
 def changes(material: Material) -> Findings:
@@ -226,8 +230,9 @@ def _savings(material: Material, case: Case, printed: float) -> Message:
     for other in material.cases:
         plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)
         if plain and other.report == case.report and other.micro_batch == case.micro_batch:
-            saved = plain.published.memory_mib - other.published.memory_mib
-            texts.append(f"{saved / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
+            before, after = plain.published.memory_mib, other.published.memory_mib
+            if before is not None and after is not None:
+                texts.append(f"{(before - after) / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
     return Message(
         "sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
         "by the printed difference {state}",

@@ -78,7 +78,7 @@ def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, .
         said = ", ".join(f"{key} {stated[key]}" for key in wrong)
         rule = Message("the name says {said}, the case has {right}", said=said, right=right)
     place = Place(table, case.name, column)
-    return unless(match and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
+    return unless(match is not None and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
 
 
 def words(material: Material) -> Findings:
@@ -148,7 +148,7 @@ def _cell(case: Case, column: str, key: str) -> Finding | None:
 
 def shared_logs(material: Material) -> Findings:
     """One log is the source of one set of figures."""
-    first: dict[tuple, object] = {}
+    first: dict[tuple, Case] = {}
     for case in material.cases:
         if log := case.published.printed.get("log"):
             other = first.setdefault((case.report, log), case)
@@ -256,9 +256,11 @@ def switches(material: Material) -> Findings:
 def _flag(report: str, flag: str, cases: Sequence[Case]) -> Finding | None:
     on = next((case for case in cases if case.optimizer_sharding), None)
     off = next((case for case in cases if on and not case.optimizer_sharding and case.layout == on.layout), None)
-    if off is None:
+    if on is None or off is None:
         return HOLDS
     less, more = on.published.memory_mib, off.published.memory_mib
+    if less is None or more is None:
+        return HOLDS
     rule = Message(
         'with "on" the optimizer\'s state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the '
         "name says the opposite",

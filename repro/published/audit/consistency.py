@@ -197,8 +197,8 @@ def memory(material: Material) -> Findings:
         rule = Message("the GPU has {limit} MiB", limit=limit)
         yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
         for other in material.cases:
-            if _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
-                more = other.published.memory_mib
+            more = other.published.memory_mib
+            if more is not None and _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
                 rule = Message("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
                 yield unless(
                     used > more, "memory-order", case.report, place, "inconsistency", used, "", rule, severity="warning"
@@ -207,8 +207,7 @@ def memory(material: Material) -> Findings:
 
 def _differs_in_batch(case: Case, other: Case) -> bool:
     keys = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding")
-    known = case.published.memory_mib is not None
-    return known and all(getattr(case, key) == getattr(other, key) for key in keys)
+    return all(getattr(case, key) == getattr(other, key) for key in keys)
 
 
 def repeated_configurations(material: Material) -> Findings:

@@ -93,7 +93,8 @@ def _cuda(report: Report, built: str) -> Findings:
 
 
 def _wheel(report: Report, number: str, tag: str) -> Findings:
-    printed = re.search(r"\d+\.\d+\S*", report.oneflow)[0]
+    match = re.search(r"\d+\.\d+\S*", report.oneflow)
+    printed = match[0] if match else report.oneflow
     rule = Message("the wheel that the report installs is version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
     yield unless(
@@ -128,7 +129,7 @@ def trainers(material: Material) -> Findings:
         place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
         commits = COMMIT.findall(printed)
         rule = Message("a branch is named but no commit; what it pointed to at the time cannot be told from the report")
-        yield unless(commits, "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
+        yield unless(bool(commits), "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
         for commit in commits:
             kept = report.trainer["commit"]
             rule = Message("the detailed report of the same runs names commit {kept}", kept=kept)
@@ -162,7 +163,7 @@ def environments(material: Material) -> Findings:
             mine, known = version(printed[key]), version(cluster["software"][key])
             rule = Message("the cluster's other reports say {known}", known=cluster["software"][key])
             yield unless(
-                mine and mine == known[: len(mine)],
+                mine != () and mine == known[: len(mine)],
                 "environment",
                 report.id,
                 Place("environment", "", key),
@@ -173,16 +174,16 @@ def environments(material: Material) -> Findings:
             )
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
-            known = _threads(cluster["topology"]["cpu_affinity"])
-            rule = Message("the CPU affinities in the topology cover {n} CPUs", n=known)
+            covered = _threads(cluster["topology"]["cpu_affinity"])
+            rule = Message("the CPU affinities in the topology cover {n} CPUs", n=covered)
             yield unless(
-                int(threads[1]) == known,
+                int(threads[1]) == covered,
                 "threads",
                 report.id,
                 Place("environment", "", "cpu"),
                 "inconsistency",
                 threads[1],
-                known,
+                covered,
                 rule,
             )
 
@@ -190,7 +191,7 @@ def environments(material: Material) -> Findings:
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
     stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
-    words = (re.search(r"[A-Z]\d+", model)[0], f"{hardware['gpu_memory_gb']}G")
+    words = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
     rule = Message("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
     return unless(
         stated == [count] and all(word in printed for word in words),

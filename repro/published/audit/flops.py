@@ -43,7 +43,10 @@ def gpt_flop(
 
 
 def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
-    """The efficiency of a GPT case with a published latency; `peak_tflops` is that of one GPU."""
+    """The efficiency of a GPT case with a published latency, ValueError without; `peak_tflops` is that of one GPU."""
+    latency_ms = case.published.latency_ms
+    if latency_ms is None:
+        raise ValueError(f"{case.name}: no latency was published, from which its efficiency follows")
     shape = case.shape
     flop = gpt_flop(
         case.global_batch,
@@ -54,5 +57,5 @@ def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> 
         case.activation_checkpointing,
     )
     gpus = case.layout.world_size
-    rate = flop / (case.published.latency_ms / 1000) / gpus / 1e12
+    rate = flop / (latency_ms / 1000) / gpus / 1e12
     return Efficiency(case.name, gpus, flop / 1e12, rate, rate / peak_tflops)
