@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Check = Callable[[object], "str | None"]
 
@@ -90,8 +90,8 @@ class Findings:
         self,
         where: str | Callable[[str], str],
         values: object,
-        required: dict[str, Check],
-        optional: dict[str, Check] | None = None,
+        required: Mapping[str, Check],
+        optional: Mapping[str, Check] | None = None,
         prefix: str = "",
     ) -> bool:
         """Check a table's keys and values; `where` is its place, or a function from a key to its place.
