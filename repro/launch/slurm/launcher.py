@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class SlurmLauncher(Launcher):
 
     def plan(
         self,
-        cases: list[Case],
+        cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
         fit: tuple[int, ...] = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,7 +201,7 @@ def matching(log: Log, name: Path, cases: Iterable[Case]) -> tuple[Case, ...]:
     return _by(stated if log.generation == "E" else _in_path(name) | stated, family)
 
 
-def _stated(log: Log) -> dict[str, int]:
+def _stated(log: Log) -> dict[str, object]:
     names = STATED["E" if log.generation == "E" else "A"]
     found = {key: log.configuration[name] for name, key in names.items() if name in log.configuration}
     sharding = str(log.configuration.get("non_distributed_optimizer"))
@@ -211,7 +211,8 @@ def _stated(log: Log) -> dict[str, int]:
 
 
 def _in_path(name: Path) -> dict[str, int]:
-    text, found = str(name).lower(), {}
+    text = str(name).lower()
+    found: dict[str, int] = {}
     for pattern, keys in IN_NAME:
         if match := re.search(pattern, text):
             found |= dict(zip(keys, map(int, filter(None, match.groups())), strict=True))
@@ -220,7 +221,7 @@ def _in_path(name: Path) -> dict[str, int]:
     return found
 
 
-def _by(stated: dict[str, int], cases: Iterable[Case]) -> tuple[Case, ...]:
+def _by(stated: Mapping[str, object], cases: Iterable[Case]) -> tuple[Case, ...]:
     """Cases of one configuration that has all of what is stated; none where it leaves several open."""
     known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
     fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]
