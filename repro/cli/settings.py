@@ -40,7 +40,7 @@ OPTIONS = {
     "data": "audit the copy of repro/data in this folder, and write nothing",
     "debian": "mirror of Debian in place of the pinned snapshot",
     "debian_security": "mirror of Debian's security updates in place of the pinned snapshot",
-    "dry_run": "with a cluster: print every command of every node and start nothing",
+    "dry_run": "print every command, on a cluster of every node, and start nothing",
     "format": "table for a terminal, or json for programs",
     "host": "name of the host whose page the runs belong to, such as h200x8",
     "iterations": "iterations per case; measuring other iterations than published makes a derived case",
