@@ -174,7 +174,7 @@ class Session:
         """How long an attempt of this plan may be silent."""
         from repro.launch.attempt import Limits
 
-        return Limits(silence_s=self.stall_timeout or STALL_TIMEOUT_S.get(plan.scale, LONG_STALL_TIMEOUT_S))
+        return Limits(stall_timeout_s=self.stall_timeout or STALL_TIMEOUT_S.get(plan.scale, LONG_STALL_TIMEOUT_S))
 
 
 def chosen_model(model: str) -> str | None:

@@ -150,7 +150,8 @@ OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced
 def in_terms_of_today(description: dict) -> dict:
     """A run's description with the names that earlier releases gave its parts replaced.
 
-    Baselines were called peers, and a plan's scale was also the kind of its run.
+    Baselines were called peers, control perturbations of loss curves harmless changes, and a plan's scale was also the
+    kind of its run.
     """
     plan = description.get("plan") or {}
     if "scale" in plan and "kind" not in plan:
@@ -160,6 +161,8 @@ def in_terms_of_today(description: dict) -> dict:
     for unit in description.get("plan", {}).get("units", ()):
         if "peer_of" in unit:
             unit["baseline_of"] = unit.pop("peer_of")
+        if unit.get("role") == "harmless":
+            unit["role"] = "control"
         if "peer" in unit["config"]:
             unit["config"]["baseline"] = unit["config"].pop("peer")
     return description

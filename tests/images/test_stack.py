@@ -186,11 +186,11 @@ def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_d
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
     script = tmp_path / "trainer.py"
-    script.write_text("import os, pathlib; pathlib.Path('told').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
+    script.write_text("import os, pathlib; pathlib.Path('cache').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
     config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
     trainer = (sys.executable, str(script))
     LocalAttempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
-    assert (tmp_path / "told").read_text() == ("/warm" if device == "cuda" else "none")
+    assert (tmp_path / "cache").read_text() == ("/warm" if device == "cuda" else "none")
 
 
 def test_a_run_records_its_stack(task, tmp_path, libraries):

@@ -57,7 +57,7 @@ def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, 
     monkeypatch.setenv("STANDIN", fault)
     monkeypatch.setenv("STANDIN_WAIT", "3" if "@1" in fault and "hang" not in fault else "0")
     started = time.monotonic()
-    outcome = attempt(tmp_path, standin, ranks, silence_s=1).run()
+    outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1).run()
     assert outcome.failure is not None
     assert outcome.failure.text() == message
     assert time.monotonic() - started < 8

@@ -29,8 +29,8 @@ def program(folder: Path, name: str, script: str) -> str:
 
 def interpreter(folder: Path, gpus: int) -> str:
     """What answers the probe as an interpreter with PyTorch does."""
-    told = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
-    return program(folder, "python", f"echo 'a warning'; echo '{told}'")
+    facts = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
+    return program(folder, "python", f"echo 'a warning'; echo '{facts}'")
 
 
 def test_an_interpreter_with_pytorch_is_taken(tmp_path):
@@ -54,7 +54,7 @@ def test_without_an_interpreter_there_are_no_peers():
 
 
 @pytest.mark.parametrize(
-    ("python", "wanted", "gpus", "said"),
+    ("python", "names", "gpus", "message"),
     [
         ("/nowhere/python", None, 0, "BASELINE_PYTHON=/nowhere/python: no such program"),
         ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
@@ -63,13 +63,13 @@ def test_without_an_interpreter_there_are_no_peers():
         (None, "pytorch", 0, "BASELINES needs BASELINE_PYTHON"),
     ],
 )
-def test_what_cannot_run_peers_is_said(tmp_path, python, wanted, gpus, said):
+def test_what_cannot_run_peers_is_said(tmp_path, python, names, gpus, message):
     if python == "bare":
         python = program(tmp_path, "bare", "echo 'ModuleNotFoundError: No module named '\"'torch'\" >&2; exit 1")
     elif python == "blind":
         python = interpreter(tmp_path, 1)
-    with pytest.raises(PlanError, match=re.escape(said)):
-        baseline_program(python, (), wanted, gpus)
+    with pytest.raises(PlanError, match=re.escape(message)):
+        baseline_program(python, (), names, gpus)
 
 
 def test_peers_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
