@@ -274,7 +274,7 @@ def check_set_up(task: str, variables: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def exit_statuses(status: int | None = None) -> Iterator[None]:
-    """Turn errors that a person can cause and mend into a message and an exit status.
+    """Turn errors that a person can cause and fix into a message and an exit status.
 
     `status` is for parts of a task where the same errors mean something else: reading a run that is wrong input is
     BAD_INPUT, but once the task has begun to write, FAILED.

@@ -92,14 +92,14 @@ def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
     if not names:
         return units
     patterns = [name.strip() for name in names.split(",")]
-    wanted = {unit.name for unit in units if unit.role == LAYOUT and any(fnmatchcase(unit.name, p) for p in patterns)}
-    kinds = {(unit.model, unit.config["precision"]) for unit in units if unit.name in wanted}
+    chosen = {unit.name for unit in units if unit.role == LAYOUT and any(fnmatchcase(unit.name, p) for p in patterns)}
+    kinds = {(unit.model, unit.config["precision"]) for unit in units if unit.name in chosen}
     kinds |= {(model, "fp32") for model, _precision in kinds}
     judges = {unit.name for unit in units if unit.role != LAYOUT and (unit.model, unit.config["precision"]) in kinds}
     named = {unit.name: unit for unit in units}
-    references = {named[name].reference for name in wanted | judges}
+    references = {named[name].reference for name in chosen | judges}
     references |= {named[name].reference for name in references if name}
-    return [unit for unit in units if unit.name in wanted | judges | references]
+    return [unit for unit in units if unit.name in chosen | judges | references]
 
 
 def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:

@@ -150,7 +150,7 @@ OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced
 def in_terms_of_today(description: dict) -> dict:
     """A run's description with the names that earlier releases gave its parts replaced.
 
-    Baselines were called peers, control perturbations of loss curves harmless changes, and a plan's scale was also the
+    Baselines were called peers, data sets corpora, control perturbations of loss curves harmless changes, and a plan's scale was also the
     kind of its run.
     """
     plan = description.get("plan") or {}
@@ -158,6 +158,8 @@ def in_terms_of_today(description: dict) -> dict:
         plan["kind"], plan["scale"] = OLD_SCALES.get(plan["scale"], ("bench", plan["scale"]))
     if "peer" in description:
         description["baseline"] = description.pop("peer")
+    if "corpora" in description:
+        description["datasets"] = description.pop("corpora")
     for unit in description.get("plan", {}).get("units", ()):
         if "peer_of" in unit:
             unit["baseline_of"] = unit.pop("peer_of")

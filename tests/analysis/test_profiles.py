@@ -205,7 +205,7 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
         make_profile_plan(cases, 0)
 
 
-def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(tmp_path, monkeypatch):
+def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_baselines_pytorch(tmp_path, monkeypatch):
     baseline = tmp_path / "env/bin/python"
     for path in (
         "cuda-12.4/extras/CUPTI/lib64/libcupti.so.12",

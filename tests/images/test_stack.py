@@ -78,11 +78,11 @@ def test_a_library_that_cannot_be_fetched_is_named(monkeypatch):
         stack._fetched("cuDNN")
 
 
-def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
-    folder = tmp_path / "peer" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
+def test_the_cudnn_of_the_baselines_will_do(libraries, tmp_path):
+    folder = tmp_path / "baseline" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.9").touch()
-    baseline = str(tmp_path / "peer" / "bin" / "python")
+    baseline = str(tmp_path / "baseline" / "bin" / "python")
     assert find_cudnn(Libraries(baseline_python=baseline)) == folder / "libcudnn.so.9"
     assert find_cudnn(Libraries(baseline_python="/usr/bin/python3")) == tmp_path / "fetched" / "libcudnn.so.9"
     with pytest.raises(StackError, match=r"CUDNN=.* libcudnn\.so of version 8 or later"):

@@ -86,7 +86,7 @@ def test_precision_length_and_layout_all_stand_in_the_name():
     assert shrunk.name == "bert_1n8g_bs96.as_2x1x1", "its window is the published one"
 
 
-def test_peers_run_as_many():
+def test_baselines_run_as_many():
     found = plan("gpt2_small_1n8g_bs4_zero0", 50, baselines=("pytorch",))
     assert [unit.config["iterations"] for unit in found.units] == [50, 50]
     assert found.units[1].name == "gpt2_small_1n8g_bs4_zero0.iter50.pytorch"

@@ -76,7 +76,7 @@ def _method(_: Translate, description: dict) -> list[Block]:
         "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
         "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
         "would see the same order of real data."
-    ).format(sources=", ".join(each["source"] for each in description["corpora"]))
+    ).format(sources=", ".join(each["source"] for each in description["datasets"]))
     return [Text(method), Text(derived), Text(power), Text(data)]
 
 
