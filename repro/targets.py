@@ -31,7 +31,6 @@ TASK_GROUPS = {
     "sbom": ("image",),
     "setup": GROUPS,
     "test": GROUPS,
-    "verify": ("export",),
 }
 """The groups that a task needs; one that is not named here needs none."""
 

@@ -1,8 +1,9 @@
 """Whether a bench is whole: every configuration succeeded in every repeat, and equal layouts print equal losses."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.analysis.results import Parity, Result, parities, summarise
+from repro.analysis.results import Parity, Result, parities
 from repro.planning.plan import Plan
 
 
@@ -33,6 +34,6 @@ class BenchFindings:
         return "; ".join(lines)
 
 
-def examine(plan: Plan, attempts: list[dict]) -> BenchFindings:
-    """What the attempts of a bench amount to."""
-    return BenchFindings(tuple(summarise(plan, attempts)), tuple(parities(plan, attempts)))
+def examine(plan: Plan, attempts: list[dict], results: Sequence[Result]) -> BenchFindings:
+    """What the attempts of a bench amount to; `results` sum them up."""
+    return BenchFindings(tuple(results), tuple(parities(plan, attempts)))

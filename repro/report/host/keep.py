@@ -197,5 +197,6 @@ def _statements(run: Run) -> tuple:
     """What a run's files give by today's code: results, verdicts, and what its kind's analysis found."""
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
     frame = result_frame(plan, attempts)
-    verdicts = judge(run, plan, attempts, results_of(plan, frame)).as_json()
-    return results_csv(frame), verdicts, kind_of(plan).analyse(run, plan, attempts).summary()
+    results = results_of(plan, frame)
+    verdicts = judge(run, plan, attempts, results).as_json()
+    return results_csv(frame), verdicts, kind_of(plan).analyse(run, plan, attempts, results).summary()

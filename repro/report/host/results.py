@@ -220,7 +220,7 @@ def _load_run(label: str, run: Run) -> KeptRun:
         results,
         judge(run, plan, attempts, results),
         program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts),
+        kind_of(plan).analyse(run, plan, attempts, results),
     )
 
 

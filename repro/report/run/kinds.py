@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from repro.analysis import bench, convergence, loss_curves, profiles
+from repro.analysis.results import Result
 from repro.planning import convergence as convergence_plan
 from repro.planning import loss_curves as curves_plan
 from repro.planning import profiling
@@ -29,7 +30,7 @@ class Kind:
     ----------
     name : `Plan.kind` of its plans.
     title : what such a run is, for its report; a message for translation.
-    analyse : the findings of a run, from its plan and attempts.
+    analyse : the findings of a run, from its plan, attempts and results.
     sections : the report's sections between the outcome and the failed attempts.
     figures : the report's figures; the path is that of the run's files.
     figures_after : id of the section that the figures follow.
@@ -41,7 +42,7 @@ class Kind:
 
     name: str
     title: str
-    analyse: Callable[[Run, Plan, list[dict]], Findings]
+    analyse: Callable[[Run, Plan, list[dict], list[Result]], Findings]
     sections: Callable[[Translate, ReportData], list[Section]]
     figures: Callable[[ReportData, RunPath], list[FigureSpec]]
     figures_after: str
@@ -72,7 +73,7 @@ register(
     Kind(
         BENCH,
         N_("bench: cases measured by the rules of their reports"),
-        lambda run, plan, attempts: bench.examine(plan, attempts),
+        lambda run, plan, attempts, results: bench.examine(plan, attempts, results),
         bench_sections,
         bench_figures,
         figures_after="results",
@@ -84,7 +85,7 @@ register(
     Kind(
         curves_plan.KIND,
         N_("curves: loss curves of every layout and precision, compared with one device's"),
-        lambda run, plan, attempts: loss_curves.compare(plan, attempts, run.files),
+        lambda run, plan, attempts, results: loss_curves.compare(plan, attempts, run.files),
         lambda _, data: [curve_section(_, data.findings, data.description)],
         lambda data, files: curve_figures(data.findings),
         figures_after="curves",
@@ -95,7 +96,7 @@ register(
     Kind(
         convergence_plan.KIND,
         N_("convergence: real data, trained to a stated loss on one device"),
-        lambda run, plan, attempts: convergence.learned(plan, attempts, run.files, run.description()["goals"]),
+        lambda run, plan, attempts, results: convergence.learned(plan, attempts, run.files, run.description()["goals"]),
         lambda _, data: [learning_section(_, data.findings, data.description)],
         lambda data, files: learning_figures(data.findings),
         figures_after="learning",
@@ -106,7 +107,7 @@ register(
     Kind(
         profiling.KIND,
         N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
-        lambda run, plan, attempts: profiles.profiles(plan, attempts, run.files),
+        lambda run, plan, attempts, results: profiles.profiles(plan, attempts, run.files),
         lambda _, data: [profile_section(_, data.findings)],
         lambda data, files: profile_figures(data.findings),
         figures_after="profile",

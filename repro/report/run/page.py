@@ -102,7 +102,7 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
         parities(plan, attempts),
         judge(run, plan, attempts, results, tolerance),
         program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts),
+        kind_of(plan).analyse(run, plan, attempts, results),
     )
 
 

@@ -34,7 +34,7 @@ class Falls:
         return f"{len(self.shares) - len(self.problems)} of {len(self.shares)} losses fall"
 
 
-def analyse(run: Run, plan: Plan, attempts: list[dict]) -> Falls:
+def analyse(run: Run, plan: Plan, attempts: list[dict], results: list) -> Falls:
     return Falls({each["unit"]: each["losses"][-1] / each["losses"][0] for each in attempts})
 
 

@@ -1,0 +1,39 @@
+"""ARCHITECTURE.md and the packages' own words: what they name is there, and no package is left without a word."""
+
+import ast
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+
+TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "repro"
+
+
+def test_every_file_of_a_cases_way_is_there():
+    way = TEXT.partition("## One case")[2].partition("##")[0]
+    named = set(re.findall(r"[a-z_]+(?:/[a-z_0-9]+)*\.py", way))
+    assert len(named) > 15
+    assert sorted(name for name in named if not (PACKAGE / name).is_file() and not (ROOT / name).is_file()) == []
+
+
+def test_the_table_of_packages_is_the_layers_that_are_held():
+    import tomllib
+
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each["type"] == "layers")
+    table = re.findall(
+        r"^\| `([a-z]+)` \|", TEXT.partition("## Direction")[2].partition("## One case")[0], re.MULTILINE
+    )
+    assert [f"repro.{name}" for name in table] == layers
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders == {*table, "trainers", "baselines", "data", "locale"}
+
+
+@pytest.mark.parametrize(
+    "init", sorted(PACKAGE.rglob("__init__.py")), ids=lambda path: str(path.parent.relative_to(ROOT))
+)
+def test_every_package_says_what_it_knows(init):
+    words = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+    assert len(words.split()) > 8
