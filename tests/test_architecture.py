@@ -37,3 +37,13 @@ def test_the_table_of_packages_is_the_layers_that_are_held():
 def test_every_package_says_what_it_knows(init):
     words = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
     assert len(words.split()) > 8
+
+
+def test_no_test_imports_a_test():
+    found = []
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in modules if re.search(r"(^|\.)test_\w+$", name)]
+    assert found == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from repro.models import extensions, registry
 from repro.published.figures import Figure, Published
@@ -18,6 +19,7 @@ from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
 
 CASES = DATA / "cases"
+T = TypeVar("T")
 
 
 class CaseError(ReproError):
@@ -256,10 +258,10 @@ def _row(case: Case) -> list[str]:
 
 
 def _report(file: str, data: dict) -> Report:
-    tables = {name: tuple(data.get(name, ())) for name in ENTRIES}
-    report = data["report"] | {"settings_source": tuple(data["report"]["settings_source"])}
+    report = data["report"] | {name: tuple(data.get(name, ())) for name in ENTRIES}
+    report["settings_source"] = tuple(report["settings_source"])
     report["settings"] = _plain(report["settings"])
-    return Report(file=file, rule=Rule(**data["rule"]), **report, **tables)
+    return Report(file=file, rule=Rule(**data["rule"]), **report)
 
 
 def _cases(data: dict) -> Iterator[Case]:
@@ -274,11 +276,11 @@ def _cases(data: dict) -> Iterator[Case]:
 
 
 def _published(figures: dict, printed: dict) -> Published:
-    single = {key: Figure(str(value)) for key, value in figures.items() if key != "repeats"}
+    single: dict[str, Any] = {key: Figure(str(value)) for key, value in figures.items() if key != "repeats"}
     return Published(**single, repeats=tuple(Figure(str(run)) for run in figures.get("repeats", ())), printed=printed)
 
 
-def _plain(value):
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -290,7 +292,7 @@ def _matching(names: Iterable[str], pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
 
-def _find(name: str, known: dict, what: str):
+def _find(name: str, known: Mapping[str, T], what: str) -> T:
     if name not in known:
         raise CaseError(unknown(name, known, what))
     return known[name]

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.utils.paths import DATA
 from repro.utils.stats import Spread, spread
+
+if TYPE_CHECKING:
+    from repro.published.cases import Case
 
 PEERS = DATA / "peers.toml"
 CLUSTERS = DATA / "clusters"
@@ -99,9 +103,14 @@ class Noise:
     duplicates: dict[tuple[str, str], float]
 
     @property
+    def cvs(self) -> dict[str, float]:
+        """The CV of each repeated case; all have one, as a case is repeated from 2 runs on and throughput is above 0."""
+        return {name: each.cv for name, each in self.repeats.items() if each.cv is not None}
+
+    @property
     def largest(self) -> float:
         """The largest relative deviation seen, 0 if nothing was repeated."""
-        return max([*(each.cv for each in self.repeats.values()), *self.duplicates.values()], default=0.0)
+        return max([*self.cvs.values(), *self.duplicates.values()], default=0.0)
 
 
 @cache
@@ -115,8 +124,8 @@ def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
 def _column(table: dict, column: dict) -> Iterable[Peer]:
     for row, gpus in enumerate(table["gpus"]):
         values = {key: value[row] if isinstance(value, list) else value for key, value in column.items()}
-        figures = {
-            key: Figure(values.pop(key))
+        values |= {
+            key: Figure(values[key])
             for key in ("throughput", "latency_ms", "memory_mib", "gpu_utilisation")
             if key in values
         }
@@ -129,7 +138,6 @@ def _column(table: dict, column: dict) -> Iterable[Peer]:
             gpus=gpus,
             micro_batch=values.pop("batch"),
             case=table["cases"][row] if "cases" in table else None,
-            **figures,
             **values,
         )
 
@@ -143,7 +151,7 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
     )
 
 
-def peers_of(case, same_batch: bool = True) -> tuple[Peer, ...]:
+def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
     """The peers' figures that stand beside a case: same precision, number of GPUs and, if asked, batch size."""
     return tuple(
         peer
@@ -161,7 +169,7 @@ def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> di
         return tomllib.load(stream)
 
 
-def configuration(case) -> tuple:
+def configuration(case: Case) -> tuple:
     """All that makes two cases of one report the same measurement, whatever they are called."""
     return (
         case.report,
@@ -177,15 +185,15 @@ def configuration(case) -> tuple:
     )
 
 
-def duplicates(cases: Iterable) -> tuple[tuple, ...]:
+def duplicates(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
     """Groups of cases of one report that publish the same configuration more than once."""
-    groups: dict[tuple, list] = {}
+    groups: dict[tuple, list[Case]] = {}
     for case in cases:
         groups.setdefault(configuration(case), []).append(case)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def published_noise(cases: Iterable) -> Noise:
+def published_noise(cases: Iterable[Case]) -> Noise:
     """The spread of every repeated case, and the difference between every two cases of one configuration."""
     cases = tuple(cases)
     repeats = {case.name: spread(case.published.repeats) for case in cases if len(case.published.repeats) > 1}
@@ -198,7 +206,7 @@ def published_noise(cases: Iterable) -> Noise:
     return Noise(repeats, differences)
 
 
-def baseline(case, cases: Iterable):
+def baseline(case: Case, cases: Iterable[Case]) -> Case | None:
     """The 1-GPU case of the same report, batch size and model shape, or None if there is none."""
     for other in cases:
         if other.layout.world_size == 1 and _per_gpu_work(other) == _per_gpu_work(case):
@@ -206,11 +214,11 @@ def baseline(case, cases: Iterable):
     return None
 
 
-def _per_gpu_work(case) -> tuple:
+def _per_gpu_work(case: Case) -> tuple:
     return case.report, case.micro_batch, case.accumulation_steps, case.precision, tuple(sorted(case.shape.items()))
 
 
-def speedup(case, cases: Iterable) -> float | None:
+def speedup(case: Case, cases: Iterable[Case]) -> float | None:
     """Published throughput over that of the 1-GPU baseline, or None without a baseline."""
     single = baseline(case, cases)
     return case.published.throughput / single.published.throughput if single else None

@@ -23,7 +23,7 @@ INT, NUMBER = rb"(\d{1,18})", rb"([-+]?(?:\d{1,300}(?:\.\d*)?(?:[eE][-+]?\d{1,4}
 STAMP = rb"(?: +(\d{1,18}(?:\.\d*)?))?\s*"
 
 
-def _format(generations: str, start: bytes, pattern: bytes, names: str, example: str, **more) -> Format:
+def _format(generations: str, start: bytes, pattern: bytes, names: str, example: str, **more: int) -> Format:
     pattern = pattern.replace(b"INT", INT).replace(b"NUMBER", NUMBER).replace(b"STAMP", STAMP)
     return Format(generations, start, re.compile(pattern), tuple(names.split()), example, **more)
 
@@ -115,7 +115,7 @@ def stated_global_batch(configuration: Mapping[str, object]) -> int | None:
         ("micro_batch_size", "data_parallel_size", "num_accumulation_steps"),
         ("batch_size_per_device", "gpu_num_per_node", "num_nodes"),
     ):
-        factors = [configuration.get(name) for name in names]
-        if all(isinstance(factor, int) and factor > 0 for factor in factors):
+        factors = [factor for factor in map(configuration.get, names) if isinstance(factor, int) and factor > 0]
+        if len(factors) == len(names):
             return math.prod(factors)
     return None

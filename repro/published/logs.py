@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import BinaryIO
 
 from repro.published.log_formats import (
     ESCAPE,
@@ -87,7 +88,9 @@ class Log:
         return stated
 
 
-def parse(lines_or_path, configuration: Mapping[str, object] | None = None) -> Log:
+def parse(
+    lines_or_path: str | os.PathLike[str] | Iterable[str | bytes], configuration: Mapping[str, object] | None = None
+) -> Log:
     """Read a training log of any generation in one pass and bounded memory.
 
     Parameters
@@ -119,7 +122,7 @@ def _given_blocks(lines: Iterable[str | bytes]) -> Iterator[bytes]:
         yield text.rstrip(b"\r\n") + b"\n"
 
 
-def _file_blocks(stream, path: str) -> Iterator[bytes]:
+def _file_blocks(stream: BinaryIO, path: str) -> Iterator[bytes]:
     """Yield blocks that end at a line's end, but for the last; a line longer than a block loses its text."""
     first = stream.read(BLOCK_BYTES)
     if not first:
@@ -164,9 +167,9 @@ class _Reader:
                 self._take_reading(line)
             elif self.form or not self._take_setting(line):
                 self.noise += 1
-        if not self.row_count:
+        if self.form is None or not self.row_count:
             raise LogError(f"holds no whole row in {number} lines; {EXPECTED}", self.path)
-        return self._log({**self.settings, **(configuration or {})})
+        return self._log(self.form, {**self.settings, **(configuration or {})})
 
     def _lines(self, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield (line number, text) of what is not blank; text after a carriage return counts by itself."""
@@ -185,13 +188,14 @@ class _Reader:
             number += len(lines) - 1
 
     def _take_candidate(self, number: int, line: bytes) -> None:
-        match = self.form.pattern.fullmatch(line) if self.form else None
-        if match is None:
+        form = self.form
+        match = form.pattern.fullmatch(line) if form else None
+        if form is None or match is None:
             self._take_unusual(number, line)
-        elif self.cut and not self._is_whole(line, match.groups()):
+        elif self.cut and not self._is_whole(form, line, match.groups()):
             self.half_written = True
         else:
-            self._take_row(number, match.groups())
+            self._take_row(form, number, match.groups())
 
     def _take_unusual(self, number: int, line: bytes) -> None:
         """Take the first row, or what begins like a row and is none of this log's generation."""
@@ -199,7 +203,7 @@ class _Reader:
             match = form.pattern.fullmatch(line)
             if match and (self.in_table or form.generations != "E"):
                 if self.form:
-                    raise self._mixed(number, form, match.groups())
+                    raise self._mixed(number, form, self.form, match.groups())
                 self.form, self.first_line, self.stamped = form, number, match.groups()[-1] is not None
                 self.step_at, self.rate_at, self.loss_at = map(form.names.index, ("step", "samples_per_s", "loss"))
                 return self._take_candidate(number, line)
@@ -212,23 +216,23 @@ class _Reader:
         else:
             self.broken += 1
 
-    def _is_whole(self, line: bytes, values: tuple) -> bool:
+    def _is_whole(self, form: Format, line: bytes, values: tuple) -> bool:
         """Tell whether a row without a line end is complete, or lacks less than a thousandth.
 
         E closes a row with a bar. Other rows must have the fields of the row before, and in the last number as
         many decimals, or three.
         """
-        if self.form.generations == "E" or not self.row_count:
+        if form.generations == "E" or not self.row_count:
             return True
         before = (self.tail or self.head)[-1]
         last = next(value for value in reversed(before) if value is not None)
         decimals = len(next(value for value in reversed(values) if value is not None).partition(b".")[2])
         return (values[-1] is None) == (before[-1] is None) and decimals >= min(3, len(last.partition(b".")[2]))
 
-    def _take_row(self, number: int, values: tuple) -> None:
-        epochs = self.form.generations == "AB"
+    def _take_row(self, form: Format, number: int, values: tuple) -> None:
+        epochs = form.generations == "AB"
         if epochs and (values[-1] is not None) != self.stamped:
-            raise self._mixed(number, self.form, values)
+            raise self._mixed(number, form, form, values)
         place = (int(values[0]) if epochs else 0, int(values[self.step_at]))
         if place <= self.last:
             self.repeated += 1
@@ -241,8 +245,8 @@ class _Reader:
         self.not_finite += b"n" in values[self.loss_at]
         (self.head if self.row_count <= ROWS_KEPT else self.tail).append(values)
 
-    def _mixed(self, number: int, form: Format, values: tuple) -> LogError:
-        found, known = generation_of(form, values[-1] is not None), generation_of(self.form, self.stamped)
+    def _mixed(self, number: int, form: Format, before: Format, values: tuple) -> LogError:
+        found, known = generation_of(form, values[-1] is not None), generation_of(before, self.stamped)
         return LogError(
             f"found a row of generation {found} after rows of generation {known} (from line "
             f"{self.first_line}); expected rows of one generation: split the file",
@@ -265,18 +269,18 @@ class _Reader:
         match = SETTING.fullmatch(line)
         if match:
             name, value, dotted, dotted_value, iterations, _ = (
-                part and part.decode("utf-8", "replace") for part in match.groups()
+                part.decode("utf-8", "replace") if part else "" for part in match.groups()
             )
             self.settings[name or dotted or "iterations_per_epoch"] = typed(value or dotted_value or iterations)
         return bool(match)
 
-    def _log(self, configuration: dict[str, object]) -> Log:
+    def _log(self, form: Format, configuration: dict[str, object]) -> Log:
         stated = stated_iterations_per_epoch(configuration)
         per_epoch = stated or (min(self.epoch_ends) if len(self.epoch_ends) == 1 else None)
-        rows = tuple(self._row(values, per_epoch) for values in chain(self.head, self.tail))
+        rows = tuple(self._row(form, values, per_epoch) for values in chain(self.head, self.tail))
         return Log(
             self.path,
-            generation_of(self.form, self.stamped),
+            generation_of(form, self.stamped),
             rows,
             self.row_count,
             self.total,
@@ -289,13 +293,13 @@ class _Reader:
             tuple(self._notes(stated, per_epoch)),
         )
 
-    def _row(self, values: tuple, per_epoch: int | None) -> Row:
-        printed = dict(zip(self.form.names, values, strict=True))
+    def _row(self, form: Format, values: tuple, per_epoch: int | None) -> Row:
+        printed = dict(zip(form.names, values, strict=True))
         step, epoch = int(printed.pop("step")), int(printed.get("epoch", 0))
         numbers = {name: float(value) for name, value in printed.items() if value is not None}
         before = 0 if epoch == 0 else epoch * per_epoch if per_epoch else None
         return Row(
-            step=None if before is None else before + step + self.form.steps_before,
+            step=None if before is None else before + step + form.steps_before,
             printed_step=step,
             samples_per_s=numbers.pop("samples_per_s"),
             loss=numbers.pop("loss"),

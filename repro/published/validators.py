@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Check = Callable[[object], "str | None"]
 
@@ -23,9 +23,14 @@ def number(meaning: str, fits: Callable[[float], bool]) -> Check:
     """A finite number that `fits`; `meaning` says in words what that is."""
 
     def check(value: object) -> str | None:
-        numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        good = numeric and -math.inf < value < math.inf and fits(value)
-        return None if good else f"is {value!r}; must be a number {meaning}"
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and -math.inf < value < math.inf
+            and fits(value)
+        ):
+            return None
+        return f"is {value!r}; must be a number {meaning}"
 
     return check
 
@@ -81,7 +86,14 @@ class Findings:
     def say(self, place: str, key: str, reason: str) -> None:
         self.lines[f"{self.file}: {place}: {key}: {reason}"] = None
 
-    def keys(self, where, values, required: dict, optional: dict | None = None, prefix: str = "") -> bool:
+    def keys(
+        self,
+        where: str | Callable[[str], str],
+        values: object,
+        required: Mapping[str, Check],
+        optional: Mapping[str, Check] | None = None,
+        prefix: str = "",
+    ) -> bool:
         """Check a table's keys and values; `where` is its place, or a function from a key to its place.
 
         True if the table has no fault. What is no table is passed over: its own check has said so.

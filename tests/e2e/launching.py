@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Unit, make_plan
 from repro.published.cases import load_catalogue
+from tests.support import tasks
 from tests.support.paths import ROOT, STANDIN
 
 TABLE = ROOT / "tests" / "output" / "fault_times.json"
@@ -138,3 +140,9 @@ def note(fault: str, attempted_or_seconds, message: str) -> None:
     seconds = getattr(attempted_or_seconds, "seconds", attempted_or_seconds)
     table[fault] = {"seconds": round(seconds, 1), "message": message}
     TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+
+
+def bench(folder: Path, inventory: Path, **settings) -> tuple[subprocess.CompletedProcess, Path | None]:
+    """`make bench` as a process; the completed process and the run's folder."""
+    done = tasks.run("bench", 600, **{"CLUSTER": inventory, "RUNS": folder / "runs", "REPEATS": 1, **settings})
+    return done, next(iter((folder / "runs").glob("*/")), None)

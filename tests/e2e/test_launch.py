@@ -4,27 +4,16 @@ import json
 import re
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.launching import containers, prepare, trainer
-from tests.support import tasks
+from tests.e2e.launching import bench, containers, prepare, trainer
+from tests.support.runs import attempts
 
 
 @pytest.fixture(scope="module")
 def inventory(two_nodes, tmp_path_factory):
     return prepare(two_nodes, tmp_path_factory.mktemp("launch"))
-
-
-def bench(folder: Path, inventory: Path, **settings):
-    """`make bench` as a process; the completed process and the run's folder."""
-    done = tasks.run("bench", 600, **{"CLUSTER": inventory, "RUNS": folder / "runs", "REPEATS": 1, **settings})
-    return done, next(iter((folder / "runs").glob("*/")), None)
-
-
-def attempts(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "attempts.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.timeout(600)

@@ -15,13 +15,12 @@ from io import BytesIO
 
 import pytest
 import testinfra
-import yaml
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.fingerprint import differences, gather
 from repro.cluster.provision import deprovision, provision
-from repro.utils.paths import ROOT
 from tests.e2e.hardware import lay_infiniband
+from tests.e2e.inventories import changed_inventory
 from tests.e2e.registry import Registry
 from tests.e2e.vendor import vendors
 from tests.support import tasks
@@ -86,15 +85,6 @@ def add(files, name, content):
     files.addfile(member, BytesIO(content))
 
 
-def inventory(nodes, folder, **variables):
-    """A cluster of these nodes with further variables, in a folder of its own."""
-    shutil.copytree(nodes.inventory, folder)
-    sim = yaml.safe_load((ROOT / "ansible/inventories/sim/group_vars/all.yml").read_text())
-    given = yaml.safe_load((folder / "group_vars/all.yml").read_text()) | sim | variables
-    (folder / "group_vars/all.yml").write_text(yaml.safe_dump(given))
-    return load_cluster(folder)
-
-
 @pytest.fixture(scope="module")
 def repositories(simulation):
     made = vendors(simulation)
@@ -112,7 +102,7 @@ def cluster(bare_nodes, repositories, tmp_path_factory):
         "archive": str(folder / "image.tar"),
     }
     gpu = {"cluster_gpu": "Tesla V100-SXM2-16GB", "nvidia_driver_version": DRIVER}
-    return inventory(bare_nodes, folder / "inventory", cluster_image=image, **gpu, **repositories.variables())
+    return changed_inventory(bare_nodes, folder / "inventory", cluster_image=image, **gpu, **repositories.variables())
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +285,7 @@ def test_an_image_from_a_registry_with_a_certificate_of_its_own(make_nodes, simu
     try:
         digest = registry.push(IMAGE, layer_of(b"pulled"))
         image = {"name": IMAGE, "digest": digest, "registry": registry.name, "archive": ""}
-        described = inventory(nodes, tmp_path / "inventory", cluster_image=image)
+        described = changed_inventory(nodes, tmp_path / "inventory", cluster_image=image)
         before = state(nodes)
         untrusted = provision(described, tags="trainer_image", quiet=True)
         assert "certificate" in untrusted.outcomes[0].message
@@ -340,7 +330,7 @@ def wheel(folder):
 def test_an_environment_in_place_of_containers(make_nodes, tmp_path):
     """Debian 12 has no Python that OneFlow has a wheel for, which is refused; something else is installed."""
     nodes = make_nodes("without", 1, kind="bare")
-    described = inventory(nodes, tmp_path / "inventory", cluster_containers=False)
+    described = changed_inventory(nodes, tmp_path / "inventory", cluster_containers=False)
     wheel(tmp_path / "bundle")
     given = {"provision_bundle": str(tmp_path / "bundle"), "trainer_image_proof": "import proof"}
     nodes.root("node1", "apt-get", "-qq", "update")
@@ -360,7 +350,7 @@ def test_infiniband(make_nodes, repositories, tmp_path):
     """The adapter is a folder of files; kernel modules cannot be loaded in a container."""
     nodes = make_nodes("infiniband", 1, kind="bare")
     lay_infiniband(nodes, "node1")
-    described = inventory(
+    described = changed_inventory(
         nodes, tmp_path / "inventory", cluster_hca="mlx5_0", infiniband_modules=[], **repositories.variables()
     )
     before = state(nodes)
@@ -388,7 +378,7 @@ def test_twice_the_nodes_take_at_most_twice_the_time(make_nodes, repositories, t
     took = {}
     for count in (2, 4, 8):
         nodes = make_nodes(f"scale{count}", count, kind="bare")
-        described = inventory(nodes, tmp_path / str(count))
+        described = changed_inventory(nodes, tmp_path / str(count))
         started = time.monotonic()
         done = provision(described, tags=",".join(("base", "ssh_mesh", "docker_engine")), quiet=True)
         took[count] = time.monotonic() - started

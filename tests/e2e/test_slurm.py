@@ -11,8 +11,8 @@ from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
 from tests.e2e import slurm_site
-from tests.e2e.launching import WORK, containers, prepare, trainer, unit_of, wait_until
-from tests.e2e.test_launch import attempts, bench
+from tests.e2e.launching import WORK, bench, containers, prepare, trainer, unit_of, wait_until
+from tests.support.runs import attempts
 
 pytestmark = pytest.mark.long
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from repro.cluster.provision import deprovision, provision
-from tests.e2e.test_provision import inventory
+from tests.e2e.inventories import changed_inventory
 from tests.e2e.vendor import repository
 
 VERSION = "535.183.06"
@@ -15,7 +15,7 @@ VERSION = "535.183.06"
 def described(bare_nodes, tmp_path_factory):
     """One node of a GPU cluster is enough here."""
     folder = tmp_path_factory.mktemp("vendor") / "inventory"
-    cluster = inventory(bare_nodes, folder, cluster_gpu="NVIDIA A100-SXM4-40GB")
+    cluster = changed_inventory(bare_nodes, folder, cluster_gpu="NVIDIA A100-SXM4-40GB")
     yield dataclasses.replace(cluster, nodes=cluster.nodes[:1])
     assert deprovision(cluster, limit="node1", quiet=True).succeeded
 

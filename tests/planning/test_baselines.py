@@ -11,7 +11,7 @@ from repro.launch.attempt import Limits
 from repro.launch.local import local_attempts
 from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
-from tests.planning.test_derived import CATALOGUE
+from repro.published.cases import load_catalogue
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -73,7 +73,7 @@ def test_what_cannot_run_baselines_is_named(tmp_path, python, names, gpus, messa
 
 
 def test_baselines_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
-    plan = make_plan(CATALOGUE.select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch",))
+    plan = make_plan(load_catalogue().select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch",))
     stack = {"LD_PRELOAD": "/x.so", "CUDA_CACHE_PATH": "/cache", "NCCL_NVLS_ENABLE": "0"}
     attempt_of = local_attempts(
         Limits(), None, ("/env/bin/python", "run.py"), ("/usr/bin/python3", "baseline.py"), stack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class ClusterTarget:
 
     def plan(
         self,
-        cases: list[Case],
+        cases: Sequence[Case],
         scale: str | None,
         repeats: int | None,
         max_gpus: tuple[int, ...],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,15 +33,15 @@ class SshLauncher(Launcher):
 
     def plan(
         self,
-        cases: list[Case],
+        cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
-        fit: tuple[int, ...] = (),
+        max_gpus: tuple[int, ...] = (),
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
     ) -> Plan:
-        return self.target.plan(cases, scale, repeats, fit, iterations, precision, baselines)
+        return self.target.plan(cases, scale, repeats, max_gpus, iterations, precision, baselines)
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""

@@ -5,16 +5,23 @@ A rule compares at the digits that were printed, and knows nothing of what it wi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from repro.published.audit.findings import Finding, Findings, Message, Place, as_figure, compare, ratio_reach, unless
 from repro.published.figures import Figure, baseline, published_noise
 from repro.utils.i18n import N_
 from repro.utils.stats import median
 
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Case
+
+
 OUTLIER_SPREADS = 5
 """How many of the largest CV of the report's other groups a run may lie off its median; the published runs: 2."""
 
 
-def medians(material) -> Findings:
+def medians(material: Material) -> Findings:
     """The published throughput of repeated runs is their median."""
     for case in material.cases:
         if runs := case.published.repeats:
@@ -27,20 +34,20 @@ def medians(material) -> Findings:
             yield compare("median", case, "throughput", case.published.throughput, median(runs), rule)
 
 
-def outliers(material) -> Findings:
+def outliers(material: Material) -> Findings:
     """No single run lies far off its group's median, measured by the spread of the report's other groups."""
-    spreads = published_noise(material.cases).repeats
+    noise = published_noise(material.cases)
     for case in material.cases:
         others = [
-            spreads[other.name].cv
+            noise.cvs[other.name]
             for other in material.cases
             if other.report == case.report and other is not case and other.published.repeats
         ]
         for number, run in enumerate(case.published.repeats if others else (), 1):
-            yield _outlier(case, number, run, spreads[case.name].median, max(others))
+            yield _outlier(case, number, run, noise.repeats[case.name].median, max(others))
 
 
-def _outlier(case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
+def _outlier(case: Case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
     off, allowed = abs(run / middle - 1), OUTLIER_SPREADS * usual
     rule = Message(
         "run {number} lies {off} % off the median {median}; the report's other groups have a CV of {usual} % at most",
@@ -53,7 +60,7 @@ def _outlier(case, number: int, run: Figure, middle: float, usual: float) -> Fin
     return unless(off <= allowed, "outlier", case.report, place, "inconsistency", run, middle, rule, severity="warning")
 
 
-def speedups(material) -> Findings:
+def speedups(material: Material) -> Findings:
     """A speed-up is the throughput over that of one GPU at the same batch size, in every table that prints one."""
     for case in material.cases:
         single = baseline(case, material.cases)
@@ -71,11 +78,13 @@ def speedups(material) -> Findings:
             )
 
 
-def _work(case) -> tuple:
+def _work(case: Case) -> tuple:
     return case.report, case.model, case.micro_batch
 
 
-def _speedup(case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = "") -> Finding | None:
+def _speedup(
+    case: Case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = ""
+) -> Finding | None:
     value = throughput / single
     rule = Message(
         "speed-up = throughput / throughput of 1 GPU = {throughput} / {single} = {value}",
@@ -87,7 +96,7 @@ def _speedup(case, table: str, printed: Figure, throughput: Figure, single: Figu
     return compare("speed-up", case, "speedup", printed, value, rule, table=table, report=report, reach=reach)
 
 
-def latencies(material) -> Findings:
+def latencies(material: Material) -> Findings:
     """Throughput is the global batch over the latency, for the cases and for peers that ran the same case."""
     for case in material.cases:
         if case.published.latency_ms is not None:
@@ -98,7 +107,7 @@ def latencies(material) -> Findings:
             yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, "peers")
 
 
-def _latency(check: str, case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
+def _latency(check: str, case: Case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
     value = 1000 * case.global_batch / latency_ms
     rule = Message(
         "throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
@@ -109,43 +118,47 @@ def _latency(check: str, case, throughput: Figure, latency_ms: Figure, report: s
     return compare(check, case, "throughput", throughput, value, rule, report=report)
 
 
-def products(material) -> Findings:
+def products(material: Material) -> Findings:
     """Printed counts are the products they claim to be."""
     for case in material.cases:
         printed, data = case.published.printed, case.layout.data
+        gpus, batch = case.nodes * case.gpus_per_node, case.micro_batch * data
         made = {
-            "gpus": Message(
-                "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
-                nodes=case.nodes,
-                gpus=case.gpus_per_node,
-                value=case.nodes * case.gpus_per_node,
+            "gpus": (
+                gpus,
+                Message(
+                    "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
+                    nodes=case.nodes,
+                    gpus=case.gpus_per_node,
+                    value=gpus,
+                ),
             ),
-            "micro_batch_times_data": Message(
-                "micro-batch x data parallel size = {micro} x {data} = {value}",
-                micro=case.micro_batch,
-                data=data,
-                value=case.micro_batch * data,
+            "micro_batch_times_data": (
+                batch,
+                Message(
+                    "micro-batch x data parallel size = {micro} x {data} = {value}",
+                    micro=case.micro_batch,
+                    data=data,
+                    value=batch,
+                ),
             ),
         }
-        for column, rule in made.items():
+        for column, (value, rule) in made.items():
             if column in printed:
-                yield compare(
-                    "product", case, column, as_figure(printed[column]), rule.values["value"], rule, table="cases"
-                )
+                yield compare("product", case, column, as_figure(printed[column]), value, rule, table="cases")
+        global_batch = batch * case.accumulation_steps
         rule = Message(
             "global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
             "= {value}",
             micro=case.micro_batch,
             data=data,
             steps=case.accumulation_steps,
-            value=case.micro_batch * data * case.accumulation_steps,
+            value=global_batch,
         )
-        yield compare(
-            "product", case, "global_batch", as_figure(case.global_batch), rule.values["value"], rule, table="cases"
-        )
+        yield compare("product", case, "global_batch", as_figure(case.global_batch), global_batch, rule, table="cases")
 
 
-def changes(material) -> Findings:
+def changes(material: Material) -> Findings:
     """Differences and percentages printed beside a case with optimizer sharding, against the case without."""
     for case in material.cases:
         plain = next((other for other in material.cases if _differs_in_sharding(case, other)), None)
@@ -156,7 +169,7 @@ def changes(material) -> Findings:
             yield from _change(material, case, figure, before, after)
 
 
-def _differs_in_sharding(case, other) -> bool:
+def _differs_in_sharding(case: Case, other: Case) -> bool:
     same = (case.report, case.layout, case.micro_batch, case.accumulation_steps, case.shape)
     return case.optimizer_sharding > 0 == other.optimizer_sharding and same == (
         other.report,
@@ -167,7 +180,7 @@ def _differs_in_sharding(case, other) -> bool:
     )
 
 
-def _change(material, case, figure: str, before: Figure, after: Figure) -> Findings:
+def _change(material: Material, case: Case, figure: str, before: Figure, after: Figure) -> Findings:
     printed = case.published.printed
     name = figure.removesuffix("_mib")
     difference, share = printed.get(f"{name}_change"), printed.get(f"{name}_change_percent")
@@ -211,14 +224,15 @@ def _change(material, case, figure: str, before: Figure, after: Figure) -> Findi
         )
 
 
-def _savings(material, case, printed: float) -> Message:
+def _savings(material: Material, case: Case, printed: float) -> Message:
     """What the other cases say: sharding over d ranks frees 1 - 1/d of the optimizer's state, whatever the batch."""
     freed, texts = 1 - 1 / case.layout.data, []
     for other in material.cases:
         plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)
         if plain and other.report == case.report and other.micro_batch == case.micro_batch:
-            saved = plain.published.memory_mib - other.published.memory_mib
-            texts.append(f"{saved / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
+            before, after = plain.published.memory_mib, other.published.memory_mib
+            if before is not None and after is not None:
+                texts.append(f"{(before - after) / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
     return Message(
         "sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
         "by the printed difference {state}",

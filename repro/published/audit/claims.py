@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
 from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, unless
 from repro.utils.i18n import N_
+
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Case
+
 
 PRECISIONS = {"float32": "fp32", "fp32": "fp32", "fp16": "amp", "float16": "amp"}
 NAMES = (
@@ -22,13 +29,13 @@ LOG = (
 LAYOUT = r"(?P<nodes>\d+)n_(?P<gpus_per_node>\d+)g_dp_(?P<micro_batch>\d+)bs"
 
 
-def parameters(case) -> dict[str, int]:
+def parameters(case: Case) -> dict[str, int]:
     """All numbers that a case's name or log may state, by name."""
     keys = ("nodes", "gpus_per_node", "micro_batch", "global_batch", "optimizer_sharding")
     return {**{key: getattr(case, key) for key in keys}, **vars(case.layout), **case.shape}
 
 
-def titles(material) -> Findings:
+def titles(material: Material) -> Findings:
     """A title that names a model names the one that was tested."""
     for report in material.reports:
         title = report.title_printed.lower()
@@ -49,7 +56,7 @@ def titles(material) -> Findings:
         )
 
 
-def names(material) -> Findings:
+def names(material: Material) -> Findings:
     """What a case's name, its log's name and its layout column state are its parameters."""
     for case in material.cases:
         printed = case.published.printed
@@ -60,7 +67,7 @@ def names(material) -> Findings:
             yield _name(case, "results", "layout", printed["layout"], (LAYOUT,))
 
 
-def _name(case, table: str, column: str, text: str, patterns: tuple[str, ...]) -> Finding | None:
+def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, ...]) -> Finding | None:
     known = parameters(case)
     match = next((found for pattern in patterns if (found := re.fullmatch(pattern, text))), None)
     stated = {key: int(value) for key, value in match.groupdict().items() if value and key != "group"} if match else {}
@@ -68,13 +75,13 @@ def _name(case, table: str, column: str, text: str, patterns: tuple[str, ...]) -
     right = ", ".join(f"{key} {known[key]}" for key in wrong)
     rule = Message("the name does not have the form of the report's other names")
     if match:
-        said = ", ".join(f"{key} {stated[key]}" for key in wrong)
-        rule = Message("the name says {said}, the case has {right}", said=said, right=right)
+        named = ", ".join(f"{key} {stated[key]}" for key in wrong)
+        rule = Message("the name says {named}, the case has {right}", named=named, right=right)
     place = Place(table, case.name, column)
-    return unless(match and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
+    return unless(match is not None and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
 
 
-def words(material) -> Findings:
+def words(material: Material) -> Findings:
     """The words of a row: group, kind of parallelism, sharding on or off, and the figures in composed cells."""
     for case in material.cases:
         printed = case.published.printed
@@ -112,7 +119,7 @@ def words(material) -> Findings:
                 yield _cell(case, column, key)
 
 
-def _group_fits(case, kinds: list[str]) -> bool:
+def _group_fits(case: Case, kinds: list[str]) -> bool:
     layout, group = case.layout, case.published.printed["group"]
     several = layout.world_size > 1
     fits = {"DP": layout.tensor == 1, "MP": layout.data == 1 and (layout.tensor > 1) == several, "2D": several}
@@ -120,7 +127,7 @@ def _group_fits(case, kinds: list[str]) -> bool:
     return piped and group == ("PP" if "PP" in kinds else kinds[0]) and all(fits.get(kind, True) for kind in kinds)
 
 
-def _cell(case, column: str, key: str) -> Finding | None:
+def _cell(case: Case, column: str, key: str) -> Finding | None:
     """A cell such as "9547(-1754,↓15.5%)" holds the figures that the catalogue keeps of it one by one."""
     printed = case.published.printed
     parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
@@ -139,9 +146,9 @@ def _cell(case, column: str, key: str) -> Finding | None:
     )
 
 
-def shared_logs(material) -> Findings:
+def shared_logs(material: Material) -> Findings:
     """One log is the source of one set of figures."""
-    first: dict[tuple, object] = {}
+    first: dict[tuple, Case] = {}
     for case in material.cases:
         if log := case.published.printed.get("log"):
             other = first.setdefault((case.report, log), case)
@@ -169,13 +176,13 @@ def shared_logs(material) -> Findings:
             )
 
 
-def _figures(case) -> str:
+def _figures(case: Case) -> str:
     kept = case.published
     figures = ((kept.throughput, "samples/s"), (kept.latency_ms, "ms"), (kept.memory_mib, "MiB"))
     return " / ".join(f"{value} {unit}" for value, unit in figures if value is not None)
 
 
-def _log_elsewhere(material, case) -> str:
+def _log_elsewhere(material: Material, case: Case) -> str:
     logs = (
         row["log"]
         for report, _, rows in material.also_printed("log")
@@ -185,7 +192,7 @@ def _log_elsewhere(material, case) -> str:
     return next(logs, "")
 
 
-def precisions(material) -> Findings:
+def precisions(material: Material) -> Findings:
     """A report's claim on precision agrees with its own cases, and one on all tests with all reports."""
     for report in material.reports:
         claimed, place = report.claims.get("precision"), Place("text", "", "precision")
@@ -223,7 +230,7 @@ def precisions(material) -> Findings:
             )
 
 
-def switches(material) -> Findings:
+def switches(material: Material) -> Findings:
     """A switch's name says what it switches on, and the scripts of one report use one folder."""
     for report in material.reports:
         if "sharding_flag" in report.claims:
@@ -246,12 +253,14 @@ def switches(material) -> Findings:
         )
 
 
-def _flag(report: str, flag: str, cases) -> Finding | None:
+def _flag(report: str, flag: str, cases: Sequence[Case]) -> Finding | None:
     on = next((case for case in cases if case.optimizer_sharding), None)
     off = next((case for case in cases if on and not case.optimizer_sharding and case.layout == on.layout), None)
-    if off is None:
+    if on is None or off is None:
         return HOLDS
     less, more = on.published.memory_mib, off.published.memory_mib
+    if less is None or more is None:
+        return HOLDS
     rule = Message(
         'with "on" the optimizer\'s state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the '
         "name says the opposite",

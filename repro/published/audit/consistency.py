@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import (
     HOLDS,
@@ -21,11 +22,16 @@ from repro.published.audit.flops import efficiency
 from repro.published.figures import Figure, baseline, duplicates, published_noise
 from repro.utils.i18n import N_
 
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Case, Report
+
+
 NOISE_SIGMAS = 3
 """How many standard deviations of the published noise a figure may lie off before that is a finding."""
 
 
-def copies(material) -> Findings:
+def copies(material: Material) -> Findings:
     """Tables that print the very runs of the cases print the same figures, to the digits of the coarser one."""
     for report, table, rows in material.also_printed():
         columns = ("throughput", "speedup", "latency_ms", "memory_mib")
@@ -35,7 +41,7 @@ def copies(material) -> Findings:
             yield from _copied(report, table, column, pairs)
 
 
-def _copied(report, table: dict, column: str, pairs: list) -> Findings:
+def _copied(report: Report, table: dict, column: str, pairs: list) -> Findings:
     cut = []
     for case, other in pairs:
         own = getattr(case.published, column)
@@ -54,7 +60,7 @@ def _cut(value: float, decimals: int) -> float:
     return math.floor(value * 10**decimals) / 10**decimals
 
 
-def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding:
+def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) -> Finding:
     source = table["source"]
     right = ", ".join(at_precision(own, other.decimals) for _, own, other in cut)
     rule = Message("from {own} the rounded values are {right}", own=[own for _, own, _ in cut], right=right.split(", "))
@@ -70,7 +76,7 @@ def _cut_off(report, table: dict, column: str, cut: list, count: int) -> Finding
     return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
 
 
-def _differs(report, table: dict, column: str, case, own: Figure, other: Figure, pairs: list) -> Finding:
+def _differs(report: Report, table: dict, column: str, case: Case, own: Figure, other: Figure, pairs: list) -> Finding:
     what, source = table["what"], table["source"]
     rule = Message('the table "{table}" prints {other} for the same run', table=Message(what), other=other)
     evidence = Message("source of the other table: {source}", source=Message(source))
@@ -95,7 +101,7 @@ def _differs(report, table: dict, column: str, case, own: Figure, other: Figure,
     )
 
 
-def _two_speedups(report, table: dict, case, single, decimals: int) -> Message:
+def _two_speedups(report: Report, table: dict, case: Case, single: Case, decimals: int) -> Message:
     """Which of two printed speed-ups follows from which throughputs."""
     source = table["source"]
     other = {row["case"]: row["throughput"] for row in report.also(table["what"])}
@@ -117,7 +123,7 @@ def _two_speedups(report, table: dict, case, single, decimals: int) -> Message:
     )
 
 
-def efficiencies(material) -> Findings:
+def efficiencies(material: Material) -> Findings:
     """TFLOP/s a GPU, share of the peak and PFLOP/s follow from the latency by the published formula."""
     for report, table, rows in material.also_printed("tflops_per_gpu"):
         peak = material.cluster(report)["hardware"]["gpu_peak_tflops"]
@@ -152,7 +158,7 @@ def efficiencies(material) -> Findings:
                     )
 
 
-def scaling(material) -> Findings:
+def scaling(material: Material) -> Findings:
     """At the same work a GPU, more GPUs are faster, and not by more than their number beyond the published noise."""
     tolerance = NOISE_SIGMAS * math.sqrt(2) * published_noise(material.cases).largest
     for smaller, larger in material.scaling_steps():
@@ -181,7 +187,7 @@ def scaling(material) -> Findings:
         )
 
 
-def memory(material) -> Findings:
+def memory(material: Material) -> Findings:
     """Memory fits the GPU, and a larger micro-batch takes more of it in the same layout."""
     for case in material.cases:
         used, place = case.published.memory_mib, Place("results", case.name, "memory_mib")
@@ -191,21 +197,20 @@ def memory(material) -> Findings:
         rule = Message("the GPU has {limit} MiB", limit=limit)
         yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
         for other in material.cases:
-            if _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
-                more = other.published.memory_mib
+            more = other.published.memory_mib
+            if more is not None and _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
                 rule = Message("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
                 yield unless(
                     used > more, "memory-order", case.report, place, "inconsistency", used, "", rule, severity="warning"
                 )
 
 
-def _differs_in_batch(case, other) -> bool:
+def _differs_in_batch(case: Case, other: Case) -> bool:
     keys = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding")
-    known = case.published.memory_mib is not None
-    return known and all(getattr(case, key) == getattr(other, key) for key in keys)
+    return all(getattr(case, key) == getattr(other, key) for key in keys)
 
 
-def repeated_configurations(material) -> Findings:
+def repeated_configurations(material: Material) -> Findings:
     """One configuration under two names: free repeats, to be pointed out, and to agree within the noise."""
     noise = published_noise(case for case in material.cases if case.published.repeats).largest
     for group in duplicates(material.cases):

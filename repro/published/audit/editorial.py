@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, as_figure, finding, unless
 from repro.utils.i18n import N_
 
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Case, Report
 
-def missing(material) -> Findings:
+
+def missing(material: Material) -> Findings:
     """Every batch size and number of devices that the text announces has its row."""
     for report in material.reports:
         claims, cases = report.claims, material.cases_of(report)
@@ -42,7 +47,7 @@ def missing(material) -> Findings:
             yield _range(report, claims["device_range"], sorted({case.layout.world_size for case in cases}))
 
 
-def _range(report, announced: list[int], sizes: list[int]) -> Finding | None:
+def _range(report: Report, announced: list[int], sizes: list[int]) -> Finding | None:
     low, high = announced
     rule = Message(
         "the text announces tests on {low} to {high} GPUs; the tables have {sizes}", low=low, high=high, sizes=sizes
@@ -61,7 +66,7 @@ def _range(report, announced: list[int], sizes: list[int]) -> Finding | None:
     )
 
 
-def stray(material) -> Findings:
+def stray(material: Material) -> Findings:
     """A row of a table is a configuration that the text announces."""
     for report in material.reports:
         announced = report.claims.get("batch_sizes", ())
@@ -81,7 +86,7 @@ def stray(material) -> Findings:
             yield _stray_row(report, announced, row)
 
 
-def _stray_row(report, announced: list[int], row: dict) -> Finding:
+def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     batch, gpus, value = row["micro_batch"], row["nodes"] * row["gpus_per_node"], row["throughput"]
     rule = Message(
         "batch size {batch} is none of {batches}, which the text announces; the row is one run, not {repeats}",
@@ -105,7 +110,7 @@ def _stray_row(report, announced: list[int], row: dict) -> Finding:
     return finding("stray", report.id, place, "stray", printed, "", rule, evidence, note=note)
 
 
-def _later_throughput(report, batch: int, gpus: int) -> float | None:
+def _later_throughput(report: Report, batch: int, gpus: int) -> float | None:
     """What the table of a later run, where the catalogue has one, gives for a configuration."""
     found = (
         row["throughput"]
@@ -115,7 +120,7 @@ def _later_throughput(report, batch: int, gpus: int) -> float | None:
     return next(found, None)
 
 
-def example_logs(material) -> Findings:
+def example_logs(material: Material) -> Findings:
     """An example log has the rows of its report's settings and, by the report's rule, a figure of its tables."""
     for report in material.reports:
         rows = report.also("example log")
@@ -142,7 +147,7 @@ def example_logs(material) -> Findings:
         yield _example(report, material.cases_of(report), [row["throughput"] for row in rows[report.rule.skip_first :]])
 
 
-def _example(report, cases, kept: list[float]) -> Finding | None:
+def _example(report: Report, cases: Sequence[Case], kept: list[float]) -> Finding | None:
     mean = sum(kept) / len(kept)
     near = min(cases, key=lambda case: abs(case.published.throughput - mean))
     value = near.published.throughput
@@ -197,7 +202,7 @@ LIKENESS = 0.82
 """How like a term a word must be to be taken for a misspelling of it (difflib's ratio)."""
 
 
-def encodings(material) -> Findings:
+def encodings(material: Material) -> Findings:
     """No text is UTF-8 that was read as Windows-1252 or Latin-1."""
     for report in material.reports:
         for section, key, text in _texts(report):
@@ -217,7 +222,7 @@ def encodings(material) -> Findings:
             )
 
 
-def _texts(report) -> Iterator[tuple[str, str, str]]:
+def _texts(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "title", "", report.title_printed
     for section, values in (("environment", report.environment), ("text", report.claims)):
         yield from ((section, key, text) for key, text in values.items() if isinstance(text, str))
@@ -235,7 +240,7 @@ def _decoded(text: str) -> str | None:
     return None
 
 
-def wordings(material) -> Findings:
+def wordings(material: Material) -> Findings:
     """Words of headings are spelt as the terms they resemble, units have their case, and rows follow patterns."""
     for report in material.reports:
         kept: dict[tuple, Finding] = {}
@@ -246,7 +251,7 @@ def wordings(material) -> Findings:
                 yield found
 
 
-def _wordings(material, report) -> Findings:
+def _wordings(material: Material, report: Report) -> Findings:
     for heading in report.heading:
         for column in heading["columns"]:
             place = Place("heading", heading["table"], column)
@@ -275,7 +280,7 @@ def _unit(report: str, place: Place, unit: str) -> Finding | None:
     return unless(right == unit, "unit", report, place, "editorial", unit, f"{right} (MiB)", rule, severity="note")
 
 
-def _pattern(report: str, place: Place, column: str, cases) -> Finding | None:
+def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> Finding | None:
     """A heading such as "xn_xg_xbs" promises a number before each of its letters."""
     parts = [part[1:] for part in column.split("_")]
     form = re.compile("_".join(rf"\d+{part}" for part in parts))

@@ -190,7 +190,7 @@ def _noise_json(noise: Noise) -> dict:
                 "median": spread.median,
                 "minimum": spread.minimum,
                 "maximum": spread.maximum,
-                "cv": round(spread.cv, 6),
+                "cv": round(noise.cvs[name], 6),
             }
             for name, spread in noise.repeats.items()
         ],

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Finding, Findings, Message, Place, unless
 from repro.utils.i18n import N_
+
+if TYPE_CHECKING:
+    from repro.published.audit.engine import Material
+    from repro.published.cases import Report
+
 
 DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
 """Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.
@@ -30,7 +36,7 @@ def cuda_of(text: str) -> str | None:
     return f"{match[1]}.{match[2]}" if match else None
 
 
-def versions(material) -> Findings:
+def versions(material: Material) -> Findings:
     """OneFlow's build, CUDA, driver, Python and commit, as one report prints them, fit each other."""
     for report in material.reports:
         environment, wheel = report.environment, report.environment.get("wheel", "")
@@ -54,7 +60,7 @@ def versions(material) -> Findings:
             )
 
 
-def _cuda(report, built: str) -> Findings:
+def _cuda(report: Report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
     rule = Message(
         "the OneFlow build {build} is for CUDA {built}, the environment says {claimed}",
@@ -86,8 +92,9 @@ def _cuda(report, built: str) -> Findings:
     )
 
 
-def _wheel(report, number: str, tag: str) -> Findings:
-    printed = re.search(r"\d+\.\d+\S*", report.oneflow)[0]
+def _wheel(report: Report, number: str, tag: str) -> Findings:
+    match = re.search(r"\d+\.\d+\S*", report.oneflow)
+    printed = match[0] if match else report.oneflow
     rule = Message("the wheel that the report installs is version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
     yield unless(
@@ -116,13 +123,13 @@ def _wheel(report, number: str, tag: str) -> Findings:
     )
 
 
-def trainers(material) -> Findings:
+def trainers(material: Material) -> Findings:
     """The trainer is named by commit, and reports of the same runs name the same one."""
     for report in material.reports:
         place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
         commits = COMMIT.findall(printed)
         rule = Message("a branch is named but no commit; what it pointed to at the time cannot be told from the report")
-        yield unless(commits, "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
+        yield unless(bool(commits), "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
         for commit in commits:
             kept = report.trainer["commit"]
             rule = Message("the detailed report of the same runs names commit {kept}", kept=kept)
@@ -140,7 +147,7 @@ def trainers(material) -> Findings:
             )
 
 
-def _repeated_reports(material, report) -> Message | None:
+def _repeated_reports(material: Material, report: Report) -> Message | None:
     """The other reports whose runs a report prints too, with the trainer that they name."""
     tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
     others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
@@ -148,7 +155,7 @@ def _repeated_reports(material, report) -> Message | None:
     return Message("so do the reports whose runs it repeats: {named}", named=named) if named else None
 
 
-def environments(material) -> Findings:
+def environments(material: Material) -> Findings:
     """All reports of one cluster describe the same hardware and system."""
     for report in material.reports:
         cluster, printed = material.cluster(report), report.environment
@@ -156,7 +163,7 @@ def environments(material) -> Findings:
             mine, known = version(printed[key]), version(cluster["software"][key])
             rule = Message("the cluster's other reports say {known}", known=cluster["software"][key])
             yield unless(
-                mine and mine == known[: len(mine)],
+                mine != () and mine == known[: len(mine)],
                 "environment",
                 report.id,
                 Place("environment", "", key),
@@ -167,16 +174,16 @@ def environments(material) -> Findings:
             )
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
-            known = _threads(cluster["topology"]["cpu_affinity"])
-            rule = Message("the CPU affinities in the topology cover {n} CPUs", n=known)
+            covered = _threads(cluster["topology"]["cpu_affinity"])
+            rule = Message("the CPU affinities in the topology cover {n} CPUs", n=covered)
             yield unless(
-                int(threads[1]) == known,
+                int(threads[1]) == covered,
                 "threads",
                 report.id,
                 Place("environment", "", "cpu"),
                 "inconsistency",
                 threads[1],
-                known,
+                covered,
                 rule,
             )
 
@@ -184,10 +191,10 @@ def environments(material) -> Findings:
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
     stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
-    words = (re.search(r"[A-Z]\d+", model)[0], f"{hardware['gpu_memory_gb']}G")
+    parts = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
     rule = Message("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
     return unless(
-        stated == [count] and all(word in printed for word in words),
+        stated == [count] and all(word in printed for word in parts),
         "gpus",
         report,
         Place("environment", "", "gpus"),
@@ -204,7 +211,7 @@ def _threads(affinities: list[str]) -> int:
     return len({cpu for low, high in ends for cpu in range(low, high + 1)})
 
 
-def topologies(material) -> Findings:
+def topologies(material: Material) -> Findings:
     """The topology matrix is symmetric and gives each GPU all its NVLinks."""
     reports = [report for report in material.reports if report.environment.get("topology")]
     for name in dict.fromkeys(report.cluster for report in reports):

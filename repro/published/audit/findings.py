@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from repro.published.figures import Figure
+from repro.utils.i18n import Translate
+
+if TYPE_CHECKING:
+    from repro.published.cases import Case
+
 
 KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
 SEVERITIES = ("error", "warning", "note")
@@ -27,7 +33,7 @@ class Message:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, translate=lambda message: message) -> str:
+    def text(self, translate: Translate = lambda message: message) -> str:
         """The sentence in the language of `translate`, a catalogue's gettext."""
 
         def shown(value: object) -> object:
@@ -74,7 +80,7 @@ class Finding:
         if self.kind not in KINDS or self.severity not in SEVERITIES:
             raise ValueError(f"finding {self.id}: kind {self.kind!r} or severity {self.severity!r} is unknown")
 
-    def remark(self, translate=lambda message: message) -> str:
+    def remark(self, translate: Translate = lambda message: message) -> str:
         """What to show beside the figure."""
         if self.note:
             return self.note.text(translate)
@@ -101,8 +107,8 @@ def finding(
     report: str,
     place: Place,
     kind: str,
-    printed,
-    recomputed,
+    printed: object,
+    recomputed: object,
     rule: Message,
     evidence: Message | None = None,
     severity: str = "error",
@@ -114,14 +120,28 @@ def finding(
     return Finding(identity, report, place, kind, str(printed), str(recomputed), rule, evidence, severity, note)
 
 
-def unless(right: bool, *arguments, **options) -> Finding | None:
-    """HOLDS if `right`, else the finding of these arguments."""
-    return HOLDS if right else finding(*arguments, **options)
+def unless(
+    right: bool,
+    check: str,
+    report: str,
+    place: Place,
+    kind: str,
+    printed: object,
+    recomputed: object,
+    rule: Message,
+    evidence: Message | None = None,
+    severity: str = "error",
+    note: Message | None = None,
+) -> Finding | None:
+    """HOLDS if `right`, else the finding of the other arguments."""
+    if right:
+        return HOLDS
+    return finding(check, report, place, kind, printed, recomputed, rule, evidence, severity, note)
 
 
 def compare(
     check: str,
-    case,
+    case: Case,
     column: str,
     printed: Figure,
     value: float,

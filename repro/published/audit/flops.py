@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from repro.published.cases import Case
+
 
 VOCABULARY = 51200
 """The vocabulary the team counted with in all 18 cases, whatever each one was padded to."""
@@ -37,8 +42,11 @@ def gpt_flop(
     return work * batch * seq_length * layers * hidden_size**2 * share
 
 
-def efficiency(case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
-    """The efficiency of a GPT case with a published latency; `peak_tflops` is that of one GPU."""
+def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:
+    """The efficiency of a GPT case with a published latency, ValueError without; `peak_tflops` is that of one GPU."""
+    latency_ms = case.published.latency_ms
+    if latency_ms is None:
+        raise ValueError(f"{case.name}: no latency was published, from which its efficiency follows")
     shape = case.shape
     flop = gpt_flop(
         case.global_batch,
@@ -49,5 +57,5 @@ def efficiency(case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Effici
         case.activation_checkpointing,
     )
     gpus = case.layout.world_size
-    rate = flop / (case.published.latency_ms / 1000) / gpus / 1e12
+    rate = flop / (latency_ms / 1000) / gpus / 1e12
     return Efficiency(case.name, gpus, flop / 1e12, rate, rate / peak_tflops)

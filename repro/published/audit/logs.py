@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,8 +117,8 @@ class FromLogs:
         lines = []
         for source in self.sources:
             run = f" run {source.run}" if source.run else ""
-            said = "; ".join(map(str, source.compared)) or source.problem
-            lines.append(f"{source.file}: {' = '.join(source.cases) or 'no case'}{run}: {said}")
+            compared = "; ".join(map(str, source.compared)) or source.problem
+            lines.append(f"{source.file}: {' = '.join(source.cases) or 'no case'}{run}: {compared}")
         lines += [f"median of all logs of {case}: {compared}" for case, compared in self.medians.items()]
         return lines
 
@@ -139,8 +139,8 @@ def from_logs(folder: Path, catalogue: Catalogue) -> FromLogs:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sources = tuple(_source(path, path.relative_to(folder), catalogue) for path in files)
     if not any(source.cases for source in sources):
-        said = "; ".join(f"{source.file}: {source.problem}" for source in sources[:3])
-        raise NoLogs(f"LOGS={folder}: none of {len(files)} files is the log of a published case. {said}")
+        problems = "; ".join(f"{source.file}: {source.problem}" for source in sources[:3])
+        raise NoLogs(f"LOGS={folder}: none of {len(files)} files is the log of a published case. {problems}")
     return FromLogs(sources, dict(_medians(sources, catalogue)))
 
 
@@ -201,7 +201,7 @@ def matching(log: Log, name: Path, cases: Iterable[Case]) -> tuple[Case, ...]:
     return _by(stated if log.generation == "E" else _in_path(name) | stated, family)
 
 
-def _stated(log: Log) -> dict[str, int]:
+def _stated(log: Log) -> dict[str, object]:
     names = STATED["E" if log.generation == "E" else "A"]
     found = {key: log.configuration[name] for name, key in names.items() if name in log.configuration}
     sharding = str(log.configuration.get("non_distributed_optimizer"))
@@ -211,7 +211,8 @@ def _stated(log: Log) -> dict[str, int]:
 
 
 def _in_path(name: Path) -> dict[str, int]:
-    text, found = str(name).lower(), {}
+    text = str(name).lower()
+    found: dict[str, int] = {}
     for pattern, keys in IN_NAME:
         if match := re.search(pattern, text):
             found |= dict(zip(keys, map(int, filter(None, match.groups())), strict=True))
@@ -220,7 +221,7 @@ def _in_path(name: Path) -> dict[str, int]:
     return found
 
 
-def _by(stated: dict[str, int], cases: Iterable[Case]) -> tuple[Case, ...]:
+def _by(stated: Mapping[str, object], cases: Iterable[Case]) -> tuple[Case, ...]:
     """Cases of one configuration that has all of what is stated; none where it leaves several open."""
     known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
     fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]

@@ -95,7 +95,11 @@ def figures(results: Sequence[Outcome], study: Study, folder: Path, language: st
 
 def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
     held_out = [each for each in results if not each.trained]
-    printed = [each for each in held_out if each.memory_error is not None]
+    printed = [
+        (each.case.name, float(each.case.published.memory_mib), each.memory_mib)
+        for each in held_out
+        if each.case.published.memory_mib is not None
+    ]
 
     def throughput(_: Translate) -> DotChart:
         values = tuple((float(each.case.published.throughput), each.throughput) for each in held_out)
@@ -109,11 +113,11 @@ def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
         )
 
     def memory(_: Translate) -> DotChart:
-        values = tuple((float(each.case.published.memory_mib), each.memory_mib) for each in printed)
+        values = tuple((published, modelled) for _name, published, modelled in printed)
         return DotChart(
             _("Memory, published and modelled"),
             _("MiB a GPU; held-out cases"),
-            tuple(each.case.name for each in printed),
+            tuple(name for name, _published, _modelled in printed),
             values,
             (_("published"), _("modelled")),
             decimals=0,

@@ -130,7 +130,8 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
         return None
     blocks: list = []
     if spreads:
-        low, high = min(each.cv for each in spreads), max(each.cv for each in spreads)
+        cvs = [cv for name, cv in result.noise.cvs.items() if name in cases]
+        low, high = min(cvs), max(cvs)
         blocks.append(
             Text(
                 _("{n} configurations were run {runs} times each; their CV is {low} to {high} %.").format(

@@ -12,6 +12,7 @@ from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.run.data import ReportData
 from repro.runs.files import RunPath, events
+from repro.utils.i18n import Translate
 
 FIELDS = 24
 
@@ -64,7 +65,7 @@ def _throughput_figure(results: list[Result], number: int) -> FigureSpec:
     reports = {report.log_generation: report.id for report in load_catalogue().reports}
     report = reports[results[0].unit.config["log_generation"]]
 
-    def chart(_):
+    def chart(_: Translate) -> BarChart:
         return BarChart(
             _("Throughput by configuration: {report}").format(report=report),
             "samples/s",
@@ -86,7 +87,7 @@ def _throughput_figure(results: list[Result], number: int) -> FigureSpec:
 def _memory_figure(results: list[Result], device: str) -> FigureSpec:
     values = tuple((result.memory_mib,) for result in results)
 
-    def chart(_):
+    def chart(_: Translate) -> BarChart:
         kind = _("MiB, rank 0's process") if device == "cpu" else _("MiB a GPU")
         return BarChart(
             _("Memory by configuration"),
@@ -120,9 +121,11 @@ def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
 def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureSpec:
     first = pairs[0][0]
 
-    def chart(_):
+    def chart(_: Translate) -> LineChart:
         found = {
-            case.layout.world_size: (result.throughput, float(case.published.throughput)) for case, result in pairs
+            case.layout.world_size: (result.throughput, float(case.published.throughput))
+            for case, result in pairs
+            if result.throughput is not None
         }
         series = tuple(
             efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in found.items())))
@@ -162,7 +165,7 @@ def _points(metrics: RunPath) -> list[tuple[float, float]]:
 
 
 def _times_figure(times: list, first: int) -> FigureSpec:
-    def chart(_):
+    def chart(_: Translate) -> GridChart:
         fields = tuple(
             (
                 name,
@@ -200,11 +203,11 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
         rows.setdefault(each.result.unit.name, {})[variant(each.base.unit)] = each.ratio.value
     values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
 
-    def chart(_):
-        said = _("throughput of OneFlow over that of PyTorch in the same run")
+    def chart(_: Translate) -> BarChart:
+        title = _("throughput of OneFlow over that of PyTorch in the same run")
         return BarChart(
             _("OneFlow beside PyTorch"),
-            f"{said}: {kinds[0]}" if len(kinds) == 1 else said,
+            f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
             tuple(rows),
             (Panel("", values),),
             kinds,
@@ -238,7 +241,7 @@ def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: 
         series.append(Series(label, ((1, 1.0), *points)))
     last = max(x for each in series for x, _y in each.points)
 
-    def chart(_):
+    def chart(_: Translate) -> LineChart:
         return LineChart(
             _("Scaling efficiency from {unit} on").format(unit=base),
             _("share of the throughput that one GPU promises"),

@@ -1,4 +1,4 @@
-"""The results as Parquet."""
+"""The table of results of a run: what its CSV holds, its Parquet holds too."""
 
 import csv
 
