@@ -254,10 +254,10 @@ def build(environment: Path, groups: Iterable[str]) -> None:
     settings = index_environment()
     python = environment / "bin" / "python"
     if answer([python, "-c", "pass"]) is None:
-        wanted = find_trainer_python(uv) if environment == TRAINER else ">=3.11"
+        version = find_trainer_python(uv) if environment == TRAINER else ">=3.11"
         run(
-            [uv, "venv", "--quiet", "--clear", "--no-project", "--python", wanted, environment],
-            f"{environment.name} with Python {wanted}",
+            [uv, "venv", "--quiet", "--clear", "--no-project", "--python", version, environment],
+            f"{environment.name} with Python {version}",
             env=settings,
         )
     say(f"installing {announcement(environment, groups)}")

@@ -92,9 +92,9 @@ def make_variables(flags: str) -> list[tuple[str, str]]:
     make writes them behind a word `--`, with a backslash before each blank and backslash and `$` doubled, and has not
     expanded the values. The variables that it exports to recipes, in contrast, it does expand.
     """
-    words = re.findall(r"(?:[^\\ ]|\\.)+", flags, re.DOTALL)
-    given = words[words.index("--") + 1 :] if "--" in words else []
-    pairs = (re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL).replace("$$", "$").partition("=") for word in given)
+    arguments = re.findall(r"(?:[^\\ ]|\\.)+", flags, re.DOTALL)
+    assignments = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    pairs = (re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL).replace("$$", "$").partition("=") for word in assignments)
     return [(name.rstrip(":"), value) for name, equals, value in pairs if equals]
 
 

@@ -141,7 +141,7 @@ def test_everything_is_installed_by_hash(machine):
 def exported(machine) -> list[set[str]]:
     """The groups of each export of the controller's requirements so far."""
     found = [call.split() for call in calls(machine) if call.startswith("export")]
-    return [{word for word, before in zip(words[1:], words, strict=False) if before == "--group"} for words in found]
+    return [{word for word, before in zip(argv[1:], argv, strict=False) if before == "--group"} for argv in found]
 
 
 def set_up(monkeypatch, *arguments, flags=""):
@@ -234,13 +234,13 @@ def locked(groups) -> list[tuple[str, int]]:
     for package in lock["package"]:
         packages.setdefault(package["name"], []).append(package)
     (project,) = packages["repro"]
-    wanted = list(project["dependencies"])
+    needs = list(project["dependencies"])
     for group in groups:
-        wanted += project["dev-dependencies"][group]
+        needs += project["dev-dependencies"][group]
     environment = {"python_full_version": "3.11.7", "python_version": "3.11", "extra": ""}
     found = {}
-    while wanted:
-        need = wanted.pop()
+    while needs:
+        need = needs.pop()
         if "marker" in need and not Marker(need["marker"]).evaluate(environment):
             continue
         for package in packages[need["name"]]:
@@ -252,7 +252,7 @@ def locked(groups) -> list[tuple[str, int]]:
                 more = [each for extra in need.get("extra", ()) for each in extras.get(extra, ())]
                 new = package["name"] not in found
                 found[package["name"]] = download_size(package)
-                wanted += (package.get("dependencies", []) if new else []) + (more if new else [])
+                needs += (package.get("dependencies", []) if new else []) + (more if new else [])
     return sorted(found.items())
 
 

@@ -31,9 +31,9 @@ def test_every_command_has_variables_that_its_task_has(page):
     """The commands of the kept runs may have the names that were theirs when they ran."""
     seen = 0
     for command in commands(page.read_text(encoding="utf-8")):
-        _, target, *words = shlex.split(command)
+        _, target, *arguments = shlex.split(command)
         target = RENAMED_TASKS.get(target, target)
-        names = {name for name, equals, _ in (word.partition("=") for word in words) if equals}
+        names = {name for name, equals, _ in (word.partition("=") for word in arguments) if equals}
         assert {RENAMED_VARIABLES.get(name, name) for name in names} <= OPTIONS.get(target, set()) | set(ENVIRONMENT)
         seen += len(names)
     assert seen > 50

@@ -37,8 +37,8 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result):
         self._ended(result)
         if result.task.action.endswith("debug") and not result.result.get("changed"):
-            said = result.result.get("msg", [])
-            self._notes.setdefault(result.host.name, []).extend([said] if isinstance(said, str) else said)
+            messages = result.result.get("msg", [])
+            self._notes.setdefault(result.host.name, []).extend([messages] if isinstance(messages, str) else messages)
         super().v2_runner_on_ok(result)
 
     def v2_runner_on_skipped(self, result):
@@ -81,8 +81,8 @@ class CallbackModule(Default):
             self._seconds[name] = self._seconds.get(name, 0) + time.monotonic() - begun
 
     def _keep(self, result):
-        said = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)
-        message = str(said.get("msg") or "no message")
+        failed = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)
+        message = str(failed.get("msg") or "no message")
         if message == "non-zero return code":
-            message = "\n".join((said.get("stderr") or said.get("stdout") or message).splitlines()[-LINES:])
+            message = "\n".join((failed.get("stderr") or failed.get("stdout") or message).splitlines()[-LINES:])
         self._failures[result.host.name] = {"task": result.task.get_name(), "message": message.strip()}

@@ -39,9 +39,9 @@ SAFE_TO_COPY = 2**20
 PACKAGE = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n"
 
 
-def answer(*words):
+def answer(*argv):
     """The status of a command, and what it printed."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return done.returncode, done.stdout
 
 
@@ -156,10 +156,10 @@ class Record:
         """Take everything back but packages; what was done, and what was left and why, one sentence each."""
         done, left = [], []
 
-        def act(sentence, work, *words):
+        def act(sentence, work, *arguments):
             done.append(sentence)
             if not pretend:
-                work(*words)
+                work(*arguments)
 
         for name, value in self.data["sysctl"].items():
             with open("/proc/sys/" + name.replace(".", "/")) as source:

@@ -39,7 +39,7 @@ ASPECTS = {
     "published_stack": N_("published stack"),
 }
 CLAUSE = N_("{aspect}: {detail}")
-SMOKE = N_("a smoke run measures tiny models and never gets a verdict on speed")
+SMOKE_RUN = N_("a smoke run measures tiny models and never gets a verdict on speed")
 NO_SUCH_CASE = N_("the catalogue has no case of this name")
 NO_SUCCESS = N_("no repeat succeeded")
 DIFFERS = N_("published {expected}, here {measured}")

@@ -10,7 +10,7 @@ from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, outcome
-from repro.planning.plan import BENCH, Plan, PlanError
+from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.figures import published_noise
 from repro.runs.record import Run
@@ -189,7 +189,7 @@ def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:
     found = repeated_ratio(second.throughputs, first.throughputs)
     memory = second.memory_mib / first.memory_mib if first.memory_mib and second.memory_mib else None
     verdict = outcome(found, tolerance).replace("reproduced", "same")
-    return Pair(first, second, different, found, memory, "none" if scale == "smoke" else verdict)
+    return Pair(first, second, different, found, memory, "none" if scale == SMOKE else verdict)
 
 
 def environment_differences(first: Side, second: Side) -> dict[str, tuple]:

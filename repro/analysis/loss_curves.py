@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
+from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath, events
@@ -13,7 +13,7 @@ from repro.utils.i18n import N_
 WINDOW = 10
 FACTOR = 3
 FLOOR = 2.0**-17
-"""The least tolerance: 128 roundings of fp32, for where harmless changes change no digit."""
+"""The least tolerance: 128 roundings of fp32, for where control perturbations change no digit."""
 HALF_ROUNDING = 2.0**-11
 HALF_ROUNDINGS = 10
 """About 100 roundings of fp16 lie between a batch and its loss; being independent they add up to the root of that."""
@@ -36,7 +36,7 @@ class Deviation:
 class Tolerance:
     """The windowed deviation that is allowed in one model and precision.
 
-    FACTOR times `noise`, the largest that a harmless change made; at least FLOOR; for AMP the roundings of fp16 added.
+    FACTOR times `noise`, the largest that a control perturbation made; at least FLOOR; for AMP the roundings of fp16 added.
     """
 
     noise: float
@@ -63,7 +63,7 @@ class CurveComparison:
 
     @property
     def holds(self) -> bool:
-        """A layout must stay within the tolerance, an error made on purpose must not; a harmless change decides it."""
+        """A layout must stay within the tolerance, an injected error must not; control perturbations set it."""
         if self.deviation is None or self.tolerance is None:
             return False
         within = self.deviation.windowed <= self.tolerance.value
@@ -90,7 +90,7 @@ class Curves:
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
         counts = (
             f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
-            f"{sum(each.holds for each in errors)} of {len(errors)} errors made on purpose were seen"
+            f"{sum(each.holds for each in errors)} of {len(errors)} injected errors were detected"
         )
         return "\n".join((counts, *self.problems))
 
@@ -154,12 +154,13 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
 
 
 def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveComparison:
-    """The comparison with its tolerance, for an error the widest of its model; none without a harmless change."""
+    """The comparison with its tolerance, for an error the widest of its model; none without a control perturbation."""
     model, precision = comparison.unit.model, comparison.unit.config["precision"]
     tolerances = _tolerances(model, every)
     if precision not in tolerances:
         missing = Failure(
-            N_("no harmless change of {model} in {precision} was measured"), {"model": model, "precision": precision}
+            N_("no control perturbation of {model} in {precision} was measured"),
+            {"model": model, "precision": precision},
         )
         return replace(comparison, problem=comparison.problem or missing)
     widest = max(tolerances.values(), key=lambda each: each.value)
@@ -170,7 +171,7 @@ def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance
     """A model's tolerances by precision."""
     noises: dict[str, float] = {}
     for each in every:
-        if each.unit.role == HARMLESS and each.unit.model == model and each.deviation:
+        if each.unit.role == CONTROL and each.unit.model == model and each.deviation:
             precision = each.unit.config["precision"]
             noises[precision] = max(noises.get(precision, 0.0), each.deviation.windowed)
     return {

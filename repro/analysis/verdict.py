@@ -9,7 +9,7 @@ from typing import Any
 from repro.analysis.comparability import (
     NO_SUCCESS,
     NO_SUCH_CASE,
-    SMOKE,
+    SMOKE_RUN,
     Reason,
     configuration_reasons,
     reasons,
@@ -19,7 +19,7 @@ from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons
 from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.results import Result
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run
@@ -182,10 +182,10 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     known = {case.name: case for case in catalogue.cases}
     judged = _Judge(run, attempts, catalogue, given)
     pairs = [(name, known.get(name), result) for result in results for name in result.unit.stands_for]
-    if plan.scale == "smoke":
+    if plan.scale == SMOKE:
         verdicts, measured = (
             [
-                judged.none(name, case, result, Reason("scale", "differs", SMOKE, "published", "smoke"))
+                judged.none(name, case, result, Reason("scale", "differs", SMOKE_RUN, PUBLISHED, SMOKE))
                 for name, case, result in pairs
             ],
             [],

@@ -52,13 +52,13 @@ class Step:
         OneFlow's momentum is a sum of updates and PyTorch's one of gradients. They are the same where PyTorch's is
         multiplied by the ratio of the last rate to this one.
         """
-        wanted, schedule = self.config.optimizer, self.config.schedule
-        rate = learning_rate(iteration, wanted.lr, schedule)
+        settings, schedule = self.config.optimizer, self.config.schedule
+        rate = learning_rate(iteration, settings.lr, schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-            if wanted.momentum and iteration > 1 and rate:
-                last = learning_rate(iteration - 1, wanted.lr, schedule)
-                group["momentum"] = max(wanted.momentum * last / rate, SMALLEST_MOMENTUM)
+            if settings.momentum and iteration > 1 and rate:
+                last = learning_rate(iteration - 1, settings.lr, schedule)
+                group["momentum"] = max(settings.momentum * last / rate, SMALLEST_MOMENTUM)
 
     def micro_step(self, batch: tuple) -> dict:
         """Add the gradients of a micro-batch; those of all micro-steps make their mean."""
@@ -72,27 +72,27 @@ class Step:
         return self.model.no_sync() if isinstance(self.model, DistributedDataParallel) else nullcontext()
 
 
-def build_optimizer(model: nn.Module, wanted: Optimizer) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
     """Fused optimizer; it also checks for overflow on the device, where others wait for the host."""
     groups = {True: [], False: []}
     for name, parameter in model.named_parameters():
         groups[decays(name)].append(parameter)
     tables = [
-        {"params": groups[True], "weight_decay": wanted.weight_decay},
+        {"params": groups[True], "weight_decay": settings.weight_decay},
         {"params": groups[False], "weight_decay": 0.0},
     ]
-    if wanted.name == "sgd":
-        return build_sgd(tables, wanted)
-    return torch.optim.AdamW(tables, lr=wanted.lr, betas=wanted.betas, eps=wanted.eps, fused=True)
+    if settings.name == "sgd":
+        return build_sgd(tables, settings)
+    return torch.optim.AdamW(tables, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
 
 
-def build_sgd(tables: list, wanted: Optimizer) -> torch.optim.SGD:
+def build_sgd(tables: list, settings: Optimizer) -> torch.optim.SGD:
     """SGD whose momentum begins at 0.
 
     Fused SGD takes memory for the momentum as it finds it, and an overflow in the first iteration leaves it so (seen
     with PyTorch 2.13: the losses become NaN).
     """
-    optimizer = torch.optim.SGD(tables, lr=wanted.lr, momentum=wanted.momentum, fused=True)
+    optimizer = torch.optim.SGD(tables, lr=settings.lr, momentum=settings.momentum, fused=True)
     for table in tables:
         for parameter in table["params"]:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -46,7 +46,7 @@ def curves(
     def make_plan(gpus: int) -> tuple[Plan, dict]:
         text = text_dataset()
         plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None)
-        return plan, {"corpora": [text.facts]}
+        return plan, {"datasets": [text.facts]}
 
     libraries = Libraries(cublas, cudnn)
     session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
@@ -78,7 +78,7 @@ def convergence(
     def make_plan(gpus: int) -> tuple[Plan, dict]:
         datasets = datasets_for(chosen_model(model))
         plan, goals = make_convergence_plan(gpus, datasets, repeats)
-        return plan, {"corpora": [each.facts for each in datasets.values()], "goals": goals}
+        return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
 
     libraries = Libraries(cublas, cudnn)
     session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from repro.planning.plan import Plan
     from repro.runs.record import Run
 
-STALL_TIMEOUT_S = {"smoke": 120}
-LONG_STALL_TIMEOUT_S = 900
+SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
 
 
 @dataclass(frozen=True)
@@ -173,8 +172,10 @@ class Session:
     def limits(self, plan: Plan) -> Limits:
         """How long an attempt of this plan may be silent."""
         from repro.launch.attempt import Limits
+        from repro.planning.plan import SMOKE
 
-        return Limits(silence_s=self.stall_timeout or STALL_TIMEOUT_S.get(plan.scale, LONG_STALL_TIMEOUT_S))
+        timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
+        return Limits(stall_timeout_s=self.stall_timeout or timeout_s)
 
 
 def chosen_model(model: str) -> str | None:
@@ -200,7 +201,7 @@ def baseline_command() -> tuple[str, ...]:
 
 
 def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int) -> BaselineProgram | None:
-    """The baselines' program, if one is wanted."""
+    """The baselines' program, if any are asked for."""
     command = baseline_command()
     if not (python or variants or command):
         return None

@@ -40,14 +40,14 @@ OPTIONS = {
     "data": "audit the copy of repro/data in this folder, and write nothing",
     "debian": "mirror of Debian in place of the pinned snapshot",
     "debian_security": "mirror of Debian's security updates in place of the pinned snapshot",
-    "dry_run": "print every command, on a cluster of every node, and start nothing",
+    "dry_run": "print every command, with a cluster those of every node, and start nothing",
     "format": "table for a terminal, or json for programs",
     "host": "name of the host whose page the runs belong to, such as h200x8",
     "iterations": "iterations per case; measuring other iterations than published makes a derived case",
     "jobs": "maximum number of attempts at a time (default: as many as fit without sharing GPUs; 1 on the CPU)",
     "launcher": "ssh or slurm, in place of the inventory's",
     "limit": "only these nodes, separated by commas",
-    "max_gpus": "shrink cases that need more GPUs to so many, as derived cases; 2,4 runs both sizes",
+    "max_gpus": "shrink cases that need more GPUs to this number, as derived cases; 2,4 runs both sizes",
     "model": "one model, or all",
     "nccl": "2.7.8 from a wheel, or 2.7.3 from NVIDIA's repository",
     "port": "rendezvous port (default: a free one)",
@@ -274,7 +274,7 @@ def check_set_up(task: str, variables: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def exit_statuses(status: int | None = None) -> Iterator[None]:
-    """Turn errors that a person can cause and mend into a message and an exit status.
+    """Turn errors that a person can cause and fix into a message and an exit status.
 
     `status` is for parts of a task where the same errors mean something else: reading a run that is wrong input is
     BAD_INPUT, but once the task has begun to write, FAILED.

@@ -38,7 +38,7 @@ class Outcome:
 class Limits:
     """When to give up: seconds without a byte from any rank, and seconds in all."""
 
-    silence_s: float = 120.0
+    stall_timeout_s: float = 120.0
     total_s: float = 3600.0
 
 
@@ -129,10 +129,10 @@ class StallDetector:
         now = time.monotonic()
         if written != self._written:
             self._written, self._since = written, now
-        if now - self._since > self._limits.silence_s:
+        if now - self._since > self._limits.stall_timeout_s:
             return Failure(
                 "no rank has printed anything for {seconds:.0f} s: at least one hangs",
-                {"seconds": self._limits.silence_s},
+                {"seconds": self._limits.stall_timeout_s},
             )
         if now - self._started > self._limits.total_s:
             return Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self._limits.total_s})

@@ -77,7 +77,7 @@ class Launcher(ABC):
         cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
-        fit: tuple[int, ...] = (),
+        max_gpus: tuple[int, ...] = (),
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),

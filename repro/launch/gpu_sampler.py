@@ -36,17 +36,17 @@ def events_of(text: str, visible: str = "") -> list[dict]:
 
 
 class Sampler:
-    """Samples the GPUs of this machine into a file of `folder`, if it is `wanted` and there is nvidia-smi.
+    """Samples the GPUs of this machine into a file of `folder`, if it is `enabled` and there is nvidia-smi.
 
     `visible` is CUDA_VISIBLE_DEVICES of the ranks; `preexec` runs in the new process before nvidia-smi does.
     """
 
-    def __init__(self, folder: Path, wanted: bool, visible: str = "", preexec: Callable[[], object] | None = None):
+    def __init__(self, folder: Path, enabled: bool, visible: str = "", preexec: Callable[[], object] | None = None):
         self._path, self._offset, self._visible = folder / GPU_FILE, 0, visible
-        self._wanted, self._preexec = wanted and shutil.which("nvidia-smi") is not None, preexec
+        self._enabled, self._preexec = enabled and shutil.which("nvidia-smi") is not None, preexec
 
     def __enter__(self) -> "Sampler":
-        if self._wanted:
+        if self._enabled:
             with open(self._path, "wb") as file:
                 self._process = subprocess.Popen(
                     sample_command(),
@@ -58,13 +58,13 @@ class Sampler:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._wanted:
+        if self._enabled:
             self._process.kill()
             self._process.wait()
 
     def read(self) -> list[dict]:
         """The events since the last read."""
-        if not self._wanted:
+        if not self._enabled:
             return []
         with open(self._path, "rb") as file:
             file.seek(self._offset)

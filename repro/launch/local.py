@@ -73,12 +73,14 @@ class LocalLauncher(Launcher):
         cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
-        fit: tuple[int, ...] = (),
+        max_gpus: tuple[int, ...] = (),
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
     ) -> Plan:
-        return plan_of(cases, gpu_count(), scale, repeats, fit, baselines, precision=precision, iterations=iterations)
+        return plan_of(
+            cases, gpu_count(), scale, repeats, max_gpus, baselines, precision=precision, iterations=iterations
+        )
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""

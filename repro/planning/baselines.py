@@ -30,15 +30,15 @@ class BaselineProgram:
 
 
 def baseline_program(
-    python: str | None, command: tuple[str, ...], wanted: str | None, gpus: int
+    python: str | None, command: tuple[str, ...], names: str | None, gpus: int
 ) -> BaselineProgram | None:
-    """The program of a run's baselines, None if no baseline is wanted.
+    """The program of a run's baselines, None if no baseline is asked for.
 
     Parameters
     ----------
     python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy.
     command : what replaces that interpreter and the baselines' script, unchecked.
-    wanted : BASELINES, names of variants separated by commas.
+    names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
 
     Raises
@@ -46,14 +46,14 @@ def baseline_program(
     PlanError
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
-    variants = tuple(dict.fromkeys(name for name in (wanted or "").replace(" ", ",").split(",") if name)) or DEFAULT
+    variants = tuple(dict.fromkeys(name for name in (names or "").replace(" ", ",").split(",") if name)) or DEFAULT
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
-        raise PlanError(f"BASELINES={wanted}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+        raise PlanError(f"BASELINES={names}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
     if command:
         return BaselineProgram(command, variants=variants)
     if not python:
-        if wanted:
+        if names:
             raise PlanError(
                 "BASELINES needs BASELINE_PYTHON, an interpreter that has PyTorch: BASELINE_PYTHON=/usr/bin/python3"
             )

@@ -12,7 +12,7 @@ from repro.utils.i18n import N_
 
 KIND = "curves"
 CPU_PROCESSES = 4
-REFERENCE, LAYOUT, HARMLESS, ERROR = "reference", "layout", "harmless", "error"
+REFERENCE, LAYOUT, CONTROL, ERROR = "reference", "layout", "control", "error"
 RULE = asdict(Rule("mean_rows", skip_first=1))
 ITERATIONS = {"cuda": 200, "cpu": 40}
 LOSS_SCALE = 256.0
@@ -92,14 +92,14 @@ def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
     if not names:
         return units
     patterns = [name.strip() for name in names.split(",")]
-    wanted = {unit.name for unit in units if unit.role == LAYOUT and any(fnmatchcase(unit.name, p) for p in patterns)}
-    kinds = {(unit.model, unit.config["precision"]) for unit in units if unit.name in wanted}
+    chosen = {unit.name for unit in units if unit.role == LAYOUT and any(fnmatchcase(unit.name, p) for p in patterns)}
+    kinds = {(unit.model, unit.config["precision"]) for unit in units if unit.name in chosen}
     kinds |= {(model, "fp32") for model, _precision in kinds}
     judges = {unit.name for unit in units if unit.role != LAYOUT and (unit.model, unit.config["precision"]) in kinds}
     named = {unit.name: unit for unit in units}
-    references = {named[name].reference for name in wanted | judges}
+    references = {named[name].reference for name in chosen | judges}
     references |= {named[name].reference for name in references if name}
-    return [unit for unit in units if unit.name in wanted | judges | references]
+    return [unit for unit in units if unit.name in chosen | judges | references]
 
 
 def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
@@ -138,11 +138,11 @@ class _Maker:
         first = self._unit(precision, "1x1x1", REFERENCE)
         if precision == "amp":
             first = replace(first, role=LAYOUT, reference=self._name("fp32", "1x1x1"))
-        harmless = [self._unit(precision, f"1x1x1_acc{count}", HARMLESS, count, first) for count in (2, 4)]
+        controls = [self._unit(precision, f"1x1x1_acc{count}", CONTROL, count, first) for count in (2, 4)]
         judged = replace(first, name=self._name("fp32", "1x1x1"))
         return [
             first,
-            *harmless,
+            *controls,
             *self._changed(precision, "1x1x1", first),
             *(
                 self._unit(precision, name, LAYOUT, accumulation, judged, layout, **changes)
@@ -173,7 +173,7 @@ class _Maker:
     def _changed(self, precision: str, name: str, first: Unit, errors: bool = True) -> list[Unit]:
         """The same training with a setting off by a rounding; in fp32 also with errors that a comparison must see."""
         optimizer, stem = first.config["optimizer"], f"{precision}_{name}"
-        units = [self._with(first, f"{stem}_rounding", HARMLESS, lr=optimizer["lr"] * (1 + ROUNDING))]
+        units = [self._with(first, f"{stem}_rounding", CONTROL, lr=optimizer["lr"] * (1 + ROUNDING))]
         if precision == "fp32" and errors:
             units += [
                 self._with(first, f"{stem}_rate", ERROR, lr=optimizer["lr"] * RATE_ERROR),

@@ -127,7 +127,7 @@ def make_plan(
     gpus: int,
     scale: str | None = None,
     repeats: int | None = None,
-    fit: tuple[int, ...] = (),
+    max_gpus: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),
     processes: int = SMOKE_PROCESSES,
     precision: str | None = None,
@@ -142,7 +142,8 @@ def make_plan(
     gpus : number of GPUs that may be used.
     scale : "published" or "smoke"; without it, published if there is a GPU.
     repeats : runs of each case; without it, as published (7 where a median of 7 is), at the smoke scale 2.
-    fit : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are skipped.
+    max_gpus : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are
+        skipped.
     baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
     processes : most ranks of a smoke run.
     precision : "fp32" or "amp" for all cases; a case published in the other precision becomes a derived case.
@@ -163,7 +164,7 @@ def make_plan(
     if precision not in (None, "fp32", "amp"):
         raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
     if scale == SMOKE:
-        if fit:
+        if max_gpus:
             raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
         if precision:
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
@@ -172,28 +173,28 @@ def make_plan(
         return Plan(SMOKE, "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
-    if fit and not 1 <= min(fit) <= max(fit) <= gpus:
+    if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
         raise PlanError(
-            f"MAX_GPUS={','.join(map(str, fit))}: each is a number of GPUs from 1 to the {gpus} that are here"
+            f"MAX_GPUS={','.join(map(str, max_gpus))}: each is a number of GPUs from 1 to the {gpus} that are here"
         )
     cases = [in_precision(case, precision) for case in cases] if precision else cases
     cases = of_length(cases, iterations) if iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = [] if fit else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    skipped = [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
     refused = [(case, reason) for case in fitting if (reason := misfit(case))]
     skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
     fitting = [case for case in fitting if case not in [case for case, _ in refused]]
-    if refused and not fitting and not fit:
+    if refused and not fitting and not max_gpus:
         case, reason = refused[0]
         raise PlanError(f"none of these cases fits: {case.name} {reason['message'].format(**reason['values'])}")
-    if not fitting and not fit:
+    if not fitting and not max_gpus:
         smallest = min(case.layout.world_size for case in cases)
         raise PlanError(
             f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; MAX_GPUS={gpus} shrinks their layouts"
         )
-    repeats = repeats or max(case.rule.repeats for case in (cases if fit else fitting))
+    repeats = repeats or max(case.rule.repeats for case in (cases if max_gpus else fitting))
     units = [*map(_published_unit, fitting)]
-    units += _shrunk_units(shrunk_cases(cases, gpus, fit) if fit else [], units)
+    units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
     return Plan(PUBLISHED, "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
 

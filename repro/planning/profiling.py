@@ -15,13 +15,13 @@ RULE = asdict(Rule("mean_rows", skip_first=1))
 def make_profile_plan(
     cases: Sequence[Case],
     gpus: int,
-    fit: tuple[int, ...] = (),
+    max_gpus: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),
     precision: str | None = None,
 ) -> Plan:
     """Plan one short run of each case in its published shape, and of its baselines right after it.
 
-    `fit`, `baselines` and `precision` are those of `make_plan`. No unit represents a published case, since a traced
+    `max_gpus`, `baselines` and `precision` are those of `make_plan`. No unit represents a published case, since a traced
     run is no measurement of its speed.
 
     Raises
@@ -31,7 +31,7 @@ def make_profile_plan(
     """
     if not gpus:
         raise PlanError("make profile traces what a GPU does, and nvidia-smi shows none here")
-    plan = make_plan(cases, gpus, PUBLISHED, 1, fit, baselines, precision=precision)
+    plan = make_plan(cases, gpus, PUBLISHED, 1, max_gpus, baselines, precision=precision)
     return replace(plan, kind=KIND, units=tuple(map(_short, plan.units)))
 
 

@@ -152,7 +152,7 @@ def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iter
 
 
 PROGRAM = TRAINERS / "allreduce.py"
-LIMITS = Limits(silence_s=600.0, total_s=1200.0)
+LIMITS = Limits(stall_timeout_s=600.0, total_s=1200.0)
 SIZES = {"cuda": tuple(2**power for power in range(10, 29, 2)), "cpu": (2**10, 2**20)}
 WINDOW_S = {"cuda": 0.1, "cpu": 0.02}
 REPEATS = {"cuda": 5, "cpu": 3}

@@ -27,7 +27,7 @@ from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
 SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
-LIMITS = Limits(silence_s=900.0, total_s=1800.0)
+LIMITS = Limits(stall_timeout_s=900.0, total_s=1800.0)
 SHOWN = 3
 SCALES = {"cuda": "published", "cpu": "small"}
 FIX = (

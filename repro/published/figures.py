@@ -142,12 +142,12 @@ def _column(table: dict, column: dict) -> Iterable[Peer]:
         )
 
 
-def peers(model: str, **wanted: object) -> tuple[Peer, ...]:
+def peers(model: str, **fields: object) -> tuple[Peer, ...]:
     """Peers' figures of a model; further arguments are fields of Peer and the value each must have."""
     return tuple(
         peer
         for peer in load_peers()
-        if peer.model == model and all(getattr(peer, name) == value for name, value in wanted.items())
+        if peer.model == model and all(getattr(peer, name) == value for name, value in fields.items())
     )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from repro.analysis.compare_runs import Pair, RunComparison
+from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.run.baselines import interval
 from repro.runs.record import disk_error, write_json, write_text
@@ -81,7 +82,7 @@ def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
 
 
 def _units(_: Translate, comparison: RunComparison) -> Section:
-    if comparison.scale == "smoke":
+    if comparison.scale == SMOKE:
         text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
     else:
         text = _(

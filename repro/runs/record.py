@@ -150,16 +150,21 @@ OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced
 def in_terms_of_today(description: dict) -> dict:
     """A run's description with the names that earlier releases gave its parts replaced.
 
-    Baselines were called peers, and a plan's scale was also the kind of its run.
+    Baselines were called peers, data sets corpora, control perturbations of loss curves harmless changes, and a plan's scale was also the
+    kind of its run.
     """
     plan = description.get("plan") or {}
     if "scale" in plan and "kind" not in plan:
         plan["kind"], plan["scale"] = OLD_SCALES.get(plan["scale"], ("bench", plan["scale"]))
     if "peer" in description:
         description["baseline"] = description.pop("peer")
+    if "corpora" in description:
+        description["datasets"] = description.pop("corpora")
     for unit in description.get("plan", {}).get("units", ()):
         if "peer_of" in unit:
             unit["baseline_of"] = unit.pop("peer_of")
+        if unit.get("role") == "harmless":
+            unit["role"] = "control"
         if "peer" in unit["config"]:
             unit["config"]["baseline"] = unit["config"].pop("peer")
     return description

@@ -101,10 +101,10 @@ class Monitor:
 
     def accuracy(self, logits, labels) -> dict:
         """Shares of the global batch whose label has the highest score, or one of the five highest."""
-        scores, wanted = self.transfer.rows(logits), self.transfer.rows(labels)
-        own = scores[np.arange(len(wanted)), wanted]
+        scores, targets = self.transfer.rows(logits), self.transfer.rows(labels)
+        own = scores[np.arange(len(targets)), targets]
         place = (scores > own[:, None]).sum(axis=1)
-        counts = np.array([(place < 1).sum(), (place < TOP).sum(), len(wanted)], np.float32)
+        counts = np.array([(place < 1).sum(), (place < TOP).sum(), len(targets)], np.float32)
         first, five, samples = self.transfer.total(counts)
         return {"top_1": float(first / samples), "top_5": float(five / samples)}
 

@@ -112,9 +112,9 @@ def test_another_configuration_under_one_name_is_marked_and_not_compared(tmp_pat
     assert list(marked[EIGHT].different) == [key]
     assert (marked[EIGHT].ratio, marked[EIGHT].outcome) == (None, "none")
     assert marked[SINGLE].outcome == "same"
-    for language, said in (("en", "different configuration"), ("zh", "配置不同")):
+    for language, phrase in (("en", "different configuration"), ("zh", "配置不同")):
         text = str(build(found, language))
-        assert said in text and key in text
+        assert phrase in text and key in text
 
 
 def test_another_measuring_rule_is_another_configuration(tmp_path):
@@ -200,7 +200,7 @@ def test_the_task_prints_a_table_and_writes_beside_the_first(task, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("runs", "said"),
+    ("runs", "message"),
     [
         ("", "name the two runs"),
         ("only-one", "name the two runs"),
@@ -208,6 +208,6 @@ def test_the_task_prints_a_table_and_writes_beside_the_first(task, tmp_path):
         ("no such", "RUN=no"),
     ],
 )
-def test_wrong_runs_are_refused(task, runs, said):
+def test_wrong_runs_are_refused(task, runs, message):
     refused = task("compare", RUNS=runs)
-    assert refused.returncode == 2 and said in refused.stderr
+    assert refused.returncode == 2 and message in refused.stderr

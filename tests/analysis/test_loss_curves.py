@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from repro.analysis.loss_curves import FACTOR, FLOOR, WINDOW, compare, deviation, read_losses
-from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, REFERENCE, make_curve_plan
+from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
 from repro.trainers.config import parse
 from tests.support.paths import ROOT
@@ -40,7 +40,7 @@ def compared(tmp_path, changed, model="gpt"):
     plan = make_curve_plan(0, TEXT, model=model)
     attempts = []
     for unit in plan.units:
-        noise = {HARMLESS: 1e-5, LAYOUT: 1.5e-5, REFERENCE: 0.0}.get(unit.role, 0.05)
+        noise = {CONTROL: 1e-5, LAYOUT: 1.5e-5, REFERENCE: 0.0}.get(unit.role, 0.05)
         losses = changed.get(unit.name, curve(unit.config["iterations"], noise))
         if losses is None:
             continue
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_named():
 def test_a_choice_brings_along_what_it_is_judged_by():
     units = make_curve_plan(4, TEXT, names="gpt_amp_tp2").units
     assert [unit.name for unit in units if unit.role == LAYOUT] == ["gpt_amp_1x1x1", "gpt_amp_tp2"]
-    assert {unit.role for unit in units} == {REFERENCE, LAYOUT, HARMLESS, ERROR}
+    assert {unit.role for unit in units} == {REFERENCE, LAYOUT, CONTROL, ERROR}
     assert {unit.model for unit in units} == {"gpt"}
 
 
@@ -120,7 +120,7 @@ def test_curves_that_agree_hold_and_errors_are_seen(tmp_path):
     curves = compared(tmp_path, {})
     assert curves.problems == []
     assert curves.summary() == (
-        "12 of 12 loss curves agree with their references; 2 of 2 errors made on purpose were seen"
+        "12 of 12 loss curves agree with their references; 2 of 2 injected errors were detected"
     )
     tolerance = curves.comparisons[0].tolerance
     assert tolerance.value == FACTOR * tolerance.noise > FLOOR
@@ -156,13 +156,13 @@ def test_a_tolerance_that_lets_errors_pass_does_not_hold(tmp_path):
 
 
 def test_an_error_must_exceed_the_widest_tolerance_of_its_model(tmp_path):
-    units = [unit for unit in make_curve_plan(1, TEXT, model="gpt").units if unit.role in (REFERENCE, HARMLESS, ERROR)]
+    units = [unit for unit in make_curve_plan(1, TEXT, model="gpt").units if unit.role in (REFERENCE, CONTROL, ERROR)]
     amp = next(unit for unit in make_curve_plan(1, TEXT).units if unit.name == "gpt_amp_1x1x1")
     plan = Plan("reduced", "cuda", 1, (*units, amp), kind="curves")
     noise = {"gpt_amp_1x1x1_acc2": 0.004, "gpt_fp32_1x1x1_seed": 0.05, "gpt_fp32_1x1x1_rate": 0.005}
     attempts = [write(tmp_path, unit.name, curve(200, noise.get(unit.name, 0.0))) for unit in plan.units]
     curves = compare(plan, attempts, tmp_path)
-    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in curves.of(HARMLESS)}
+    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in curves.of(CONTROL)}
     assert tolerances["fp32"] == FLOOR
     assert tolerances["amp"] > 10 * 2**-11
     assert [problem.split(":")[0] for problem in curves.problems] == ["gpt_fp32_1x1x1_rate"]

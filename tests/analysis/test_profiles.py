@@ -157,7 +157,7 @@ def test_times_go_by_the_nearest_pair_of_clocks():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no record"),
         (lines(*iterations(10), more=["12 x 0 7 1"]), "cannot be read: 12 x 0 7 1"),
@@ -167,9 +167,9 @@ def test_times_go_by_the_nearest_pair_of_clocks():
         (lines(), "does not cover the iterations"),
     ],
 )
-def test_what_cannot_be_counted_is_refused(tmp_path, text, said):
+def test_what_cannot_be_counted_is_refused(tmp_path, text, message):
     (tmp_path / "trace.1").write_text(text)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         profile_of(read_trace(tmp_path / "trace.1"), 1000.120, 1000.160, 4)
 
 
@@ -205,7 +205,7 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
         make_profile_plan(cases, 0)
 
 
-def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_peers_pytorch(tmp_path, monkeypatch):
+def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_baselines_pytorch(tmp_path, monkeypatch):
     baseline = tmp_path / "env/bin/python"
     for path in (
         "cuda-12.4/extras/CUPTI/lib64/libcupti.so.12",

@@ -280,7 +280,7 @@ def test_transport_between_nodes(tmp_path, seen, kind):
 
 
 @pytest.mark.parametrize(
-    ("hca", "said"),
+    ("hca", "message"),
     [
         (
             "mlx5_0",
@@ -290,13 +290,13 @@ def test_transport_between_nodes(tmp_path, seen, kind):
         ("", "transport between GPUs: published NET/IB, P2P, here NET/Socket, P2P"),
     ],
 )
-def test_sockets_where_the_inventory_asks_for_infiniband(tmp_path, hca, said):
+def test_sockets_where_the_inventory_asks_for_infiniband(tmp_path, hca, message):
     env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
     run = published_run(tmp_path, [TWO_NODES], env=env)
     assert only(run).outcome == "reproduced", "the GPUs of all nodes are known from the inventory's nodes"
     for log in run.folder.rglob("launcher.log"):
         log.write_text("".join(NCCL_LINE.format(each) for each in ("P2P/IPC", "NET/Socket/0")))
-    assert [reason.text() for reason in only(run).reasons] == [said]
+    assert [reason.text() for reason in only(run).reasons] == [message]
 
 
 def test_pipeline_stages_do_not_need_nccl_between_nodes(tmp_path):
@@ -489,10 +489,10 @@ def test_the_file_is_deterministic_and_the_report_tells_it_in_both_languages(tmp
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert f"| {EIGHT} | reproduced |" in english and f"| {EIGHT} | 已复现 |" in chinese
     section = re.compile(r"^## (?:Verdicts|判定)\n.*?(?=^## (?:Beside|与已发布))", re.M | re.S)
-    told = [section.search(text)[0] for text in (english, chinese)]
-    numbers = [re.findall(r"\d+\.\d+", text) for text in told]
+    sections = [section.search(text)[0] for text in (english, chinese)]
+    numbers = [re.findall(r"\d+\.\d+", text) for text in sections]
     assert numbers[0] == numbers[1] and len(numbers[0]) > 10
-    assert "Attempts that failed: 1" in told[0] and "失败的尝试：1" in told[1]
+    assert "Attempts that failed: 1" in sections[0] and "失败的尝试：1" in sections[1]
 
 
 def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(tmp_path):
@@ -523,7 +523,7 @@ def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, en
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"TOLERANCE": "wide"}, "TOLERANCE=wide"),
         ({"TOLERANCE": "0"}, "TOLERANCE=0"),
@@ -532,7 +532,7 @@ def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, en
         ({"RUN": "absent"}, "RUN=absent"),
     ],
 )
-def test_wrong_settings_are_refused_by_name(task, tmp_path, settings, said):
+def test_wrong_settings_are_refused_by_name(task, tmp_path, settings, message):
     published_run(tmp_path / "runs", [SINGLE], (1.0,))
     refused = task("report", **settings)
-    assert refused.returncode == 2 and said in refused.stderr
+    assert refused.returncode == 2 and message in refused.stderr

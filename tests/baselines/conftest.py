@@ -18,17 +18,17 @@ TIME_LIMIT_S = 120
 
 @pytest.fixture(scope="session")
 def torch_python() -> str:
-    """Interpreter named by REPRO_PEER_PYTHON; tests that want it are skipped where there is none with PyTorch."""
-    named = os.environ.get("REPRO_PEER_PYTHON")
+    """Interpreter named by REPRO_BASELINE_PYTHON; tests that want it are skipped where there is none with PyTorch."""
+    named = os.environ.get("REPRO_BASELINE_PYTHON")
     if not named:
-        pytest.skip("REPRO_PEER_PYTHON does not name an interpreter with PyTorch, which is optional")
+        pytest.skip("REPRO_BASELINE_PYTHON does not name an interpreter with PyTorch, which is optional")
     try:
         command = [named, "-c", "import torch, numpy"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S)
     except OSError as error:
-        pytest.skip(f"REPRO_PEER_PYTHON={named} cannot be started: {error.strerror}")
+        pytest.skip(f"REPRO_BASELINE_PYTHON={named} cannot be started: {error.strerror}")
     if done.returncode:
-        pytest.skip(f"REPRO_PEER_PYTHON={named}: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"REPRO_BASELINE_PYTHON={named}: {done.stderr.strip().splitlines()[-1]}")
     return named
 
 

@@ -15,12 +15,12 @@ def full(model: str = "gpt", *arguments, **changes) -> dict:
 
 
 def test_a_baseline_has_the_trainers_configuration_and_its_variant():
-    wanted = full("resnet50")
-    config = parse(make_baseline_config(wanted, tf32=True, channels_last=True))
+    content = full("resnet50")
+    config = parse(make_baseline_config(content, tf32=True, channels_last=True))
     assert config.baseline == Variant(tf32=True, channels_last=True, compile=False)
-    trainer = trainers.parse(wanted)
+    trainer = trainers.parse(content)
     assert {name: getattr(config, name) for name in vars(trainer)} == vars(trainer)
-    assert isinstance(config, Config) and "baseline" not in wanted
+    assert isinstance(config, Config) and "baseline" not in content
 
 
 def test_without_a_table_the_baseline_is_eager_in_true_fp32():

@@ -31,16 +31,16 @@ def opened(browser, address):
     def opening(hash="#en-top", viewport=DESKTOP, before=None, **context):
         context = browser.new_context(**{"viewport": viewport, "locale": "en-GB", **context})
         page = context.new_page()
-        said, requests = [], []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        messages, requests = [], []
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         if before:
             page.add_init_script(before)
         page.goto(address + hash)
         yield page
         context.close()
-        assert said == []
+        assert messages == []
         assert {each.split("#")[0] for each in requests if not each.startswith("data:")} == {address}
 
     return opening

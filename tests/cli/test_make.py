@@ -202,6 +202,6 @@ def test_make_has_every_task_and_lists_about_25(make):
 def test_help_names_variables_that_the_tasks_have(make):
     for line in make("help").stdout.splitlines():
         if line.startswith("  make "):
-            _, target, *words = line.split()
-            variables = {word.strip("[]").split("=")[0] for word in words if "=" in word}
+            _, target, *arguments = line.split()
+            variables = {word.strip("[]").split("=")[0] for word in arguments if "=" in word}
             assert variables <= VARIABLES.get(target, set()), target

@@ -72,7 +72,7 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"cluster_gpu": None}, "cluster_gpu is missing"),
         ({"cluster_gpus_per_node": 0}, "cluster_gpus_per_node is 0; it is a whole number from 1"),
@@ -93,17 +93,17 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
         ({"cluster_image": {"name": "x", "sum": "y"}}, "cluster_image is"),
     ],
 )
-def test_a_wrong_variable_is_named_with_its_file(inventory, monkeypatch, changes, said):
+def test_a_wrong_variable_is_named_with_its_file(inventory, monkeypatch, changes, message):
     folder = inventory(**changes)
     read = yaml.safe_load((folder / "group_vars" / "all.yml").read_text())
-    told = {"nodes": {"hosts": ["a"]}, "_meta": {"hostvars": {"a": read}}}
-    monkeypatch.setattr("repro.cluster.cluster.ask_ansible", lambda hosts: told)
-    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/group_vars/all.yml: {said}"):
+    listed = {"nodes": {"hosts": ["a"]}, "_meta": {"hostvars": {"a": read}}}
+    monkeypatch.setattr("repro.cluster.cluster.ask_ansible", lambda hosts: listed)
+    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/group_vars/all.yml: {message}"):
         load_cluster(folder)
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "message"),
     [
         ({"all": {"hosts": {"a": None}}}, "no host in the group `nodes`"),
         ({"nodes": {"hosts": {"a": {"ansible_host": "::1"}, "b": {"ansible_host": "::1"}}}}, "a, b have the same"),
@@ -113,9 +113,9 @@ def test_a_wrong_variable_is_named_with_its_file(inventory, monkeypatch, changes
         ("nodes: [\n", "Ansible cannot read this inventory:\n.*YAML"),
     ],
 )
-def test_wrong_hosts_are_named_with_their_file(inventory, hosts, said):
+def test_wrong_hosts_are_named_with_their_file(inventory, hosts, message):
     folder = inventory(hosts)
-    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/hosts.yml: {said}"):
+    with pytest.raises(ClusterError, match=f"^{re.escape(str(folder))}/hosts.yml: {message}"):
         load_cluster(folder)
 
 
@@ -145,8 +145,8 @@ def test_the_model_knows_an_inventory(inventory):
     cluster = describe(str(inventory(**h200)))
     assert (cluster.name, cluster.gpu.name, cluster.nodes, cluster.gpus) == ("some", "h200-141", 2, 8)
     assert (cluster.node.ports, cluster.node.port_gbs) == (2, 50)
-    for wrong, said in (("", "cluster_gpu is empty"), ("GeForce", "no description of this GPU")):
-        with pytest.raises(HardwareError, match=said):
+    for wrong, message in (("", "cluster_gpu is empty"), ("GeForce", "no description of this GPU")):
+        with pytest.raises(HardwareError, match=message):
             describe(str(inventory(cluster_gpu=wrong)))
 
 

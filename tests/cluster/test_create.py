@@ -83,12 +83,12 @@ def network(*up):
 
 
 def test_suggestions_for_a_node_without_gpus():
-    told = facts(network("eno1", "eno2"))
-    found = found_in(told, "10.11.0.7")
+    probed = facts(network("eno1", "eno2"))
+    found = found_in(probed, "10.11.0.7")
     assert (found.gpu, found.gpus, found.stack, found.hca) == ("", 0, "cu102", "")
     assert (found.interface, found.network_gbits) == ("eno2", 25)
     assert found.image_ids == {"cu102": "sha256:1"}
-    assert found_in(told, "198.51.100.1").interface == "eno1"
+    assert found_in(probed, "198.51.100.1").interface == "eno1"
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ def settings(server, tmp_path, **changes):
 
 @needs_keyscan
 def test_an_inventory_by_settings_alone(server, tmp_path):
-    said = []
-    made = new_cluster(Answers(settings(server, tmp_path).get, None), said.append)
+    printed = []
+    made = new_cluster(Answers(settings(server, tmp_path).get, None), printed.append)
     cluster = load_cluster(tmp_path / "new")
     assert made == cluster
     (node,) = cluster.nodes
     assert (node.name, node.address, node.port, node.user) == ("node1", "127.0.0.1", server.port, "tester")
     assert (cluster.interface, cluster.world_size, cluster.private_key) == ("lo", 2, tmp_path / "id")
     assert cluster.known_hosts.read_text() == (tmp_path / "known_hosts").read_text()
-    assert [line for line in said if line.startswith("note")] == []
+    assert [line for line in printed if line.startswith("note")] == []
     assert sorted(path.name for path in tmp_path.iterdir() if "new" in path.name) == ["new"]
 
 
@@ -163,7 +163,7 @@ def test_an_inventory_by_answers(server, tmp_path):
 
 @needs_keyscan
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"FINGERPRINTS": None}, "FINGERPRINTS is missing.*no terminal to ask at"),
         ({"FINGERPRINTS": "yes"}, "none of which was given"),
@@ -173,8 +173,8 @@ def test_an_inventory_by_answers(server, tmp_path):
         ({"IMAGE": "reg.site/x"}, r"cluster_image\.digest is ''; an image from a registry"),
     ],
 )
-def test_what_is_missing_or_wrong_stops_it_and_leaves_nothing(server, tmp_path, changes, said):
-    with pytest.raises(ClusterError, match=said):
+def test_what_is_missing_or_wrong_stops_it_and_leaves_nothing(server, tmp_path, changes, message):
+    with pytest.raises(ClusterError, match=message):
         new_cluster(Answers(settings(server, tmp_path, **changes).get, None), lambda _: None)
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
 

@@ -85,28 +85,28 @@ def test_script_is_python_3_6_of_the_standard_library():
 
 
 def test_what_this_machine_is(facts):
-    told = read(facts)
-    assert told.fields["system.kernel"] == platform.release()
-    assert told.fields["system.python"] == platform.python_version()
-    assert told.fields["interface.mtu"] == Path("/sys/class/net/lo/mtu").read_text().strip()
+    fingerprint = read(facts)
+    assert fingerprint.fields["system.kernel"] == platform.release()
+    assert fingerprint.fields["system.python"] == platform.python_version()
+    assert fingerprint.fields["interface.mtu"] == Path("/sys/class/net/lo/mtu").read_text().strip()
     somaxconn = Path("/proc/sys/net/core/somaxconn").read_text().strip()
-    assert told.fields["sysctl.net.core.somaxconn"] == somaxconn
-    assert told.fields["memory.total"].endswith("iB")
-    assert not [name for name in told.fields if name.startswith(("gpu.", "hca.", "docker."))]
-    assert told.notes == []
-    assert "root=" not in told.fields.get("system.boot", "")
+    assert fingerprint.fields["sysctl.net.core.somaxconn"] == somaxconn
+    assert fingerprint.fields["memory.total"].endswith("iB")
+    assert not [name for name in fingerprint.fields if name.startswith(("gpu.", "hca.", "docker."))]
+    assert fingerprint.notes == []
+    assert "root=" not in fingerprint.fields.get("system.boot", "")
 
 
 def test_gpus_and_their_topology(facts):
     answer(facts, "nvidia-smi -q", (RECORDED / "v100-driver-550/nvidia-smi-q.txt").read_text())
     answer(facts, "nvidia-smi topo -m", (RECORDED / "published/nvidia-smi-topo.txt").read_text())
-    told = read(facts)
-    assert (told.fields["gpu.count"], told.fields["gpu.driver"]) == ("2", "550.127.05")
-    assert told.fields["gpu.model"] == "Tesla V100-SXM2-16GB"
-    assert told.fields["gpu.vbios"] == "88.00.4F.00.09, 88.00.13.00.02"
-    assert told.fields["gpu.topology.GPU2"] == "NV1 NV2 X NV2 SYS SYS NV1 SYS PIX"
-    assert told.fields["gpu.affinity.GPU7"] == "12-23,36-47"
-    assert told.topology["devices"][-1] == "mlx5_0"
+    fingerprint = read(facts)
+    assert (fingerprint.fields["gpu.count"], fingerprint.fields["gpu.driver"]) == ("2", "550.127.05")
+    assert fingerprint.fields["gpu.model"] == "Tesla V100-SXM2-16GB"
+    assert fingerprint.fields["gpu.vbios"] == "88.00.4F.00.09, 88.00.13.00.02"
+    assert fingerprint.fields["gpu.topology.GPU2"] == "NV1 NV2 X NV2 SYS SYS NV1 SYS PIX"
+    assert fingerprint.fields["gpu.affinity.GPU7"] == "12-23,36-47"
+    assert fingerprint.topology["devices"][-1] == "mlx5_0"
 
 
 def adapter_files(rate):
@@ -136,7 +136,7 @@ def test_a_link_below_what_it_could_be_says_so(facts):
 
 
 def test_engine_image_and_packages(facts):
-    told = {
+    info = {
         "ServerVersion": "26.1.5",
         "Driver": "overlay2",
         "CgroupDriver": "systemd",
@@ -144,7 +144,7 @@ def test_engine_image_and_packages(facts):
         "Runtimes": {"runc": {}, "nvidia": {}},
         "DefaultRuntime": "runc",
     }
-    answer(facts, "docker info", json.dumps(told))
+    answer(facts, "docker info", json.dumps(info))
     answer(facts, "docker images", f"other:1 sha256:{'1' * 64}\n{IMAGE} sha256:{'2' * 64}\n")
     answer(facts, "nvidia-ctk", "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: f202b80\n")
     answer(facts, "dpkg", "installed runc 1.1.5\nnot-installed cuda-drivers \nconfig-files libnccl2 2.7\n", status=1)
@@ -157,8 +157,8 @@ def test_engine_image_and_packages(facts):
 
 def test_a_clock_by_chrony(facts):
     answer(facts, "chronyc tracking", "System time     : 0.000250 seconds slow of NTP time\nLeap status     : Normal\n")
-    told = read(facts)
-    assert (told.readings["time.chrony_offset_s"], told.fields["time.chrony"]) == (-0.00025, "Normal")
+    fingerprint = read(facts)
+    assert (fingerprint.readings["time.chrony_offset_s"], fingerprint.fields["time.chrony"]) == (-0.00025, "Normal")
 
 
 @pytest.mark.parametrize("garbage", ["", "gibberish\n", "CA 'x'\n\n: :\n", "{", "GPU 00:0\n\tGPU0\nhca_id: a\n"])
@@ -245,6 +245,6 @@ def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
 
 def test_a_tool_that_hangs_is_ended_and_named(monkeypatch):
     monkeypatch.setattr(node_facts, "TIMEOUT_S", 0.2)
-    told = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]})
-    assert (told["slow"]["status"], told["slow"]["errors"]) == (-9, "took longer than 0.2 s\n")
-    assert (told["none"]["status"], told["quick"]["output"]) == (None, "x\n")
+    results = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]})
+    assert (results["slow"]["status"], results["slow"]["errors"]) == (-9, "took longer than 0.2 s\n")
+    assert (results["none"]["status"], results["quick"]["output"]) == (None, "x\n")

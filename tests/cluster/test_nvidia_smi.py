@@ -87,7 +87,7 @@ def test_topology_of_one_gpu_with_a_coloured_header():
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "said"),
+    ("parse", "text", "message"),
     [
         (parse_report, "No devices were found\n", "nvidia-smi -q: .* begins: No devices were found"),
         (parse_report, "", "begins: nothing"),
@@ -99,6 +99,6 @@ def test_topology_of_one_gpu_with_a_coloured_header():
         (parse_topology, "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1\t0-3\n", "begins: GPU0"),
     ],
 )
-def test_what_is_none_of_them_is_named(parse, text, said):
-    with pytest.raises(FormatError, match=said):
+def test_what_is_none_of_them_is_named(parse, text, message):
+    with pytest.raises(FormatError, match=message):
         parse(text)

@@ -157,7 +157,7 @@ def record(tmp_path, monkeypatch):
     }
     asked = []
     monkeypatch.setattr(module, "state_of_system", lambda: json.loads(json.dumps(system)))
-    monkeypatch.setattr(module, "answer", lambda *words: (asked.append(words), (1, ""))[1])
+    monkeypatch.setattr(module, "answer", lambda *argv: (asked.append(argv), (1, ""))[1])
 
     def make():
         return module.Record(str(tmp_path / "etc/provisioned.json"))
@@ -258,14 +258,14 @@ def test_a_second_run_notes_nothing_new_and_the_users_own_packages_are_not_ours(
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ({"tags": "base,docker"}, "TAGS=base,docker: there is no 'docker'"),
         ({"limit": "node9"}, "LIMIT=node9: there is no 'node9'"),
     ],
 )
-def test_unknown_names_are_refused(names, said):
-    with pytest.raises(ProvisionError, match=said):
+def test_unknown_names_are_refused(names, message):
+    with pytest.raises(ProvisionError, match=message):
         provision(load_cluster("sim"), **names)
 
 
@@ -277,7 +277,7 @@ def test_a_bundle_that_is_none_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "status", "said"),
+    ("settings", "status", "message"),
     [
         ({}, 2, "CLUSTER=NAME: name the cluster"),
         ({"CLUSTER": "none"}, 2, "CLUSTER=none: no inventory"),
@@ -285,10 +285,10 @@ def test_a_bundle_that_is_none_is_refused(tmp_path):
         ({"CLUSTER": "sim", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
     ],
 )
-def test_what_is_wrong_with_the_settings(task, settings, status, said):
+def test_what_is_wrong_with_the_settings(task, settings, status, message):
     done = task("provision", **settings)
     assert done.returncode == status
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_nodes_that_do_not_answer_fail(task, tmp_path):

@@ -72,9 +72,9 @@ int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, void *xd, co
 struct performance { int algorithm, status; float time; size_t memory; int rest[5]; };
 
 #define LISTS(name)                                                                                               \
-    int name(void *handle, void *a, void *b, void *c, void *d, int wanted, int *count, struct performance *listed) \
+    int name(void *handle, void *a, void *b, void *c, void *d, int limit, int *count, struct performance *listed)  \
     {                                                                                                              \
-        (void)handle, (void)a, (void)b, (void)c, (void)d, (void)wanted;                                            \
+        (void)handle, (void)a, (void)b, (void)c, (void)d, (void)limit;                                             \
         *count = entries("ALGORITHMS");                                                                            \
         for (int i = 0; i < *count; i++)                                                                           \
             listed[i] = (struct performance){.algorithm = i};                                                      \
@@ -85,10 +85,10 @@ LISTS(cudnnGetConvolutionForwardAlgorithm_v7)
 LISTS(cudnnGetConvolutionBackwardDataAlgorithm_v7)
 LISTS(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
 
-int cudnnGetTensorNdDescriptor(intptr_t of, int wanted, int *type, int *rank, int *dimensions, int *strides)
+int cudnnGetTensorNdDescriptor(intptr_t of, int limit, int *type, int *rank, int *dimensions, int *strides)
 {
     const int channels = of % 1000;
-    (void)wanted;
+    (void)limit;
     *type = of >= 1000 ? 2 : 0;
     *rank = 4;
     memcpy(dimensions, (int[]){2, channels, 8, 8}, 4 * sizeof(int));
@@ -96,17 +96,17 @@ int cudnnGetTensorNdDescriptor(intptr_t of, int wanted, int *type, int *rank, in
     return 0;
 }
 
-int cudnnGetFilterNdDescriptor(intptr_t of, int wanted, int *type, int *format, int *rank, int *dimensions)
+int cudnnGetFilterNdDescriptor(intptr_t of, int limit, int *type, int *format, int *rank, int *dimensions)
 {
     int strides[4];
     *format = 0;
-    return cudnnGetTensorNdDescriptor(of, wanted, type, rank, dimensions, strides);
+    return cudnnGetTensorNdDescriptor(of, limit, type, rank, dimensions, strides);
 }
 
-int cudnnGetConvolutionNdDescriptor(void *of, int wanted, int *rank, int *pads, int *steps, int *dilations,
+int cudnnGetConvolutionNdDescriptor(void *of, int limit, int *rank, int *pads, int *steps, int *dilations,
                                     int *mode, int *type)
 {
-    (void)of, (void)wanted;
+    (void)of, (void)limit;
     *rank = 2;
     pads[0] = pads[1] = *type = 0;
     steps[0] = steps[1] = dilations[0] = dilations[1] = *mode = 1;
@@ -146,9 +146,9 @@ int cudnnBackendSetAttribute(struct made *of, int attribute, int type, int64_t c
 }
 
 /* Heuristic mode A (3) proposes all engines, the fallback none. */
-int cudnnBackendGetAttribute(struct made *of, int attribute, int type, int64_t wanted, int64_t *count, void *values)
+int cudnnBackendGetAttribute(struct made *of, int attribute, int type, int64_t limit, int64_t *count, void *values)
 {
-    (void)type, (void)wanted;
+    (void)type, (void)limit;
     *count = 1;
     if (attribute == 202) {
         *count = of->engine == 3 ? entries("ENGINES") : 0;

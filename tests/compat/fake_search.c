@@ -38,9 +38,9 @@ int cublasGemmStridedBatchedEx(void *handle, int transa, int transb, int m)
 }
 
 int cublasLtMatmulAlgoGetHeuristic(void *handle, void *description, void *a, void *b, void *c, void *d, void *preference,
-                                   int wanted, char *results, int *found)
+                                   int limit, char *results, int *found)
 {
-    (void)handle, (void)description, (void)a, (void)b, (void)c, (void)d, (void)preference, (void)wanted;
+    (void)handle, (void)description, (void)a, (void)b, (void)c, (void)d, (void)preference, (void)limit;
     *found = 1;
     for (const char *text = getenv("COSTS"); (text = strchr(text, ',')); text++)
         ++*found;

@@ -60,8 +60,8 @@ def test_it_says_once_where_calls_go(call, built):
     """Each stream of a process creates a handle of its own."""
     lines, errors = call("for _ in range(3):\n    call('cudnnCreate', ctypes.byref(handle))")
     assert sum(line == "cudnnCreate -> 0" for line in lines) == 3
-    said = [line for line in errors.splitlines() if "calls go to" in line]
-    assert said == [f"cudnn_forward: cuDNN calls go to {built / 'libcudnn.so.9'} (91002)"]
+    printed = [line for line in errors.splitlines() if "calls go to" in line]
+    assert printed == [f"cudnn_forward: cuDNN calls go to {built / 'libcudnn.so.9'} (91002)"]
 
 
 def test_fp32_takes_no_tensor_cores(call):
@@ -94,9 +94,9 @@ def test_a_trainer_and_the_probe_tell_the_library_that_is_called(built, tmp_path
             "LD_PRELOAD": str(built / "libcudnn_forward.so"),
             "CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"),
         }
-    told = "from repro.trainers.versions import versions; print(versions('cuda')['cudnn'])"
+    code = "from repro.trainers.versions import versions; print(versions('cuda')['cudnn'])"
     options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
-    done = subprocess.run([TRAINER_PYTHON, "-c", told], **options)
+    done = subprocess.run([TRAINER_PYTHON, "-c", code], **options)
     assert done.stdout.splitlines()[-1:] == [str(number)], done.stderr
     probe = subprocess.run([TRAINER_PYTHON, ROOT / "docker/inside/probe.py"], **options)
     libraries = json.loads(probe.stdout)["libraries"]

@@ -90,18 +90,18 @@ class Engine:
         """The variables with which a Docker client reaches it."""
         return {**os.environ, "DOCKER_HOST": f"unix://{RUN}/docker.sock", "DOCKER_BUILDKIT": "1"}
 
-    def docker(self, *words, check=True, **options) -> str:
+    def docker(self, *argv, check=True, **options) -> str:
         """Run the Docker client; what it printed."""
         done = subprocess.run(
-            [client(), *map(str, words)], env=self.environment, capture_output=True, text=True, **options
+            [client(), *map(str, argv)], env=self.environment, capture_output=True, text=True, **options
         )
         if check and done.returncode:
-            raise EngineError(f"docker {' '.join(map(str, words[:6]))} …: {done.stderr.strip()}")
+            raise EngineError(f"docker {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def inspect(self, *words) -> dict:
+    def inspect(self, *argv) -> dict:
         """What `docker inspect` tells of one thing."""
-        (described,) = json.loads(self.docker(*words))
+        (described,) = json.loads(self.docker(*argv))
         return described
 
     def clusters(self) -> dict[str, str]:
@@ -182,7 +182,7 @@ def _lay_cable(engine):
     """A network namespace for the nodes, and one cable into it. What is for a node and finds none ends in a hole."""
     cable, inside = f"e2e{engine.second}", ["-n", NAME]
     subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)
-    for words in (
+    for argv in (
         ["netns", "add", NAME],
         ["link", "add", cable, "type", "veth", "peer", "name", "host", "netns", NAME],
         ["address", "add", f"{engine.host}/30", "dev", cable],
@@ -193,9 +193,9 @@ def _lay_cable(engine):
         ["route", "add", f"10.{engine.second}.0.0/16", "via", f"10.{engine.second}.0.2"],
         ["route", "add", "blackhole", f"10.{engine.second}.0.0/16", "metric", "9999"],
     ):
-        done = subprocess.run(["ip", *words], capture_output=True, text=True)
+        done = subprocess.run(["ip", *argv], capture_output=True, text=True)
         if done.returncode:
-            raise EngineError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+            raise EngineError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
 
 
 def _start_processes(engine):

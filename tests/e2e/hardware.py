@@ -20,15 +20,15 @@ exec cat "$record"
 """
 
 
-def lay_tools(nodes: Nodes, node: str, told: dict[str, str]) -> None:
+def lay_tools(nodes: Nodes, node: str, outputs: dict[str, str]) -> None:
     """Tools such as {"nvidia-smi topo -m": what it prints}; other calls of these programs end with status 1."""
-    files = {f"usr/local/bin/{line.split()[0]}": TOOL for line in told}
-    for line, text in told.items():
-        program, *words = shlex.split(line)
-        call = f"{program} {' '.join(words)}\n"
+    files = {f"usr/local/bin/{line.split()[0]}": TOOL for line in outputs}
+    for line, text in outputs.items():
+        program, *arguments = shlex.split(line)
+        call = f"{program} {' '.join(arguments)}\n"
         files[f"{TOOLS[1:]}/{hashlib.md5(call.encode()).hexdigest()}"] = text
     _unpack(nodes, node, files)
-    nodes.root(node, "sh", "-c", f"cat >> {TOOLS}/programs", input="".join(f"{line.split()[0]}\n" for line in told))
+    nodes.root(node, "sh", "-c", f"cat >> {TOOLS}/programs", input="".join(f"{line.split()[0]}\n" for line in outputs))
 
 
 def remove_tools(nodes: Nodes, node: str) -> None:
@@ -50,7 +50,7 @@ def lay_infiniband(
     guid = GUID.format(number=int(node.removeprefix("node")))
     active = state.startswith("4")
     adapter, port = f"infiniband/{hca}", f"infiniband/{hca}/ports/1"
-    told = {
+    attributes = {
         f"{adapter}/node_type": "1: CA",
         f"{adapter}/hca_type": "MT4115",
         f"{adapter}/fw_ver": "12.28.2006",
@@ -79,7 +79,7 @@ def lay_infiniband(
         "infiniband_verbs/abi_version": "6",
     }
     remove_infiniband(nodes, node)
-    _unpack(nodes, node, {f"{SYSFS[1:]}/{path}": f"{text}\n" for path, text in told.items()})
+    _unpack(nodes, node, {f"{SYSFS[1:]}/{path}": f"{text}\n" for path, text in attributes.items()})
     nodes.root(
         node,
         "sh",

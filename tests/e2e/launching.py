@@ -133,12 +133,12 @@ def launcher_of(inventory: Path, folder: Path) -> Launcher:
     return Launcher(load_cluster(str(inventory)), folder)
 
 
-def note(fault: str, attempted_or_seconds, said: str) -> None:
+def note(fault: str, attempted_or_seconds, message: str) -> None:
     """Keep a fault's detection time for the table of all."""
     TABLE.parent.mkdir(exist_ok=True)
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     seconds = getattr(attempted_or_seconds, "seconds", attempted_or_seconds)
-    table[fault] = {"seconds": round(seconds, 1), "said": said}
+    table[fault] = {"seconds": round(seconds, 1), "message": message}
     TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
 
 

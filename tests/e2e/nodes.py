@@ -83,14 +83,14 @@ class Nodes:
         """The name under which the engine around the nodes knows a node."""
         return f"{self.name}-{node}"
 
-    def root(self, node: str, *words, check=True, **options) -> str:
+    def root(self, node: str, *argv, check=True, **options) -> str:
         """Run something on a node as root, past its sshd; what it printed."""
         given = ("--interactive",) if "input" in options else ()
-        return self.engine.docker("exec", *given, self.container(node), *words, check=check, **options)
+        return self.engine.docker("exec", *given, self.container(node), *argv, check=check, **options)
 
-    def ssh(self, node: str, *words, **options) -> subprocess.CompletedProcess:
+    def ssh(self, node: str, *argv, **options) -> subprocess.CompletedProcess:
         """Run something on a node as `runner` through SSH, its host key checked."""
-        command = ["ssh", "-F", str(self.ssh_config), node, *words]
+        command = ["ssh", "-F", str(self.ssh_config), node, *argv]
         return subprocess.run(command, capture_output=True, text=True, **options)
 
     @property
@@ -327,8 +327,8 @@ def remove_leftovers() -> list[str]:
     return removed
 
 
-def main(words: list[str]) -> None:
-    verb, *rest = words or ["help"]
+def main(argv: list[str]) -> None:
+    verb, *rest = argv or ["help"]
     flags, rest = {word for word in rest if word.startswith("--")}, [w for w in rest if not w.startswith("--")]
     if verb == "up" and len(rest) == 2 and flags <= {"--bare", "--image"}:
         nodes = up(rest[0], int(rest[1]), "bare" if "--bare" in flags else "engine", "--image" in flags)

@@ -43,18 +43,18 @@ def clean(two_nodes):
 
 
 @pytest.mark.parametrize(
-    ("fault", "wait", "said"),
+    ("fault", "wait", "message"),
     [
         ("exit=3@1", "60", "rank 1 on node2 exited with status 3"),
         ("quiet@1 hang@0", "", "rank 1 on node2 ended before its work was done"),
         ("kill@1 hang@0", "", "rank 1 on node2 was killed by SIGKILL"),
     ],
 )
-def test_a_rank_that_ends(launcher, clean, tmp_path, fault, wait, said):
+def test_a_rank_that_ends(launcher, clean, tmp_path, fault, wait, message):
     done = launcher.attempt(trainer(tmp_path, fault, wait))
-    assert done.outcome.failure.text() == said
+    assert done.outcome.failure.text() == message
     assert done.seconds < 10
-    note(fault.split()[0].replace("=3", ""), done, said)
+    note(fault.split()[0].replace("=3", ""), done, message)
 
 
 def test_the_last_lines_are_those_of_the_rank_that_failed(launcher, clean, tmp_path):
@@ -66,7 +66,7 @@ def test_the_last_lines_are_those_of_the_rank_that_failed(launcher, clean, tmp_p
 
 
 def test_ranks_that_hang(launcher, clean, tmp_path):
-    done = launcher.attempt(trainer(tmp_path, HANG), limits=Limits(silence_s=3))
+    done = launcher.attempt(trainer(tmp_path, HANG), limits=Limits(stall_timeout_s=3))
     assert done.outcome.failure.text() == "no rank has printed anything for 3 s: at least one hangs"
     note("all ranks hang (STALL_TIMEOUT=3)", done, done.outcome.failure.text())
 
@@ -83,9 +83,9 @@ def test_a_container_that_is_killed(launcher, clean, tmp_path, two_nodes):
 def test_out_of_memory_as_the_program_says_it(launcher, clean, tmp_path):
     first = "print('CUDA error: out of memory', file=sys.stderr, flush=True)"
     done = launcher.attempt(trainer(tmp_path, "exit=1@1", "60", first))
-    said = done.outcome.failure.text()
-    assert said == ("rank 1 on node2 exited with status 1 (out of memory: choose a smaller case or a larger device)")
-    note("out of memory (device)", done, said)
+    message = done.outcome.failure.text()
+    assert message == ("rank 1 on node2 exited with status 1 (out of memory: choose a smaller case or a larger device)")
+    note("out of memory (device)", done, message)
 
 
 def test_out_of_memory_as_the_kernel_ends_it(launcher, clean, tmp_path, two_nodes):
@@ -99,21 +99,21 @@ def test_out_of_memory_as_the_kernel_ends_it(launcher, clean, tmp_path, two_node
     )
     limit = "docker update --memory 120m --memory-swap 120m $(docker ps -q)"
     done = launcher.attempt(trainer(tmp_path, "hang@0", "", eat), inject=lambda: two_nodes.ssh("node2", limit))
-    said = done.outcome.failure.text()
-    assert said == (
+    message = done.outcome.failure.text()
+    assert message == (
         "rank 1 on node2 was killed by SIGKILL (the kernel of this node ran out of memory and killed processes)"
     )
-    note("out of memory (kernel)", done, said)
+    note("out of memory (kernel)", done, message)
 
 
 def test_ssh_that_drops_and_returns(launcher, clean, tmp_path, two_nodes):
     cut = "pkill -KILL -u runner sshd"
     done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: two_nodes.root("node2", "sh", "-c", cut))
-    said = done.outcome.failure.text()
-    assert said == "node2 was lost: the connection was lost"
+    message = done.outcome.failure.text()
+    assert message == "node2 was lost: the connection was lost"
     assert done.seconds < 10
     wait_until(lambda: not containers(two_nodes, "node2"), LEASE_S)
-    note("SSH drops", done, said)
+    note("SSH drops", done, message)
     assert launcher.attempt(trainer(tmp_path)).outcome.failure is None, "the next attempt connects again"
 
 
@@ -129,21 +129,21 @@ def test_a_disk_that_fills(launcher, clean, tmp_path, two_nodes):
     finally:
         faults.big_disk(two_nodes, "node2", WORK)
         assert launcher.pool.recover() == {}
-    said = done.outcome.failure.text()
-    assert re.fullmatch(r"the disk of node2 has only \d+ MiB left \(the disk is full: free some space, .+\)", said)
+    message = done.outcome.failure.text()
+    assert re.fullmatch(r"the disk of node2 has only \d+ MiB left \(the disk is full: free some space, .+\)", message)
     assert done.seconds < 10
-    note("disk fills", done, said)
+    note("disk fills", done, message)
 
 
 def test_a_link_that_goes_down(launcher, clean, tmp_path, two_nodes):
     done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: faults.link_down(two_nodes, "node2"))
     try:
-        said = done.outcome.failure.text()
-        assert re.fullmatch(LOST, said)
+        message = done.outcome.failure.text()
+        assert re.fullmatch(LOST, message)
         assert done.seconds < LEASE_S + 15
         cleaned = done.seconds + wait_until(lambda: not containers(two_nodes, "node2"), LEASE_S + 10)
         assert containers(two_nodes, "node1") == []
-        note("link down", done, said)
+        note("link down", done, message)
         note("link down: the node's own lease removed its container", cleaned, "(no message: nobody hears the node)")
         failed = launcher.attempt(trainer(tmp_path))
         assert failed.outcome.failure.text().startswith("node2: cannot connect to runner@")
@@ -155,10 +155,10 @@ def test_a_link_that_goes_down(launcher, clean, tmp_path, two_nodes):
 def test_a_node_that_pauses(launcher, clean, tmp_path, two_nodes):
     done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: faults.pause(two_nodes, "node2"))
     faults.unpause(two_nodes, "node2")
-    said = done.outcome.failure.text()
-    assert re.fullmatch(LOST, said)
+    message = done.outcome.failure.text()
+    assert re.fullmatch(LOST, message)
     assert done.seconds < LEASE_S + 15
-    note("node pauses", done, said)
+    note("node pauses", done, message)
     wait_until(lambda: not containers(two_nodes, "node2"), LEASE_S + 10)
     assert launcher.attempt(trainer(tmp_path)).outcome.failure is None
 
@@ -166,11 +166,11 @@ def test_a_node_that_pauses(launcher, clean, tmp_path, two_nodes):
 def test_a_node_that_dies(launcher, clean, tmp_path, two_nodes):
     done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: faults.kill(two_nodes, "node2"))
     faults.start(two_nodes, "node2")
-    said = done.outcome.failure.text()
-    assert re.fullmatch(LOST, said)
+    message = done.outcome.failure.text()
+    assert re.fullmatch(LOST, message)
     assert done.seconds < LEASE_S + 15
     assert (done.folder / "metrics-rank1.jsonl").read_text(), "what the node sent before it died stays"
-    note("node dies", done, said)
+    note("node dies", done, message)
     assert launcher.attempt(trainer(tmp_path)).outcome.failure is None
 
 
@@ -203,45 +203,45 @@ def idle(launcher):
 
 def test_another_run_on_the_same_nodes(launcher, inventory, tmp_path):
     assert launcher.pool.recover() == {}
-    said = refusal(inventory, trainer(tmp_path))
-    assert re.search(r"node1: in use by \w+@\S+ since \d{4}-\d\d-\d\d .+ for `tests`; wait for that to end", said)
-    assert "node2: in use by" in said
-    note("another run has the nodes", refusal.seconds, said.splitlines()[1])
+    message = refusal(inventory, trainer(tmp_path))
+    assert re.search(r"node1: in use by \w+@\S+ since \d{4}-\d\d-\d\d .+ for `tests`; wait for that to end", message)
+    assert "node2: in use by" in message
+    note("another run has the nodes", refusal.seconds, message.splitlines()[1])
 
 
 def test_a_port_that_is_taken(idle, two_nodes, inventory, tmp_path):
     listen = "import socket, time; s = socket.socket(); s.bind(('', 29555)); s.listen(); time.sleep(60)"
     two_nodes.root("node2", "sh", "-c", f'nohup python3 -c "{listen}" >/dev/null 2>&1 & echo $! > /run/listener')
     try:
-        said = refusal(inventory, trainer(tmp_path), port=29555)
+        message = refusal(inventory, trainer(tmp_path), port=29555)
     finally:
         two_nodes.root("node2", "sh", "-c", "kill $(cat /run/listener)")
-    assert "node2: port 29555 is taken by another program; PORT=<number> takes another" in said
-    note("port taken", refusal.seconds, said.splitlines()[1])
+    assert "node2: port 29555 is taken by another program; PORT=<number> takes another" in message
+    note("port taken", refusal.seconds, message.splitlines()[1])
 
 
 def test_an_image_that_is_missing_or_another(idle, two_nodes, tmp_path):
     other = {"digest": f"sha256:{'0' * 64}", "registry": "", "archive": ""}
-    for name, said in (
+    for name, message in (
         ("oneflow-reproduction:cu102", "oneflow-reproduction:cu102 is sha256:"),
         ("nowhere:1", "it has no image sha256:0000"),
     ):
         inventory = prepare(two_nodes, tmp_path / name[:4], cluster_image={**other, "name": name})
-        told = refusal(inventory, trainer(tmp_path / "t"))
-        assert f"node1: {said}" in told
-        assert "make provision CLUSTER=" in told
-        note("image missing" if "nowhere" in name else "another image", refusal.seconds, told.splitlines()[1])
+        output = refusal(inventory, trainer(tmp_path / "t"))
+        assert f"node1: {message}" in output
+        assert "make provision CLUSTER=" in output
+        note("image missing" if "nowhere" in name else "another image", refusal.seconds, output.splitlines()[1])
 
 
 def test_a_clock_that_is_wrong(idle, two_nodes, inventory, tmp_path):
     faults.skew_clock(two_nodes, "node2", 37)
     try:
-        said = refusal(inventory, trainer(tmp_path))
+        message = refusal(inventory, trainer(tmp_path))
     finally:
         faults.mend_clock(two_nodes, "node2")
-    assert re.search(r"node2: its clock is 3[4-7]\.\d s ahead of the controller's", said)
-    assert "node1" not in said
-    note("clock skew", refusal.seconds, said.splitlines()[1])
+    assert re.search(r"node2: its clock is 3[4-7]\.\d s ahead of the controller's", message)
+    assert "node1" not in message
+    note("clock skew", refusal.seconds, message.splitlines()[1])
 
 
 def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
@@ -279,9 +279,9 @@ def test_a_node_that_was_replaced(make_nodes, tmp_path):
     nodes = make_nodes("replaced", 2, image=True)
     inventory = prepare(nodes, tmp_path)
     faults.replace(nodes, "node2")
-    said = refusal(inventory, trainer(tmp_path / "t"))
-    assert re.search(r"node2: .* shows another host key than .*known_hosts records", said)
-    note("node replaced", refusal.seconds, said.splitlines()[1])
+    message = refusal(inventory, trainer(tmp_path / "t"))
+    assert re.search(r"node2: .* shows another host key than .*known_hosts records", message)
+    note("node replaced", refusal.seconds, message.splitlines()[1])
     nodes.down()
 
 

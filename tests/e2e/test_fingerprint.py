@@ -110,12 +110,14 @@ def test_a_clock_that_is_wrong_is_found(two_nodes):
 
 def test_a_new_inventory_is_usable_at_once(two_nodes, tmp_path):
     hosts = " ".join(f"{node}={two_nodes.address(node)}" for node in two_nodes.names)
-    told = [two_nodes.root(node, "ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub") for node in two_nodes.names]
+    printed = [
+        two_nodes.root(node, "ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub") for node in two_nodes.names
+    ]
     given = {"NAME": f"{tmp_path}/mine", "HOSTS": hosts, "LOGIN": "runner", "KEY": str(KEY), "GPUS": "2"}
     refused = run("new-cluster", **given)
     assert refused.returncode == 2
     assert "FINGERPRINTS is missing" in refused.stderr
-    done = run("new-cluster", **given, FINGERPRINTS=" ".join(line.split()[1] for line in told))
+    done = run("new-cluster", **given, FINGERPRINTS=" ".join(line.split()[1] for line in printed))
     assert done.returncode == 0, done.stdout + done.stderr
     cluster = load_cluster(tmp_path / "mine")
     assert (cluster.interface, cluster.network_gbits, cluster.image.digest) == ("eth0", 10, two_nodes.image)

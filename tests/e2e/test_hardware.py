@@ -26,10 +26,10 @@ def test_tools_repeat_what_was_recorded_and_refuse_what_was_not(two_nodes):
 def test_an_adapter_is_in_sys_and_goes_again(two_nodes, state, physical):
     hardware.lay_infiniband(two_nodes, "node2", hca="mlx5_1", state=state)
     try:
-        told = two_nodes.ssh("node2", "cd /sys/class/infiniband/*/ports/1 && pwd && cat state phys_state rate").stdout
-        assert told.splitlines()[:2] == ["/sys/class/infiniband/mlx5_1/ports/1", state]
-        assert physical in told
-        assert "100 Gb/sec" in told
+        output = two_nodes.ssh("node2", "cd /sys/class/infiniband/*/ports/1 && pwd && cat state phys_state rate").stdout
+        assert output.splitlines()[:2] == ["/sys/class/infiniband/mlx5_1/ports/1", state]
+        assert physical in output
+        assert "100 Gb/sec" in output
         assert "eth0" in two_nodes.ssh("node2", "ls /sys/class/net /dev/infiniband/uverbs0").stdout
     finally:
         hardware.remove_infiniband(two_nodes, "node2")

@@ -92,7 +92,7 @@ def planted(two_nodes, work_folder):
 def test_planted_faults_are_named(planted, inventory, work_folder):
     folder = inventory(cluster_work=work_folder, cluster_hca="mlx5_0", cluster_containers=False)
     found = check(folder, "memlock,disk,clock,port,names,link")
-    said = {
+    findings = {
         "memlock": "64 KiB",
         "disk": f"0.0 of 0.0 GiB free on {work_folder}",
         "clock": "s from the controller's",
@@ -100,7 +100,7 @@ def test_planted_faults_are_named(planted, inventory, work_folder):
         "names": "does not know node1",
         "link": "there is no mlx5_0 port 1",
     }
-    for name, text in said.items():
+    for name, text in findings.items():
         assert found[name, "node2"].result == FAILED, name
         assert text in found[name, "node2"].found
         assert found[name, "node2"].fix

@@ -184,9 +184,9 @@ def test_nodes_reach_each_other_by_name_and_know_whom(hosts, bare_nodes):
         for other in set(hosts) - {node}:
             assert host.check_output(f"ssh -o BatchMode=yes {other} hostname") == other
             assert "forwardagent no" in host.check_output(f"ssh -G {other}").splitlines()
-            told = bare_nodes.ssh(node, f"ssh -o BatchMode=yes -o HostKeyAlias=stranger {other} true")
-            assert told.returncode != 0
-            assert "Host key verification failed" in told.stderr
+            done = bare_nodes.ssh(node, f"ssh -o BatchMode=yes -o HostKeyAlias=stranger {other} true")
+            assert done.returncode != 0
+            assert "Host key verification failed" in done.stderr
 
 
 def test_the_engine_takes_gpus(hosts, bare_nodes, cluster):

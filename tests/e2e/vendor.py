@@ -116,8 +116,8 @@ class Repository:
             "",
         ]
 
-    def _gpg(self, *words, **options):
-        return subprocess.run([*self._command, *words], check=True, capture_output=True, **options).stdout
+    def _gpg(self, *argv, **options):
+        return subprocess.run([*self._command, *argv], check=True, capture_output=True, **options).stdout
 
 
 def _output(command, folder):

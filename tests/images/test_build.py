@@ -116,7 +116,7 @@ def test_sources_become_build_arguments():
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (
             ["#5 0.2 pin 'NCCL 2.7.8': SHA-256 of /wheels/x is 1; docker/pins.toml has 2", "#5 ERROR"],
@@ -134,12 +134,12 @@ def test_sources_become_build_arguments():
         (["something else"], "something else"),
     ],
 )
-def test_why_a_build_stopped(lines, said):
-    assert said in image._why("cu102", lines, Sources("b"))
+def test_why_a_build_stopped(lines, message):
+    assert message in image._why("cu102", lines, Sources("b"))
 
 
 @pytest.fixture
-def told():
+def probed():
     """What the probe of a right image says."""
     expected = load_pins().expected("cu102")
     return {
@@ -153,12 +153,12 @@ def told():
     }
 
 
-def differing(told, stack="cu102"):
-    return [finding.what for finding in compare(told, stack, load_pins().expected(stack)) if finding.holds is False]
+def differing(probed, stack="cu102"):
+    return [finding.what for finding in compare(probed, stack, load_pins().expected(stack)) if finding.holds is False]
 
 
-def test_a_right_image_holds_and_says_what_is_unknown(told):
-    findings = compare(told, "cu102", load_pins().expected("cu102"))
+def test_a_right_image_holds_and_says_what_is_unknown(probed):
+    findings = compare(probed, "cu102", load_pins().expected("cu102"))
     assert all(finding.holds is not False for finding in findings)
     assert [finding.what for finding in findings if finding.holds is None] == ["GPUs"]
 
@@ -166,17 +166,17 @@ def test_a_right_image_holds_and_says_what_is_unknown(told):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda told: told["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
-        (lambda told: told["libraries"].pop("NumPy"), "NumPy"),
-        (lambda told: told["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
-        (lambda told: told.update(libibverbs=False), "libibverbs"),
-        (lambda told: told.update(root_writable=True), "root file system"),
-        (lambda told: told.update(privileged_files=["/bin/su"]), "setuid and setgid files"),
+        (lambda probed: probed["libraries"]["cuDNN called"].update(version="7.6.6"), "cuDNN called"),
+        (lambda probed: probed["libraries"].pop("NumPy"), "NumPy"),
+        (lambda probed: probed["called"]["/opt/liboneflow-1.so"].append("ncclRecv"), "nccl calls"),
+        (lambda probed: probed.update(libibverbs=False), "libibverbs"),
+        (lambda probed: probed.update(root_writable=True), "root file system"),
+        (lambda probed: probed.update(privileged_files=["/bin/su"]), "setuid and setgid files"),
     ],
 )
-def test_a_wrong_image_does_not(told, change, what):
-    change(told)
-    assert differing(told) == [what]
+def test_a_wrong_image_does_not(probed, change, what):
+    change(probed)
+    assert differing(probed) == [what]
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_the_label_says_which_nccl_the_process_must_show(stack, label, version):
 
 
 @pytest.fixture
-def modern(told):
+def modern(probed):
     """What the probe of the other image says."""
-    modern = copy.deepcopy(told)
+    modern = copy.deepcopy(probed)
     modern["called"] = {
         "/opt/compat/libcublas_forward.so": ["cublasGemmEx"],
         "/l/liboneflow-1.so": ["cublasLtMatmul"],
@@ -240,12 +240,12 @@ def test_the_probe_runs_in_the_local_environment():
 
 
 def test_a_scan_knows_found_accepted_and_unknown(tmp_path):
-    told = [
+    packages = [
         {"name": "requests", "version": "1", "vulns": [{"id": "X", "aliases": ["CVE-1"], "fix_versions": ["2"]}]},
         {"name": "numpy", "version": "1", "vulns": [{"id": "CVE-1", "aliases": []}]},
         {"name": "tqdm", "skip_reason": "not found"},
     ]
-    result = judge(told, [{"package": "requests", "ids": ["CVE-1"], "reason": "not used"}])
+    result = judge(packages, [{"package": "requests", "ids": ["CVE-1"], "reason": "not used"}])
     assert [row["package"] for row in result.found] == ["numpy"]
     assert [row["reason"] for row in result.accepted] == ["not used"]
     assert result.unknown == ("tqdm",)

@@ -46,7 +46,7 @@ def test_the_table_has_every_pin():
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("docker/pins.toml", 'version = "1.23.5"\npython', 'version = "1.23.4"\npython', "pin 'numpy' is 1.23.4"),
         ("docker/pins.toml", "33161613d2269025", "33161613d2269026", "pin 'numpy': docker/trainer.lock does not have"),
@@ -83,11 +83,11 @@ def test_the_table_has_every_pin():
         ("docker/pins.toml", 'name = "uv"', 'name = "base image"', "pin 'base image' is there twice"),
     ],
 )
-def test_a_disagreement_is_found(tree, name, old, new, said):
+def test_a_disagreement_is_found(tree, name, old, new, message):
     change(tree, name, old, new)
-    if said.endswith("twice"):
+    if message.endswith("twice"):
         (tree / "docker/pins.toml").write_text((tree / "docker/pins.toml").read_text() + UV)
-    assert any(said in problem for problem in check(tree)), check(tree)
+    assert any(message in problem for problem in check(tree)), check(tree)
 
 
 UV = """
@@ -102,7 +102,7 @@ why = "a second time"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('sha256 = "f313', 'sha256 = "x313', "pin 'base image': x313b4bd"),
         ('why = "installs the local environments; is not in an image"\n', "", "pin 'uv': missing 1 required"),
@@ -111,9 +111,9 @@ why = "a second time"
         ('python = "3.9"  ', 'python = "3.9"" ', "docker/pins.toml"),
     ],
 )
-def test_a_malformed_pin_is_named(tree, old, new, said):
+def test_a_malformed_pin_is_named(tree, old, new, message):
     change(tree, "docker/pins.toml", old, new)
-    with pytest.raises(PinError, match=re.escape(said)):
+    with pytest.raises(PinError, match=re.escape(message)):
         load_pins(tree)
 
 

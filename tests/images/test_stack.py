@@ -78,11 +78,11 @@ def test_a_library_that_cannot_be_fetched_is_named(monkeypatch):
         stack._fetched("cuDNN")
 
 
-def test_the_cudnn_of_the_peers_will_do(libraries, tmp_path):
-    folder = tmp_path / "peer" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
+def test_the_cudnn_of_the_baselines_will_do(libraries, tmp_path):
+    folder = tmp_path / "baseline" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.9").touch()
-    baseline = str(tmp_path / "peer" / "bin" / "python")
+    baseline = str(tmp_path / "baseline" / "bin" / "python")
     assert find_cudnn(Libraries(baseline_python=baseline)) == folder / "libcudnn.so.9"
     assert find_cudnn(Libraries(baseline_python="/usr/bin/python3")) == tmp_path / "fetched" / "libcudnn.so.9"
     with pytest.raises(StackError, match=r"CUDNN=.* libcudnn\.so of version 8 or later"):
@@ -186,11 +186,11 @@ def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_d
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
     script = tmp_path / "trainer.py"
-    script.write_text("import os, pathlib; pathlib.Path('told').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
+    script.write_text("import os, pathlib; pathlib.Path('cache').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
     config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
     trainer = (sys.executable, str(script))
     LocalAttempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
-    assert (tmp_path / "told").read_text() == ("/warm" if device == "cuda" else "none")
+    assert (tmp_path / "cache").read_text() == ("/warm" if device == "cuda" else "none")
 
 
 def test_a_run_records_its_stack(task, tmp_path, libraries):

@@ -57,7 +57,7 @@ def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, 
     monkeypatch.setenv("STANDIN", fault)
     monkeypatch.setenv("STANDIN_WAIT", "3" if "@1" in fault and "hang" not in fault else "0")
     started = time.monotonic()
-    outcome = attempt(tmp_path, standin, ranks, silence_s=1).run()
+    outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1).run()
     assert outcome.failure is not None
     assert outcome.failure.text() == message
     assert time.monotonic() - started < 8
@@ -138,7 +138,7 @@ def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin
 
 
 def test_make_bench_prints_its_commands_on_one_machine_too(task, tmp_path):
-    done = task("bench", MODEL="bert", DRY=1, PORT=free_port())
+    done = task("bench", MODEL="bert", DRY_RUN=1, PORT=free_port())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("--config") == 2
     assert not (tmp_path / "runs").exists()

@@ -64,8 +64,8 @@ class OneByOne(Launcher):
     def of(cls, options):
         return cls(options.port or 1)
 
-    def plan(self, cases, scale=None, repeats=None, fit=(), iterations=None, precision=None, baselines=()):
-        return make_plan(cases, 0, scale, repeats, fit, baselines, precision=precision, iterations=iterations)
+    def plan(self, cases, scale=None, repeats=None, max_gpus=(), iterations=None, precision=None, baselines=()):
+        return make_plan(cases, 0, scale, repeats, max_gpus, baselines, precision=precision, iterations=iterations)
 
     def dry_run(self, plan):
         return (f"{unit.name} at port {self.port}" for unit in plan.units)

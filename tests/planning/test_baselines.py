@@ -1,4 +1,4 @@
-"""PyTorch peers in a run: the interpreter is checked first, then the stand-in stands for both programs."""
+"""PyTorch baselines in a run: the interpreter is checked first, then the stand-in stands for both programs."""
 
 import csv
 import json
@@ -29,8 +29,8 @@ def program(folder: Path, name: str, script: str) -> str:
 
 def interpreter(folder: Path, gpus: int) -> str:
     """What answers the probe as an interpreter with PyTorch does."""
-    told = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
-    return program(folder, "python", f"echo 'a warning'; echo '{told}'")
+    facts = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
+    return program(folder, "python", f"echo 'a warning'; echo '{facts}'")
 
 
 def test_an_interpreter_with_pytorch_is_taken(tmp_path):
@@ -49,12 +49,12 @@ def test_the_wanted_variants_are_kept_in_order(tmp_path):
     assert baseline_program(None, ("x",), "pytorch-tf32, pytorch", 0).variants == ("pytorch-tf32", "pytorch")
 
 
-def test_without_an_interpreter_there_are_no_peers():
+def test_without_an_interpreter_there_are_no_baselines():
     assert baseline_program(None, (), None, 4) is None
 
 
 @pytest.mark.parametrize(
-    ("python", "wanted", "gpus", "said"),
+    ("python", "names", "gpus", "message"),
     [
         ("/nowhere/python", None, 0, "BASELINE_PYTHON=/nowhere/python: no such program"),
         ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
@@ -63,16 +63,16 @@ def test_without_an_interpreter_there_are_no_peers():
         (None, "pytorch", 0, "BASELINES needs BASELINE_PYTHON"),
     ],
 )
-def test_what_cannot_run_peers_is_said(tmp_path, python, wanted, gpus, said):
+def test_what_cannot_run_baselines_is_named(tmp_path, python, names, gpus, message):
     if python == "bare":
         python = program(tmp_path, "bare", "echo 'ModuleNotFoundError: No module named '\"'torch'\" >&2; exit 1")
     elif python == "blind":
         python = interpreter(tmp_path, 1)
-    with pytest.raises(PlanError, match=re.escape(said)):
-        baseline_program(python, (), wanted, gpus)
+    with pytest.raises(PlanError, match=re.escape(message)):
+        baseline_program(python, (), names, gpus)
 
 
-def test_peers_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
+def test_baselines_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
     plan = make_plan(load_catalogue().select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch",))
     stack = {"LD_PRELOAD": "/x.so", "CUDA_CACHE_PATH": "/cache", "NCCL_NVLS_ENABLE": "0"}
     attempt_of = local_attempts(
@@ -91,7 +91,7 @@ def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_with_peers_and_shrunk_layouts_to_its_reports(task, tmp_path):
+def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     """The stand-in stands for both programs, and a script for nvidia-smi shows two GPUs."""
     (tmp_path / "bin").mkdir()
     program(tmp_path / "bin", "nvidia-smi", f"echo '{V100}'; echo '{V100}'")
@@ -118,11 +118,11 @@ def test_a_run_with_peers_and_shrunk_layouts_to_its_reports(task, tmp_path):
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
 
 
-def test_a_run_with_peers_is_gone_on_with(task, tmp_path):
+def test_a_run_with_baselines_is_resumed(task, tmp_path):
     settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1}
     assert task("bench", **settings, BASELINE_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
     folder = only_run(tmp_path)
-    assert task("bench", RUN=folder.name).returncode == 0, "its peers' command is in run.json"
+    assert task("bench", RUN=folder.name).returncode == 0, "its baselines' command is in run.json"
     found = attempts(folder)
     assert [attempt["status"] for attempt in found] == ["failed", "failed", "ok", "ok"]
     text = (folder / "report.en.md").read_text()

@@ -1,4 +1,4 @@
-"""Layouts shrunk to fewer GPUs, and PyTorch peers: what is planned, and what the units say of each other."""
+"""Layouts shrunk to fewer GPUs, and PyTorch baselines: what is planned, and what the units say of each other."""
 
 import json
 
@@ -16,8 +16,8 @@ CATALOGUE = load_catalogue()
 BASELINES = ("pytorch", "pytorch-tf32")
 
 
-def plan(model, cases=None, gpus=4, fit=(4,), **rest):
-    return make_plan(CATALOGUE.select(model, cases), gpus, fit=fit, **rest)
+def plan(model, cases=None, gpus=4, max_gpus=(4,), **rest):
+    return make_plan(CATALOGUE.select(model, cases), gpus, max_gpus=max_gpus, **rest)
 
 
 def by_name(found: Plan) -> dict[str, Unit]:
@@ -95,7 +95,7 @@ def test_data_parallel_cases_come_on_one_gpu_too():
 
 
 def test_several_sizes_at_once():
-    names = by_name(plan("gpt", "MP_1x8x1*", fit=(2, 4)))
+    names = by_name(plan("gpt", "MP_1x8x1*", max_gpus=(2, 4)))
     assert list(names) == ["MP_1x8x1_16_1536x16.as_1x2x1", "MP_1x8x1_16_1536x16.as_1x4x1"]
 
 
@@ -109,21 +109,21 @@ def test_another_precision_makes_other_cases():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"precision": "fp16"}, "PRECISION=fp16: it is fp32 or amp"),
-        ({"precision": "fp32", "scale": "smoke", "fit": ()}, "PRECISION is for the published shapes"),
-        ({"fit": (8,)}, "MAX_GPUS=8: each is a number of GPUs from 1 to the 4 that are here"),
-        ({"fit": (0, 4)}, "MAX_GPUS=0,4: each is"),
+        ({"precision": "fp32", "scale": "smoke", "max_gpus": ()}, "PRECISION is for the published shapes"),
+        ({"max_gpus": (8,)}, "MAX_GPUS=8: each is a number of GPUs from 1 to the 4 that are here"),
+        ({"max_gpus": (0, 4)}, "MAX_GPUS=0,4: each is"),
         ({"scale": "smoke"}, "MAX_GPUS is for the published shapes"),
     ],
 )
-def test_what_cannot_be_shrunk_is_said(arguments, said):
-    with pytest.raises(PlanError, match=said):
+def test_what_cannot_be_shrunk_is_said(arguments, message):
+    with pytest.raises(PlanError, match=message):
         plan("gpt", **arguments)
 
 
-def test_peers_come_right_after_their_unit_and_share_its_work():
+def test_baselines_come_right_after_their_unit_and_share_its_work():
     found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=BASELINES)
     names = [unit.name for unit in found.units]
     assert names == [
@@ -143,7 +143,7 @@ def test_peers_come_right_after_their_unit_and_share_its_work():
         assert unit.config.get("baseline", {}).get("tf32", False) is (variant(unit) == "pytorch-tf32")
 
 
-def test_what_a_peer_cannot_run_has_none_and_what_says_nothing_is_left_out():
+def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out():
     gpt = plan("gpt", baselines=tuple(VARIANTS))
     kinds = {(unit.config["precision"], variant(unit)) for unit in gpt.units if unit.baseline_of}
     assert kinds == {("amp", "pytorch"), ("amp", "pytorch-compile")}
@@ -161,20 +161,20 @@ def test_what_a_peer_cannot_run_has_none_and_what_says_nothing_is_left_out():
     assert tf32 == {"pytorch-tf32"}
 
 
-def test_a_smoke_runs_peers_must_print_their_units_losses():
+def test_a_smoke_runs_baselines_must_print_their_units_losses():
     found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
     baselines = [unit for unit in found.units if unit.baseline_of]
     assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch"], "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)
 
 
-def test_a_plan_with_peers_and_shrunk_layouts_survives_its_file():
+def test_a_plan_with_baselines_and_shrunk_layouts_survives_its_file():
     found = plan("gpt", baselines=BASELINES)
     assert Plan.from_json(json.loads(json.dumps(found.as_json()))) == found
 
 
-def test_a_plan_from_before_there_were_peers_is_read():
-    found = plan("bert", "bert_1n1g*", fit=())
+def test_a_plan_from_before_there_were_baselines_is_read():
+    found = plan("bert", "bert_1n1g*", max_gpus=())
     old = json.loads(json.dumps(found.as_json()))
     new = {field for unit in old["units"] for field in unit} - {
         "name",
@@ -190,7 +190,7 @@ def test_a_plan_from_before_there_were_peers_is_read():
     assert Plan.from_json(old) == found
 
 
-def test_ratios_to_peers_and_efficiency_come_from_the_run_alone():
+def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():
     found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=BASELINES)
     speeds = {"oneflow": 90.0, "pytorch": 100.0}
     measured = results(found, lambda unit: speeds[unit.program] * (3.8 if unit.world_size == 4 else 1))
@@ -217,8 +217,8 @@ def test_layouts_are_set_against_data_parallelism_of_the_same_model():
     }
 
 
-def test_a_peer_that_failed_has_no_ratio():
-    found = plan("bert", "bert_1n1g_bs96", baselines=BASELINES, fit=())
+def test_a_baseline_that_failed_has_no_ratio():
+    found = plan("bert", "bert_1n1g_bs96", baselines=BASELINES, max_gpus=())
     measured = results(found, lambda unit: 1.0)
     lost = summarise(found, [{"unit": "bert_1n1g_bs96.pytorch", "repeat": 1, "status": "failed"}])
     assert len(baseline_relations([measured[0], lost[1], measured[2]])) == 1

@@ -79,14 +79,14 @@ def test_the_published_number_changes_nothing():
 
 
 def test_precision_length_and_layout_all_stand_in_the_name():
-    (unit,) = plan("DP_8x1x1_16_1536x16", 60, gpus=2, fit=(2,), precision="fp32").units[1:]
+    (unit,) = plan("DP_8x1x1_16_1536x16", 60, gpus=2, max_gpus=(2,), precision="fp32").units[1:]
     assert unit.name == "DP_8x1x1_16_1536x16.fp32.iter60.as_2x1x1"
     assert unit.derived_from == ("DP_8x1x1_16_1536x16",)
-    (shrunk,) = plan("bert_1n8g_bs96", 120, gpus=2, fit=(2,)).units[1:]
+    (shrunk,) = plan("bert_1n8g_bs96", 120, gpus=2, max_gpus=(2,)).units[1:]
     assert shrunk.name == "bert_1n8g_bs96.as_2x1x1", "its window is the published one"
 
 
-def test_peers_run_as_many():
+def test_baselines_run_as_many():
     found = plan("gpt2_small_1n8g_bs4_zero0", 50, baselines=("pytorch",))
     assert [unit.config["iterations"] for unit in found.units] == [50, 50]
     assert found.units[1].name == "gpt2_small_1n8g_bs4_zero0.iter50.pytorch"

@@ -79,15 +79,15 @@ def test_the_published_number_of_repeats_is_the_default():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"gpus": 0, "scale": "full"}, "smoke or published"),
         ({"gpus": 0, "scale": "published"}, "needs a GPU"),
         ({"gpus": 0, "repeats": 0}, "REPEATS=0"),
     ],
 )
-def test_what_cannot_be_planned_is_said(arguments, said):
-    with pytest.raises(PlanError, match=said):
+def test_what_cannot_be_planned_is_said(arguments, message):
+    with pytest.raises(PlanError, match=message):
         make_plan(CATALOGUE.select("gpt", None), **arguments)
 
 

@@ -83,15 +83,15 @@ def test_a_failure_is_told_with_the_end_of_the_log(tmp_path):
 
 
 def test_what_the_program_is_told(tmp_path):
-    told = {}
+    received = {}
 
     def attempt_of(config, folder):
-        told.update(config)
+        received.update(config)
         return RecordedAttempt([START, ROW])
 
     measure(attempt_of, 4, "cuda", tmp_path / "m")
-    assert math.prod(told["layout"].values()) == 4
-    assert (told["sizes"][0], told["sizes"][-1]) == (1024, 256 * 2**20)
+    assert math.prod(received["layout"].values()) == 4
+    assert (received["sizes"][0], received["sizes"][-1]) == (1024, 256 * 2**20)
 
 
 def test_what_links_can_do():
@@ -111,5 +111,5 @@ def test_a_wrong_sum_has_no_speed(tmp_path, expected, status):
     command = [PYTHON, "-c", code, ROOT, str(expected)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
-    said = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"
-    assert (said in done.stderr) == bool(status)
+    error = "ValueError: the all-reduce of 16 bytes holds values from 2 to 2; each should be 3"
+    assert (error in done.stderr) == bool(status)

@@ -153,7 +153,7 @@ def test_the_collectives_of_this_machine_are_measured(task, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"ONLY": "dsk"}, "ONLY=dsk: no such check"),
         ({"FIX": "yes"}, "FIX=yes"),
@@ -161,10 +161,10 @@ def test_the_collectives_of_this_machine_are_measured(task, tmp_path):
         ({"STACK": "cu90"}, "STACK=cu90"),
     ],
 )
-def test_wrong_settings_are_named(task, tmp_path, settings, said):
+def test_wrong_settings_are_named(task, tmp_path, settings, message):
     done = task("preflight", **settings)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -125,11 +125,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("check", "answers", "result", "said"), CASES)
-def test_a_check_finds(check, answers, result, said):
+@pytest.mark.parametrize(("check", "answers", "result", "message"), CASES)
+def test_a_check_finds(check, answers, result, message):
     finding = look(check, answers, gpu=V100, gpus=8, containers=True, image="sha256:1")
     assert finding.result == result
-    assert said in finding.found
+    assert message in finding.found
     assert bool(finding.impact and finding.fix) == (result in (WARNING, FAILED))
 
 

@@ -90,7 +90,7 @@ START = {"event": "start", "versions": {"cudnn": 91900}, "libraries": ["/x/libcu
 STATUS = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1})
 
 
-def told(operator, error, model="resnet50"):
+def error_event(operator, error, model="resnet50"):
     return {
         "event": "error",
         "operator": operator,
@@ -108,7 +108,7 @@ def test_a_program_that_does_not_come_to_its_operators_is_told(tmp_path):
 
 
 def test_versions_are_readable_and_no_number_is_wrong(tmp_path):
-    events = [START, told("a", 2e-7), told("b", None)]
+    events = [START, error_event("a", 2e-7), error_event("b", None)]
     kernels = compare(lambda config, folder: RecordedAttempt(events), "cuda", tmp_path / "k")
     assert kernels.versions["cudnn"] == "9.19.0"
     assert [result.text() for result in kernels.wrong] == ["b, forward: relative error not a number, tolerance 1e-04"]
@@ -171,9 +171,9 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     monkeypatch.setattr(local, "capture", lambda stack: {"host": "here"})
     monkeypatch.setattr(host_environment, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack: wrong)
-    kept, told = session.on_this_machine(plan, leave_out=True)
+    kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
-    assert told == {"host": "here", "kernels": wrong.record()}
+    assert environment == {"host": "here", "kernels": wrong.record()}
     with pytest.raises(KernelError, match="resnet50: 2 of its operators' results are wrong"):
         session.on_this_machine(plan)
     monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
@@ -208,15 +208,17 @@ def test_what_a_run_keeps(wrong):
     assert kept["errors"]["product, forward"] == 3e-7
 
 
-@pytest.mark.parametrize(("language", "said"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")])
-def test_a_report_tells_what_was_compared(wrong, language, said):
+@pytest.mark.parametrize(
+    ("language", "message"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")]
+)
+def test_a_report_tells_what_was_compared(wrong, language, message):
     environment = {**capture(), "kernels": wrong.record()}
     section = environment_section(catalogue(language).gettext, environment, {})
     text = str(section)
-    assert said in text
+    assert message in text
     assert "3.0e-07 (fp32)" in text
     assert "convolution 64 to 64, 1x1, forward: relative error 2.7e+00" in text
-    assert said not in str(environment_section(catalogue(language).gettext, capture(), {}))
+    assert message not in str(environment_section(catalogue(language).gettext, capture(), {}))
 
 
 def test_preflight_names_the_worst_and_what_helps(wrong):
@@ -238,14 +240,14 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
 
     monkeypatch.setattr(kernel_check, "compare", count)
     stack = Stack("cu102-modern", {"CUDNN_FORWARD_LIBRARY": str(library), "CUDA_CACHE_PATH": "/a"})
-    said = []
+    lines = []
 
     def here(gpu=H200, stack=stack):
-        return kernels_here([gpu], stack, tmp_path / "cache", said.append)
+        return kernels_here([gpu], stack, tmp_path / "cache", lines.append)
 
     (tmp_path / "cache").mkdir()
     assert here() == here() == here(stack=replace(stack, environment={**stack.environment, "CUDA_CACHE_PATH": "/b"}))
-    assert len(compared) == len(said) == 1
+    assert len(compared) == len(lines) == 1
     here({**H200, "driver_version": "590.1"})
     assert len(compared) == 2
     library.write_text("9.19")
@@ -277,7 +279,7 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"operators": "all"}, "operators: 'all' is not a list of names"),
         ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
@@ -285,7 +287,7 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
         ({"operators": ["no such"]}, "no such: there is no such operator"),
     ],
 )
-def test_a_wrong_configuration_names_its_key(tmp_path, python, change, said):
+def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
     config = {
         "device": "cpu",
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
@@ -298,4 +300,4 @@ def test_a_wrong_configuration_names_its_key(tmp_path, python, change, said):
     command = [python, kernel_check.PROGRAM, "--config", path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode
-    assert said in done.stderr
+    assert message in done.stderr

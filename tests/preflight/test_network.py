@@ -78,11 +78,11 @@ def impatient(monkeypatch):
     monkeypatch.setattr(preflight_network.time, "sleep", lambda seconds: None)
 
 
-@pytest.mark.parametrize(("check", "answers", "expected", "result", "said"), CASES)
-def test_a_check_finds(check, answers, expected, result, said):
+@pytest.mark.parametrize(("check", "answers", "expected", "result", "message"), CASES)
+def test_a_check_finds(check, answers, expected, result, message):
     (entry,) = next(run_checks([NAMED[check]], [machine(answers, other_nodes=["node2"], **expected)]))
     assert entry.finding.result == result
-    assert said in entry.finding.found
+    assert message in entry.finding.found
     assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 

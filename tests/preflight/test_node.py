@@ -65,11 +65,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("check", "answers", "expected", "result", "said"), CASES)
-def test_a_check_finds(check, answers, expected, result, said):
+@pytest.mark.parametrize(("check", "answers", "expected", "result", "message"), CASES)
+def test_a_check_finds(check, answers, expected, result, message):
     (entry,) = next(run_checks([NAMED[check]], [machine(answers, **expected)]))
     assert entry.finding.result == result
-    assert said in entry.finding.found
+    assert message in entry.finding.found
     assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 
@@ -79,8 +79,8 @@ class Clock:
     def __init__(self, ahead, delay):
         self.ahead, self.delay = ahead, delay
 
-    def run(self, words, **options):
-        if words[0] == "chronyc":
+    def run(self, argv, **options):
+        if argv[0] == "chronyc":
             self.ahead = 0.0
             return Result("200 OK", "", 0)
         time.sleep(self.delay / 2)
@@ -106,8 +106,8 @@ def test_a_wrong_clock_can_be_set():
     assert (entry.finding.result, entry.finding.fixed) == (OK, True)
 
 
-@pytest.mark.parametrize(("told", "result"), [("yes", OK), ("no", WARNING)])
-def test_this_machine_asks_for_a_time_server(monkeypatch, told, result):
-    monkeypatch.setattr(LocalShell, "run", lambda self, words, **options: Result(told + "\n", "", 0))
+@pytest.mark.parametrize(("answer", "result"), [("yes", OK), ("no", WARNING)])
+def test_this_machine_asks_for_a_time_server(monkeypatch, answer, result):
+    monkeypatch.setattr(LocalShell, "run", lambda self, argv, **options: Result(answer + "\n", "", 0))
     (entry,) = next(run_checks([NAMED["clock"]], [Machine("this machine", LocalShell())]))
     assert entry.finding.result == result

@@ -59,7 +59,7 @@ def test_a_changed_byte_in_any_file_is_found_and_named(run):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda folder: (folder / LOG).open("a").write("one more line\n"), f"changed: {LOG}"),
         (lambda folder: os.truncate(folder / LOG, 3), f"changed: {LOG}"),
@@ -75,9 +75,9 @@ def test_a_changed_byte_in_any_file_is_found_and_named(run):
         (lambda folder: (folder / "odd\udc80name").touch(), "added: odd\\udc80name"),
     ],
 )
-def test_what_was_done_is_named(run, change, said):
+def test_what_was_done_is_named(run, change, message):
     change(run.folder)
-    assert said in lines(run)
+    assert message in lines(run)
 
 
 def test_a_link_to_the_same_content_is_a_change(run, tmp_path):
@@ -172,7 +172,7 @@ def test_a_resumed_run_is_recorded_and_its_earlier_part_is_kept(run):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda run: (run.folder / LOG).write_text("nicer figures\n"), f"changed: {LOG}"),
         (lambda run: (run.folder / LOG).unlink(), f"removed: {LOG}"),
@@ -185,12 +185,12 @@ def test_a_resumed_run_is_recorded_and_its_earlier_part_is_kept(run):
         (lambda run: (run.folder / "notes.txt").write_text("n"), "added: notes.txt"),
     ],
 )
-def test_nothing_that_was_measured_is_recorded_anew(run, change, said):
+def test_nothing_that_was_measured_is_recorded_anew(run, change, message):
     change(run)
-    assert alterations(run.folder) == [said]
+    assert alterations(run.folder) == [message]
     render(run)
     record(run)
-    assert lines(run) == [said], "a record written later must not hide it"
+    assert lines(run) == [message], "a record written later must not hide it"
 
 
 def test_lines_are_appended_to_the_attempts_or_it_is_a_change(run):
@@ -228,8 +228,8 @@ def test_a_half_line_is_no_part_of_the_record(run):
 
 def imported(code):
     """Modules of the lists below that a Python process has imported after this code."""
-    wanted = {"rocrate", "pandas", "pyarrow", "numpy", "matplotlib", "requests"}
-    code = f"import sys; {code}; print(sorted({wanted} & {{name for name, module in sys.modules.items() if module}}))"
+    heavy = {"rocrate", "pandas", "pyarrow", "numpy", "matplotlib", "requests"}
+    code = f"import sys; {code}; print(sorted({heavy} & {{name for name, module in sys.modules.items() if module}}))"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

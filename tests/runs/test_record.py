@@ -87,3 +87,11 @@ def test_a_record_from_when_the_scale_was_also_the_kind_is_read(tmp_path, scale,
     assert (plan.kind, plan.scale) == (kind, today)
     again = Run.create("new", {"plan": plan.as_json()}, tmp_path)
     assert Plan.from_json(again.description()["plan"]) == plan
+
+
+def test_a_record_with_harmless_changes_and_corpora_is_read(tmp_path):
+    unit = {"name": "gpt_fp32_1x1x1_rounding", "role": "harmless", "config": {}}
+    run = Run.create("old", {"corpora": ["a text"], "plan": {"scale": "curves", "units": [unit]}}, tmp_path)
+    description = run.description()
+    assert [unit["role"] for unit in description["plan"]["units"]] == ["control"]
+    assert description["datasets"] == ["a text"] and "corpora" not in description

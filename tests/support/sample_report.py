@@ -47,28 +47,28 @@ def sample(folder: Path) -> dict[str, Document]:
     return {language: _document(language, WORDS[language], folder) for language in WORDS}
 
 
-def _document(language: str, words: dict[str, str], folder: Path) -> Document:
+def _document(language: str, texts: dict[str, str], folder: Path) -> Document:
     drawing = folder / f"scaling.{language}.svg"
     series = Series("OneFlow", ((1, 384.9), (8, 2969.5), (32, 11711.2)))
-    write_svg(LineChart(words["speed"], "samples/s", "GPU", (series,)), drawing)
-    filler = tuple(Section(f"part-{n}", f"{words['results']} {n}", (Text(words["text"] * 9),)) for n in range(1, 7))
+    write_svg(LineChart(texts["speed"], "samples/s", "GPU", (series,)), drawing)
+    filler = tuple(Section(f"part-{n}", f"{texts['results']} {n}", (Text(texts["text"] * 9),)) for n in range(1, 7))
     sections = (
-        Section("results", words["results"], (Text(words["text"]), _table(words))),
-        Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", words["text"]),)),
+        Section("results", texts["results"], (Text(texts["text"]), _table(texts))),
+        Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", texts["text"]),)),
         *filler[:3],
-        Section("details", words["results"], (_items(words), Code("a < b && `c`")), level=3),
+        Section("details", texts["results"], (_items(texts), Code("a < b && `c`")), level=3),
         *filler[3:],
-        Section("environment", words["environment"], (_environment(words),)),
-        Section("data", words["data"], (Attachment("file-run", folder / "run.json", words["data"]),)),
+        Section("environment", texts["environment"], (_environment(texts),)),
+        Section("data", texts["data"], (Attachment("file-run", folder / "run.json", texts["data"]),)),
     )
-    return Document(language, words["title"], words["text"], sections)
+    return Document(language, texts["title"], texts["text"], sections)
 
 
-def _items(words: dict[str, str]) -> Items:
-    return Items((words["text"], "<b>&</b>", "a/path:of/one" * 9))
+def _items(texts: dict[str, str]) -> Items:
+    return Items((texts["text"], "<b>&</b>", "a/path:of/one" * 9))
 
 
-def _table(words: dict[str, str]) -> Table:
+def _table(texts: dict[str, str]) -> Table:
     notes = {"DP_8x1x1": "<i>12</i> %"}
     rows = tuple(
         (
@@ -79,10 +79,10 @@ def _table(words: dict[str, str]) -> Table:
         )
         for name, value in ROWS
     )
-    columns = (Column(words["case"]), Column(words["speed"], True), Column("MiB", True), Column(words["results"]))
-    return Table("results", columns, rows, caption=words["results"])
+    columns = (Column(texts["case"]), Column(texts["speed"], True), Column("MiB", True), Column(texts["results"]))
+    return Table("results", columns, rows, caption=texts["results"])
 
 
-def _environment(words: dict[str, str]) -> Table:
+def _environment(texts: dict[str, str]) -> Table:
     rows = ((Cell("SHA-256"), Cell(f"`{'0123456789abcdef' * 4}`")), (Cell("GPU"), Cell("Tesla V100-SXM2-16GB")))
-    return Table("environment", (Column(words["case"]), Column(words["results"])), rows)
+    return Table("environment", (Column(texts["case"]), Column(texts["results"])), rows)

@@ -27,11 +27,11 @@ class Product(flow.nn.Module):
 
 
 class Graph(flow.nn.Graph):
-    def __init__(self, model, wanted, schedule):
+    def __init__(self, model, settings, schedule):
         super().__init__()
         self.model = model
-        optimizer = build_optimizer(model, wanted)
-        self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, wanted.lr, schedule))
+        optimizer = build_optimizer(model, settings)
+        self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, settings.lr, schedule))
 
     def build(self, x, y):
         loss = self.model(x, y)
@@ -41,12 +41,12 @@ class Graph(flow.nn.Graph):
 
 def main():
     task = json.loads(sys.argv[1])
-    wanted, schedule = Optimizer(**task["optimizer"]), Schedule(**task["schedule"])
+    settings, schedule = Optimizer(**task["optimizer"]), Schedule(**task["schedule"])
     model = Product()
-    graph = Graph(model, wanted, schedule)
+    graph = Graph(model, settings, schedule)
     for x, y in task["gradients"]:
         graph(flow.tensor(np.array(x, np.float32)), flow.tensor(np.array(y, np.float32)))
-    rates = [learning_rate(step + 1, wanted.lr, schedule) for step in range(len(task["gradients"]))]
+    rates = [learning_rate(step + 1, settings.lr, schedule) for step in range(len(task["gradients"]))]
     print(json.dumps({"weight": model.weight.tolist(), "bias": model.bias.tolist(), "rates": rates}))
 
 

@@ -54,7 +54,7 @@ def distance(graph: Graph, model: flow.nn.Module, twin: flow.nn.Module, x) -> fl
         ((old - new.numpy()) / RATE, other.grad.numpy())
         for old, new, other in zip(before, model.parameters(), twin.parameters(), strict=True)
     ]
-    return max(float(np.abs(found - wanted).max() / np.abs(wanted).max()) for found, wanted in pairs)
+    return max(float(np.abs(found - expected).max() / np.abs(expected).max()) for found, expected in pairs)
 
 
 def joined(parts: list) -> tuple:
@@ -72,9 +72,9 @@ def through_a_graph() -> float:
     inputs = [tensor(each, flow.placement("cpu", ranks=[0]), flow.float32) for each in operator.inputs]
     result = operator.call(*inputs)
     back = gradient(result, 0, [0])
-    wanted = [result, *flow.autograd.grad(result, inputs, back)]
+    expected = [result, *flow.autograd.grad(result, inputs, back)]
     found, gradients = in_a_graph(operator, inputs, back)
-    pairs = [(a.numpy(), b.numpy()) for a, b in zip((found, *gradients), wanted, strict=True)]
+    pairs = [(a.numpy(), b.numpy()) for a, b in zip((found, *gradients), expected, strict=True)]
     return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
 
 

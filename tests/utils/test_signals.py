@@ -140,8 +140,8 @@ def whole(tmp_path_factory):
     """How long such a bench takes if nobody interrupts it, in seconds."""
     started = time.monotonic()
     process = bench(tmp_path_factory.mktemp("whole"))
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 0, said
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, errors
     return time.monotonic() - started
 
 
@@ -152,17 +152,17 @@ def test_a_bench_may_be_interrupted_at_any_moment(tmp_path, whole, moment):
     time.sleep(whole * (moment + random.random()) / MOMENTS)
     process.send_signal(random.choice([signal.SIGINT, signal.SIGTERM]))
     sent = time.monotonic()
-    said = process.communicate(timeout=30)[1]
-    assert time.monotonic() - sent < 10, said
-    assert process.returncode in (0, 1, 130, -signal.SIGINT, -signal.SIGTERM), said
+    errors = process.communicate(timeout=30)[1]
+    assert time.monotonic() - sent < 10, errors
+    assert process.returncode in (0, 1, 130, -signal.SIGINT, -signal.SIGTERM), errors
     assert not processes_of(tmp_path)
     for folder in tmp_path.iterdir():
         file = folder / "attempts.jsonl"
         recorded = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         begun = {str(path.relative_to(folder)) for path in folder.glob("units/*/*")}
-        assert {attempt["folder"] for attempt in recorded} == begun, said
-        assert {attempt["status"] for attempt in recorded} <= {"ok", "interrupted"}, said
+        assert {attempt["folder"] for attempt in recorded} == begun, errors
+        assert {attempt["status"] for attempt in recorded} <= {"ok", "interrupted"}, errors
         if begun:
-            assert process.returncode != 1, said
-            assert (folder / "manifest-sha256.txt").exists(), said
-            assert process.returncode != 130 or f"RUN={folder.name}" in said
+            assert process.returncode != 1, errors
+            assert (folder / "manifest-sha256.txt").exists(), errors
+            assert process.returncode != 130 or f"RUN={folder.name}" in errors

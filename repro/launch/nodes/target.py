@@ -13,7 +13,7 @@ from repro.launch.base import LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
 from repro.launch.placement import misfit_on
-from repro.planning.plan import SMOKE_PROCESSES, Plan, PlanError, make_plan
+from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, make_plan
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 
@@ -41,7 +41,7 @@ class ClusterTarget:
         cases: Sequence[Case],
         scale: str | None,
         repeats: int | None,
-        fit: tuple[int, ...],
+        max_gpus: tuple[int, ...],
         iterations: int | None,
         precision: str | None,
         baselines: tuple[str, ...],
@@ -49,8 +49,8 @@ class ClusterTarget:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.cluster
         if baselines:
-            raise PlanError("PEERS and PEER_PYTHON are for runs on one machine; leave them out with CLUSTER")
-        if scale == "published" and not cluster.gpu:
+            raise PlanError("BASELINES and BASELINE_PYTHON are for runs on one machine; leave them out with CLUSTER")
+        if scale == PUBLISHED and not cluster.gpu:
             raise PlanError(
                 f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
                 "runs on any cluster"
@@ -60,7 +60,7 @@ class ClusterTarget:
             cluster.world_size if cluster.gpu else 0,
             scale,
             repeats,
-            fit,
+            max_gpus,
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             precision=precision,
             iterations=iterations,
@@ -111,7 +111,7 @@ class ClusterTarget:
 
 def spread(plan: Plan) -> bool:
     """Smoke runs go to as many nodes as possible, so that they cross the network; published ones to the fewest."""
-    return plan.scale == "smoke"
+    return plan.scale == SMOKE
 
 
 def _gpus(fingerprint: Fingerprint) -> list[dict]:

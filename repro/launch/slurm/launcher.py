@@ -38,12 +38,12 @@ class SlurmLauncher(Launcher):
         cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
-        fit: tuple[int, ...] = (),
+        max_gpus: tuple[int, ...] = (),
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
     ) -> Plan:
-        return self.target.plan(cases, scale, repeats, fit, iterations, precision, baselines)
+        return self.target.plan(cases, scale, repeats, max_gpus, iterations, precision, baselines)
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """The script of each job; what only a node knows is between @ signs."""

@@ -36,12 +36,12 @@ class SshLauncher(Launcher):
         cases: Sequence[Case],
         scale: str | None = None,
         repeats: int | None = None,
-        fit: tuple[int, ...] = (),
+        max_gpus: tuple[int, ...] = (),
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
     ) -> Plan:
-        return self.target.plan(cases, scale, repeats, fit, iterations, precision, baselines)
+        return self.target.plan(cases, scale, repeats, max_gpus, iterations, precision, baselines)
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""

@@ -75,8 +75,8 @@ def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, .
     right = ", ".join(f"{key} {known[key]}" for key in wrong)
     rule = Message("the name does not have the form of the report's other names")
     if match:
-        said = ", ".join(f"{key} {stated[key]}" for key in wrong)
-        rule = Message("the name says {said}, the case has {right}", said=said, right=right)
+        named = ", ".join(f"{key} {stated[key]}" for key in wrong)
+        rule = Message("the name says {named}, the case has {right}", named=named, right=right)
     place = Place(table, case.name, column)
     return unless(match is not None and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
 

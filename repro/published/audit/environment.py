@@ -191,10 +191,10 @@ def environments(material: Material) -> Findings:
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
     stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
-    words = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
+    parts = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
     rule = Message("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
     return unless(
-        stated == [count] and all(word in printed for word in words),
+        stated == [count] and all(word in printed for word in parts),
         "gpus",
         report,
         Place("environment", "", "gpus"),

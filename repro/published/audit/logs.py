@@ -117,8 +117,8 @@ class FromLogs:
         lines = []
         for source in self.sources:
             run = f" run {source.run}" if source.run else ""
-            said = "; ".join(map(str, source.compared)) or source.problem
-            lines.append(f"{source.file}: {' = '.join(source.cases) or 'no case'}{run}: {said}")
+            compared = "; ".join(map(str, source.compared)) or source.problem
+            lines.append(f"{source.file}: {' = '.join(source.cases) or 'no case'}{run}: {compared}")
         lines += [f"median of all logs of {case}: {compared}" for case, compared in self.medians.items()]
         return lines
 
@@ -139,8 +139,8 @@ def from_logs(folder: Path, catalogue: Catalogue) -> FromLogs:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sources = tuple(_source(path, path.relative_to(folder), catalogue) for path in files)
     if not any(source.cases for source in sources):
-        said = "; ".join(f"{source.file}: {source.problem}" for source in sources[:3])
-        raise NoLogs(f"LOGS={folder}: none of {len(files)} files is the log of a published case. {said}")
+        problems = "; ".join(f"{source.file}: {source.problem}" for source in sources[:3])
+        raise NoLogs(f"LOGS={folder}: none of {len(files)} files is the log of a published case. {problems}")
     return FromLogs(sources, dict(_medians(sources, catalogue)))
 
 

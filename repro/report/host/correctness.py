@@ -78,8 +78,8 @@ def _curves(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) ->
             )
         )
     text = _(
-        "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} errors made on "
-        "purpose were seen."
+        "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} injected errors "
+        "were detected."
     ).format(
         run=link(kept),
         good=sum(each.holds for each in compared),

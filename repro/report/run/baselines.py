@@ -10,6 +10,7 @@ from repro.analysis.relations import (
     variant,
 )
 from repro.analysis.results import Result
+from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import Translate
 from repro.utils.stats import TooFew
@@ -17,7 +18,7 @@ from repro.utils.stats import TooFew
 
 def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Section]:
     """The sections that a run at the published scale has figures for; none at another, whose speed says nothing."""
-    if scale != "published":
+    if scale != PUBLISHED:
         return []
     return [*_derived(_, results), *_baselines(_, results), *_scaling(_, results)]
 

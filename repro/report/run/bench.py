@@ -141,7 +141,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
     )
     baselines = Text(
         _(
-            "A peer in PyTorch begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
+            "A PyTorch baseline begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
             "by {tolerance}: its kernels round differently."
         ).format(tolerance=f"{BASELINE_PARITY_TOLERANCE:.0e}")
     )

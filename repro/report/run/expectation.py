@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from repro.analysis.results import Result
 from repro.perfmodel.hardware import Cluster, HardwareError, from_devices
 from repro.planning.derived import case_of
+from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
 from repro.utils.i18n import Translate
 
@@ -21,7 +22,7 @@ def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gp
     results : the run's results; the model knows the units of published cases, and those derived from them.
     gpus : what nvidia-smi reported of each GPU of the run; where the model does not know them, the section says so.
     """
-    if scale != "published" or not gpus:
+    if scale != PUBLISHED or not gpus:
         return []
     title = _("Beside what the performance model expects")
     try:

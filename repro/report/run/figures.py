@@ -204,10 +204,10 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
     values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
 
     def chart(_: Translate) -> BarChart:
-        said = _("throughput of OneFlow over that of PyTorch in the same run")
+        title = _("throughput of OneFlow over that of PyTorch in the same run")
         return BarChart(
             _("OneFlow beside PyTorch"),
-            f"{said}: {kinds[0]}" if len(kinds) == 1 else said,
+            f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
             tuple(rows),
             (Panel("", values),),
             kinds,

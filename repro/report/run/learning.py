@@ -21,7 +21,7 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
             "data themselves, before anything is trained."
         ).format(share=1 / TAIL)
     )
-    data = tuple(Text(_data(_, facts)) for facts in description["corpora"])
+    data = tuple(Text(_data(_, facts)) for facts in description["datasets"])
     columns = (
         Column(_("Configuration")),
         Column(_("Must be below")),

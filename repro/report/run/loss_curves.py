@@ -10,13 +10,13 @@ from repro.analysis.loss_curves import (
     Curves,
     Tolerance,
 )
-from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
+from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
 from repro.utils.i18n import N_, Translate
 
-ROLES = {LAYOUT: N_("layout"), HARMLESS: N_("harmless change"), ERROR: N_("error made on purpose")}
+ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}
 
 
 def curve_section(_: Translate, curves: Curves, description: dict) -> Section:
@@ -30,8 +30,8 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     return [
         Text(
             _(
-                "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; the tolerance tells "
-                "{seen} of {errors} errors that were made on purpose."
+                "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; "
+                "{seen} of {errors} injected errors were detected."
             ).format(
                 good=sum(each.holds for each in layouts),
                 all=len(layouts),
@@ -51,10 +51,10 @@ def _method(_: Translate, description: dict) -> list[Block]:
         "is one device that keeps as many shards apart as there are ranks."
     ).format(window=WINDOW)
     derived = _(
-        "The tolerance is derived in the run itself. Harmless changes give the noise floor: the batch split into "
+        "The tolerance is derived in the run itself. Control perturbations give the noise floor: the batch split into "
         "micro-batches whose gradients are averaged, which only reorders sums, and a learning rate that is off by "
         "{ulp}, since gradients are clipped by a norm that OneFlow 0.8.0 computes no more alike than that on one rank "
-        "and on several. The tolerance is {factor} times the largest deviation of such a change from its reference in "
+        "and on several. The tolerance is {factor} times the largest deviation of such a perturbation from its reference in "
         "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
         "independent ones lie between a batch and its loss, so that {n} times that is added. Its loss scale begins at "
         "{scale:.0f}, where no gradient overflows: iterations that are skipped, not as many in each layout, would make "
@@ -68,7 +68,7 @@ def _method(_: Translate, description: dict) -> list[Block]:
         n=HALF_ROUNDINGS,
     )
     power = _(
-        "A tolerance that lets everything pass would be worth nothing. So errors are made on purpose on one device: a "
+        "A tolerance that lets everything pass would be worth nothing. So errors are injected on one device: a "
         "learning rate that is {rate:.0%} too high, and another seed, which means other weights and another order of "
         "the data. Each must deviate by more than the widest tolerance of its model."
     ).format(rate=RATE_ERROR - 1)
@@ -76,7 +76,7 @@ def _method(_: Translate, description: dict) -> list[Block]:
         "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
         "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
         "would see the same order of real data."
-    ).format(sources=", ".join(each["source"] for each in description["corpora"]))
+    ).format(sources=", ".join(each["source"] for each in description["datasets"]))
     return [Text(method), Text(derived), Text(power), Text(data)]
 
 
@@ -94,7 +94,7 @@ def _tolerances(_: Translate, curves: Curves) -> Table:
         Column(_("Precision")),
         *(
             Column(title, numeric=True)
-            for title in (_("Largest harmless deviation"), _("Added for fp16"), _("Tolerance"))
+            for title in (_("Largest control deviation"), _("Added for fp16"), _("Tolerance"))
         ),
     )
     return Table("tolerances", columns, rows)
@@ -164,8 +164,8 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
         kinds = (
             (_("layouts in fp32"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "fp32")),
             (_("layouts in AMP"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "amp")),
-            (_("harmless changes"), lambda unit: unit.role == HARMLESS),
-            (_("errors made on purpose"), lambda unit: unit.role == ERROR),
+            (_("control perturbations"), lambda unit: unit.role == CONTROL),
+            (_("injected errors"), lambda unit: unit.role == ERROR),
         )
         groups = tuple(
             Group(label, tuple((each.losses[0], each.reference_losses) for each in comparisons if belongs(each.unit)))
@@ -189,7 +189,7 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
         chart,
         lambda _: _(
             "The first repeat of every unit. In the lower part each curve is compared with its own reference; curves "
-            "that agree lie below the dashed line of their precision, errors made on purpose come above it. No "
+            "that agree lie below the dashed line of their precision, injected errors come above it. No "
             "deviation at all is drawn as {smallest}."
         ).format(smallest=f"{SMALLEST:.0e}"),
     )

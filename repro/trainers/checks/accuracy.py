@@ -86,13 +86,11 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     else:
         gradients = flow.autograd.grad(result, [tensors[index] for index in varied], back)
 
-    plain = [
-        exact(cut(each, wanted.axis, places), bool(wanted.below)) for each, wanted in zip(tensors, operator.inputs)
-    ]
-    wanted = operator.plain(*plain)
-    slopes = flow.autograd.grad(wanted, [plain[index] for index in varied], exact(cut(back, operator.axis, places)))
+    plain = [exact(cut(each, given.axis, places), bool(given.below)) for each, given in zip(tensors, operator.inputs)]
+    expected = operator.plain(*plain)
+    slopes = flow.autograd.grad(expected, [plain[index] for index in varied], exact(cut(back, operator.axis, places)))
 
-    yield "forward", relative(cut(result, operator.axis, places), wanted.numpy())
+    yield "forward", relative(cut(result, operator.axis, places), expected.numpy())
     for index, found, slope in zip(varied, gradients, slopes):
         given = operator.inputs[index]
         yield f"{given.name} gradient", relative(cut(found, given.axis, places), slope.numpy())
@@ -134,12 +132,12 @@ def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
     return result, [-shift for shift in model.parameters()]
 
 
-def tensor(wanted: Input, place, dtype):
+def tensor(given: Input, place, dtype):
     """An input on the device."""
-    if wanted.below:
-        values = np.random.default_rng(SEED).integers(0, wanted.below, wanted.shape)
+    if given.below:
+        values = np.random.default_rng(SEED).integers(0, given.below, given.shape)
         return flow.tensor(values).to_global(placement=place, sbp=BROADCAST)
-    values = flow.randn(*wanted.shape, placement=place, sbp=BROADCAST) * wanted.scale
+    values = flow.randn(*given.shape, placement=place, sbp=BROADCAST) * given.scale
     return values.to(dtype).detach().requires_grad_()
 
 
@@ -167,7 +165,7 @@ def exact(values: np.ndarray, whole: bool = False):
     return flow.tensor(values.astype(np.float64), dtype=flow.float64, requires_grad=True)
 
 
-def relative(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The norm of the difference over that of what is wanted; infinite where all that is wanted is 0."""
-    norm = float(np.linalg.norm(wanted))
-    return float(np.linalg.norm(found.astype(np.float64) - wanted)) / norm if norm else math.inf
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """The norm of the difference over that of what is expected; infinite where all of that is 0."""
+    norm = float(np.linalg.norm(expected))
+    return float(np.linalg.norm(found.astype(np.float64) - expected)) / norm if norm else math.inf

@@ -86,8 +86,8 @@ def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
         return parts.to_global(sbp=flow.sbp.broadcast)
 
     calls, times, result = windows(ranks, call, lambda result: result.to_local(), size, measurement)
-    wanted = ranks.count * (ranks.count + 1) / 2
-    check(result.to_local(), wanted, f"the all-reduce of {size} bytes")
+    expected = ranks.count * (ranks.count + 1) / 2
+    check(result.to_local(), expected, f"the all-reduce of {size} bytes")
     seconds = max(ranks.gather(median(times)))
     algorithm = size / seconds / 1e9
     return {
@@ -158,7 +158,7 @@ def windows(ranks: Ranks, call: Callable, local: Callable, size: int, measuremen
     return calls, [seconds for seconds, _ in timed], timed[-1][1]
 
 
-def check(tensor, wanted: float, what: str) -> None:
+def check(tensor, expected: float, what: str) -> None:
     low, high = float(tensor.min().numpy()), float(tensor.max().numpy())
-    if low != wanted or high != wanted:
-        raise ValueError(f"{what} holds values from {low:g} to {high:g}; each should be {wanted:g}")
+    if low != expected or high != expected:
+        raise ValueError(f"{what} holds values from {low:g} to {high:g}; each should be {expected:g}")

@@ -35,14 +35,14 @@ def made_by(op) -> list:
     return [name for made in op.user_conf.output.values() for name in made.s]
 
 
-def nearest(op, neighbours: Callable, wanted: Callable) -> list:
-    """The operators that are wanted and reached from another by neighbours of neighbours, none behind them."""
+def nearest(op, neighbours: Callable, matches: Callable) -> list:
+    """The operators that match and are reached from another by neighbours of neighbours, none behind them."""
     found, seen, waiting = [], {op.name}, [op]
     while waiting:
         for other in neighbours(waiting.pop()):
             if other.name not in seen:
                 seen.add(other.name)
-                (found if wanted(other) else waiting).append(other)
+                (found if matches(other) else waiting).append(other)
     return found
 
 

@@ -21,27 +21,27 @@ class AdamW(flow.optim.AdamW):
         return confs
 
 
-def build_optimizer(model: flow.nn.Module, wanted: Optimizer) -> flow.optim.Optimizer:
-    if wanted.name == "adamw":
-        return build_adamw(model, wanted)
+def build_optimizer(model: flow.nn.Module, settings: Optimizer) -> flow.optim.Optimizer:
+    if settings.name == "adamw":
+        return build_adamw(model, settings)
     groups = {True: [], False: []}
     for name, parameter in model.named_parameters():
         groups[decays(name)].append(parameter)
     return flow.optim.SGD(
         [
-            {"params": groups[True], "weight_decay": wanted.weight_decay},
+            {"params": groups[True], "weight_decay": settings.weight_decay},
             {"params": groups[False], "weight_decay": 0.0},
         ],
-        lr=wanted.lr,
-        momentum=wanted.momentum,
+        lr=settings.lr,
+        momentum=settings.momentum,
     )
 
 
-def build_adamw(model: flow.nn.Module, wanted: Optimizer) -> AdamW:
+def build_adamw(model: flow.nn.Module, settings: Optimizer) -> AdamW:
     group = {"params": list(model.parameters())}
-    if wanted.clip_norm is not None:
-        group.update(clip_grad_max_norm=wanted.clip_norm, clip_grad_norm_type=2.0)
-    return AdamW([group], lr=wanted.lr, betas=wanted.betas, eps=wanted.eps, weight_decay=wanted.weight_decay)
+    if settings.clip_norm is not None:
+        group.update(clip_grad_max_norm=settings.clip_norm, clip_grad_norm_type=2.0)
+    return AdamW([group], lr=settings.lr, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay)
 
 
 def build_scheduler(optimizer: flow.optim.Optimizer, lr: float, schedule: Schedule):

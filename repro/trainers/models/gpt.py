@@ -117,7 +117,7 @@ class Head(nn.Module):
         if self.parts == 1:
             return (self.vocabulary(x, table, labels).mean(),)
         pairs = zip(*(flow.chunk(each, self.parts, dim=1) for each in (x, labels)))
-        return tuple(self.vocabulary(part, table, wanted).mean() / self.parts for part, wanted in pairs)
+        return tuple(self.vocabulary(part, table, targets).mean() / self.parts for part, targets in pairs)
 
 
 def head_parts(logits: int, length: int) -> int:

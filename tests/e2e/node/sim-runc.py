@@ -45,13 +45,13 @@ def drop_refused(process):
             limit["soft"] = min(limit["soft"], hardest)
 
 
-def main(words):
-    bundle = next(value for option, value in itertools.pairwise(words) if option in ("--bundle", "-b"))
+def main(argv):
+    bundle = next(value for option, value in itertools.pairwise(argv) if option in ("--bundle", "-b"))
     path = f"{bundle}/config.json"
     with open(path) as file:
         config = json.load(file)
     with open(RECORD, "a") as record:
-        record.write(json.dumps(requests_of(config, words[-1])) + "\n")
+        record.write(json.dumps(requests_of(config, argv[-1])) + "\n")
     drop_refused(config["process"])
     with open(path, "w") as file:
         json.dump(config, file)

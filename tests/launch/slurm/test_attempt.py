@@ -255,7 +255,7 @@ def site(tmp_path, slurm):
 
 def attempt(site, unit=None, limits=None, **changes):
     make = slurm_attempts(
-        cluster_of(site, **changes), Code(STANDIN), limits or Limits(silence_s=20), True, free_port(), "the run"
+        cluster_of(site, **changes), Code(STANDIN), limits or Limits(stall_timeout_s=20), True, free_port(), "the run"
     )
     return make(unit or unit_of(), site.parent / "attempt")
 
@@ -321,7 +321,7 @@ def test_a_rank_that_fails_is_named_with_its_node(site, monkeypatch):
 
 def test_a_hanging_job_is_cancelled(site, slurm, monkeypatch):
     monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
-    outcome = attempt(site, limits=Limits(silence_s=4)).run()
+    outcome = attempt(site, limits=Limits(stall_timeout_s=4)).run()
     assert outcome.failure.text() == "no rank has printed anything for 4 s: at least one hangs"
     assert (slurm / "cancelled").read_text() == "1\n"
     wait_until_nothing_is_left(site)
@@ -382,7 +382,7 @@ def test_a_job_cancelled_in_the_queue_says_so(site, slurm, monkeypatch):
 def test_the_time_limit_is_named_also_when_only_the_accounts_know_it(site, monkeypatch):
     monkeypatch.setenv("SLURM_FAULT", "limit=6 forget")
     monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
-    outcome = attempt(site, limits=Limits(silence_s=60), slurm=Slurm(time_minutes=1)).run()
+    outcome = attempt(site, limits=Limits(stall_timeout_s=60), slurm=Slurm(time_minutes=1)).run()
     assert outcome.failure.text() == "job 1 reached its time limit of 1 minutes; raise cluster_slurm.time_minutes"
     wait_until_nothing_is_left(site)
 

@@ -104,7 +104,7 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
     ],
 )
 def test_a_fault_is_named_and_leaves_no_process(cluster, tmp_path, fault, wait, message):
-    outcome, _, _ = attempt(cluster, tmp_path, fault, wait, silence_s=2)
+    outcome, _, _ = attempt(cluster, tmp_path, fault, wait, stall_timeout_s=2)
     assert outcome.failure.text() == message
 
 

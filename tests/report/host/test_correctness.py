@@ -4,7 +4,7 @@ from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
 from repro.analysis.kernel_trace import Kernel, Profile
 from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
-from repro.planning.loss_curves import ERROR, HARMLESS, LAYOUT
+from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.plan import Unit
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
@@ -42,13 +42,13 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
         (
             comparison("a", LAYOUT, 1e-4),
             comparison("b", LAYOUT, 9e-4),
-            comparison("c", HARMLESS, 1e-4),
+            comparison("c", CONTROL, 1e-4),
             comparison("d", ERROR, 1e-1),
         )
     )
     (section,) = shown(ENGLISH, host_of(tmp_path, curves), [])
-    said = "1 of 2 loss curves agree with their references; 1 of 1 errors made on purpose were seen"
-    assert said in section.blocks[0].text
+    summary = "1 of 2 loss curves agree with their references; 1 of 1 injected errors were detected"
+    assert summary in section.blocks[0].text
     assert cells(section) == [["gpt", "fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]]
 
 

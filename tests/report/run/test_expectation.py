@@ -26,7 +26,7 @@ def section(language: str, gpus=V100S, results=RESULTS):
     return found
 
 
-def test_shrunk_layouts_have_an_expectation_of_their_own_and_peers_none():
+def test_shrunk_layouts_have_an_expectation_of_their_own_and_baselines_none():
     layout = {"data": 4, "tensor": 1, "pipeline": 1}
     shrunk = result("DP_8x1x1_16_1536x16.as_4x1x1", 20.0)
     shrunk.unit.derived_from, shrunk.unit.config = ("DP_8x1x1_16_1536x16",), {"layout": layout, "precision": "amp"}
