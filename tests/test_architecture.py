@@ -39,6 +39,44 @@ def test_every_package_says_what_it_knows(init):
     assert len(words.split()) > 8
 
 
+def test_no_module_imports_itself_by_way_of_others():
+    """Imports inside functions count too; those for type checkers alone do not."""
+    modules = {_name(path): path for path in PACKAGE.rglob("*.py")}
+    graph = {name: _imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    assert len(graph) > 200
+    while leaves := {name for name, imported in graph.items() if not imported & graph.keys()}:
+        graph = {name: imported for name, imported in graph.items() if name not in leaves}
+    assert sorted(graph) == [], "these import each other in a circle, or one that does"
+
+
+def _name(path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported(path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    checked = [
+        each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test)
+    ]
+    skipped = {id(node) for each in checked for node in ast.walk(each)}
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{each.name}" for each in node.names}
+            inside = {name for name in names if _is_module(name)}
+            found |= inside or {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
 def test_no_test_imports_a_test():
     found = []
     for path in (ROOT / "tests").rglob("*.py"):

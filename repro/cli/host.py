@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from invoke import Exit
 
+from repro.cli import bench, correctness, preflight
 from repro.cli.session import chosen_model
 from repro.cli.settings import Invocation, OptionError, task
 from repro.models.registry import spec_of
@@ -109,10 +110,10 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
 
 
 def options_of(task: str) -> set[str]:
-    """The variables that a task has."""
-    from repro.cli.tasks import find
-
-    return {option.variable for option in find(task).options.values()}
+    """The variables that the task of a step has."""
+    steps = (preflight.preflight, bench.bench, correctness.curves, correctness.convergence, correctness.profile)
+    (found,) = (each for each in steps if each.target == task)
+    return {option.variable for option in found.options.values()}
 
 
 @dataclass(frozen=True)
