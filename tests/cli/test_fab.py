@@ -36,7 +36,7 @@ def test_help_has_every_option_with_its_default():
         assert option.flag in shown
     assert "--model=STRING one model, or all (default: all)" in shown
     assert "--repeats=INT runs of each case" in shown
-    assert "--dry-run with a cluster" in shown
+    assert "--dry-run print every command" in shown
     assert "Exit status: 0 all cases ran; 1" in shown
 
 
