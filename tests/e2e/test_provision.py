@@ -255,7 +255,7 @@ def test_an_unknown_host_key_stops_a_node_before_anything_is_done(provisioned, c
     done = provision(load_cluster(tmp_path / "inventory"), tags="data_set", quiet=True)
     assert not done.succeeded
     assert [each.failed for each in done.outcomes] == [0, 1]
-    assert "set up anew, check its key's fingerprint" in done.outcomes[1].message
+    assert "if the node was reinstalled, check its key's fingerprint" in done.outcomes[1].message
 
 
 def test_taken_back(before, provisioned, bare_nodes, cluster):

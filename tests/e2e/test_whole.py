@@ -36,9 +36,9 @@ class Site:
     runs: Path
 
     def make(self, target: str, **settings) -> subprocess.CompletedProcess:
-        """Run what `make TARGET CLUSTER=…` runs; it has to succeed."""
-        runs = {"RUNS": self.runs} if tasks.has(target, "RUNS") else {}
-        done = tasks.run(target, CLUSTER=self.inventory, **runs, **settings)
+        """Run what `make TARGET` runs, on this cluster where the target takes one; it has to succeed."""
+        own = {"CLUSTER": self.inventory, "RUNS": self.runs}
+        done = tasks.run(target, **{name: own[name] for name in own if tasks.has(target, name)}, **settings)
         print(done.stdout, done.stderr)
         assert done.returncode == 0, f"{target}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
