@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, FingerprintError, as_json, differences, gather
 from repro.cluster.inventory import ClusterError
-from repro.launch.base import LaunchOptions
+from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
 from repro.launch.placement import misfit_on
@@ -35,37 +36,6 @@ class ClusterTarget:
         if cluster is None:
             raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
         return cls(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), options.port or cluster.port)
-
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None,
-        repeats: int | None,
-        max_gpus: tuple[int, ...],
-        iterations: int | None,
-        precision: str | None,
-        baselines: tuple[str, ...],
-    ) -> Plan:
-        """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
-        cluster = self.cluster
-        if baselines:
-            raise PlanError("BASELINES and BASELINE_PYTHON are for runs on one machine; leave them out with CLUSTER")
-        if scale == PUBLISHED and not cluster.gpu:
-            raise PlanError(
-                f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
-                "runs on any cluster"
-            )
-        return make_plan(
-            cases,
-            cluster.world_size if cluster.gpu else 0,
-            scale,
-            repeats,
-            max_gpus,
-            processes=min(SMOKE_PROCESSES, cluster.world_size),
-            precision=precision,
-            iterations=iterations,
-            misfit=misfit_on(cluster),
-        )
 
     def fingerprints(self) -> Fingerprints:
         """What each node is; ClusterError if one cannot be asked, or if nodes differ."""
@@ -107,6 +77,48 @@ class ClusterTarget:
                 changed += [each for each in differences(pair, accepted) if not each.accepted]
         if changed:
             raise ClusterError(_lines("the nodes are not what they were as the run began", changed, self.cluster))
+
+
+@dataclass(frozen=True)
+class ClusterLauncher(Launcher):
+    """What launchers over a cluster have in common: their target, and what is planned for it."""
+
+    target: ClusterTarget
+
+    @classmethod
+    def of(cls, options: LaunchOptions) -> Self:
+        return cls(ClusterTarget.of(options, cls.name))
+
+    def plan(
+        self,
+        cases: Sequence[Case],
+        scale: str | None = None,
+        repeats: int | None = None,
+        max_gpus: tuple[int, ...] = (),
+        iterations: int | None = None,
+        precision: str | None = None,
+        baselines: tuple[str, ...] = (),
+    ) -> Plan:
+        """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
+        cluster = self.target.cluster
+        if baselines:
+            raise PlanError("BASELINES and BASELINE_PYTHON are for runs on one machine; leave them out with CLUSTER")
+        if scale == PUBLISHED and not cluster.gpu:
+            raise PlanError(
+                f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
+                "runs on any cluster"
+            )
+        return make_plan(
+            cases,
+            cluster.world_size if cluster.gpu else 0,
+            scale,
+            repeats,
+            max_gpus,
+            processes=min(SMOKE_PROCESSES, cluster.world_size),
+            precision=precision,
+            iterations=iterations,
+            misfit=misfit_on(cluster),
+        )
 
 
 def spread(plan: Plan) -> bool:

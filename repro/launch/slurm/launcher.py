@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits
-from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
-from repro.launch.nodes.target import ClusterTarget, Fingerprints, spread
+from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.select import register
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
 from repro.launch.slurm.batch_script import job_script
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.planning.plan import Plan
-from repro.published.cases import Case
 from repro.runs.record import Run
 
 
 @register
 @dataclass(frozen=True)
-class SlurmLauncher(Launcher):
+class SlurmLauncher(ClusterLauncher):
     """Submits each attempt as a job, which gets the nodes that Slurm grants."""
 
-    target: ClusterTarget
     name = "slurm"
-
-    @classmethod
-    def of(cls, options: LaunchOptions) -> SlurmLauncher:
-        return cls(ClusterTarget.of(options, cls.name))
-
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None = None,
-        repeats: int | None = None,
-        max_gpus: tuple[int, ...] = (),
-        iterations: int | None = None,
-        precision: str | None = None,
-        baselines: tuple[str, ...] = (),
-    ) -> Plan:
-        return self.target.plan(cases, scale, repeats, max_gpus, iterations, precision, baselines)
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """The script of each job; what only a node knows is between @ signs."""

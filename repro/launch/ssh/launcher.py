@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.launch.attempt import Limits
-from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
-from repro.launch.nodes.target import ClusterTarget, Fingerprints, spread
+from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Plan
-from repro.published.cases import Case
 from repro.runs.record import Run
 
 
 @register
 @dataclass(frozen=True)
-class SshLauncher(Launcher):
+class SshLauncher(ClusterLauncher):
     """Starts an agent on each node of a cluster, which starts the node's ranks."""
 
-    target: ClusterTarget
     name = "ssh"
-
-    @classmethod
-    def of(cls, options: LaunchOptions) -> SshLauncher:
-        return cls(ClusterTarget.of(options, cls.name))
-
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None = None,
-        repeats: int | None = None,
-        max_gpus: tuple[int, ...] = (),
-        iterations: int | None = None,
-        precision: str | None = None,
-        baselines: tuple[str, ...] = (),
-    ) -> Plan:
-        return self.target.plan(cases, scale, repeats, max_gpus, iterations, precision, baselines)
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""
