@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from repro.models import transformer
+from repro.models import programs, transformer
 from repro.models.spec import Baseline, LossCurves, ModelSpec, SmallTraining
 
 
@@ -54,7 +54,7 @@ SPEC = ModelSpec(
     },
     sample=sample,
     data_kinds=("synthetic", "ofrecord"),
-    log_generations=("C",),
+    programs=(programs.BERT,),
     optimizer="adamw",
     regularisation="dropout",
     axes=("data", "tensor"),

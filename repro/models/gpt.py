@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from repro.models import programs
 from repro.models.spec import AXES, Baseline, Convergence, ConvergenceTraining, LossCurves, ModelSpec, SmallTraining
 from repro.models.transformer import ADAMW, SHAPE_KEYS, STEADY, check
 
@@ -28,7 +29,7 @@ SPEC = ModelSpec(
     sample=sample,
     last_stage_inputs=("labels",),
     data_kinds=("synthetic", "megatron"),
-    log_generations=("D", "E"),
+    programs=(programs.GPT_2_SMALL, programs.GPT),
     optimizer="adamw",
     regularisation="dropout",
     axes=AXES,

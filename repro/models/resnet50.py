@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from repro.models.programs import RESNET50_8_AUGUST, RESNET50_21_AUGUST
 from repro.models.spec import Baseline, Convergence, ConvergenceTraining, LossCurves, ModelSpec, SmallTraining
 
 SGD = {"name": "sgd", "momentum": 0.875, "weight_decay": 1 / 32768}
@@ -26,7 +27,7 @@ SPEC = ModelSpec(
     sample=sample,
     synthetic_batches=2,
     data_kinds=("synthetic", "ofrecord"),
-    log_generations=("A", "B"),
+    programs=(RESNET50_8_AUGUST, RESNET50_21_AUGUST),
     optimizer="sgd",
     regularisation="label_smoothing",
     batch_statistics=True,

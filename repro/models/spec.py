@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from repro.models.programs import KINDS, PUBLISHED, Program
+
 AXES = ("data", "tensor", "pipeline")
 
 
@@ -82,7 +84,7 @@ class ModelSpec:
     smoke_shape : a shape that trains in seconds on a CPU, as the trainers take it.
     inputs : names of a batch's arrays with their element types, in the order in which the model takes them.
     sample : makes one synthetic sample, a value per input, from a numpy generator and the shape's sizes as attributes.
-    log_generations : forms of the published logs that the model's runs have, the newest last.
+    programs : the published programs that trained it, the newest last.
     optimizer : "adamw" or "sgd".
     regularisation : "dropout" or "label_smoothing", whichever the published training states.
     optional_shape : further sizes that only a trainer's configuration may give, with their published values.
@@ -107,7 +109,7 @@ class ModelSpec:
     smoke_shape: Mapping[str, int]
     inputs: Mapping[str, str]
     sample: Callable[[Any, Any], Iterable[Any]]
-    log_generations: tuple[str, ...]
+    programs: tuple[Program, ...]
     optimizer: str
     regularisation: str
     optional_shape: Mapping[str, int] = field(default_factory=dict)
@@ -127,7 +129,25 @@ class ModelSpec:
     @property
     def log_generation(self) -> str:
         """The newest form of its logs."""
-        return self.log_generations[-1]
+        return self.programs[-1].log_generation
+
+    @property
+    def log_generations(self) -> tuple[str, ...]:
+        """Every form of its logs."""
+        return tuple(program.log_generation for program in self.programs)
+
+    def program(self, kind: str, log_generation: str) -> Program:
+        """The published program whose log has this form, or the tuned one of the same mathematics.
+
+        Raises
+        ------
+        ValueError
+            If there is no such program.
+        """
+        if kind not in KINDS or log_generation not in self.log_generations:
+            raise ValueError(f"{self.name} has no {kind} program with logs of generation {log_generation}")
+        published = next(each for each in self.programs if each.log_generation == log_generation)
+        return published if kind == PUBLISHED else published.tuned()
 
     @property
     def has_vocabulary(self) -> bool:

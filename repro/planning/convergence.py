@@ -3,6 +3,7 @@
 import math
 from dataclasses import asdict
 
+from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
 from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
 from repro.planning.datasets import Dataset
@@ -74,6 +75,7 @@ def _unit(
     config = {
         "case": name,
         "model": spec.name,
+        "program": PUBLISHED,
         "device": device,
         "seed": SEED,
         "layout": asdict(SINGLE),

@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 
+from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
 from repro.planning.plan import REDUCED, Plan, PlanError, Unit
@@ -211,6 +212,7 @@ class _Maker:
         return {
             "case": name,
             "model": self._spec.name,
+            "program": PUBLISHED,
             "device": self._device,
             "seed": SEED,
             "layout": asdict(layout),

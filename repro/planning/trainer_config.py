@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
 from repro.published.cases import Case, Layout
 
@@ -17,6 +18,7 @@ def config_of(case: Case, device: str) -> dict:
     training = case.training
     return {
         "model": case.model,
+        "program": PUBLISHED,
         "device": device,
         "seed": SEED,
         "layout": asdict(case.layout),

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from repro.models.programs import KINDS, Program
 from repro.models.registry import names, spec_of
 from repro.models.spec import ModelSpec
 from repro.trainers.validators import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
@@ -65,7 +66,7 @@ class Data:
 class Config:
     """One training run.
 
-    `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
+    `program` is "published" or "tuned", which with `log_generation` names the program (`choices`). `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
     none. Batch normalisation normalises each micro-batch of each rank by itself, so that one process with n
     accumulation steps is the reference for n data parallel ranks. `loss_scale` is the first one under AMP; it halves with each iteration
     whose gradients overflow, which is skipped.
@@ -73,6 +74,7 @@ class Config:
 
     case: str
     model: str
+    program: str
     device: str
     seed: int
     layout: Sizes
@@ -97,6 +99,11 @@ class Config:
     def spec(self) -> ModelSpec:
         """The model's specification."""
         return spec_of(self.model)
+
+    @property
+    def choices(self) -> Program:
+        """What the program does where programs of a model differ."""
+        return self.spec.program(self.program, self.log_generation)
 
     @property
     def global_batch(self) -> int:
@@ -145,6 +152,7 @@ def parse(values: dict) -> Config:
     config = Config(
         case=text("case", values["case"]),
         model=spec.name,
+        program=one_of("program", values["program"], KINDS),
         device=one_of("device", values["device"], ("cpu", "cuda")),
         seed=whole("seed", values["seed"], 0),
         layout=parse_layout(values["layout"]),

@@ -57,6 +57,7 @@ def configuration(model: str, /, layout=(1, 1, 1), global_batch: int = 8, **chan
     config = {
         "case": "test",
         "model": model,
+        "program": "published",
         "device": "cpu",
         "seed": 12345,
         "layout": dict(zip(("data", "tensor", "pipeline"), layout, strict=True)),

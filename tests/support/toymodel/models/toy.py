@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from repro.models.programs import Program
 from repro.models.spec import ModelSpec
 
 
@@ -20,7 +21,7 @@ SPEC = ModelSpec(
     smoke_shape={"features": 16, "hidden_size": 32, "classes": 4},
     inputs={"features": "float32", "labels": "int64"},
     sample=sample,
-    log_generations=("D",),
+    programs=(Program("toy-2026-01", "D"),),
     optimizer="sgd",
     regularisation="dropout",
 )
