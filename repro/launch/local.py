@@ -367,6 +367,7 @@ def _rank_failure(rank: int, status: int) -> Failure:
 
 def _end_group(process: subprocess.Popen) -> None:
     """End every process of the attempt: with SIGTERM, and what is left after a while with SIGKILL."""
+    process.poll()  # until it is asked for, a process that has ended still counts as one of its group
     for kind in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE_S
         left = _signal_group(process.pid, kind)
