@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -131,15 +132,17 @@ class Session:
         """Run what is left of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
-        from repro.report.run.page import render
-        from repro.runs.manifest import record
         from repro.utils.signals import held
 
         again = f"make {self.task} RUN={run.id}"
         with held() as interrupts, exit_statuses(FAILED):
+            threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
                 Bench(run, plan, progress, attempt_of, self.retries, gpu_pool).run_all()
+            from repro.report.run.page import render
+            from repro.runs.manifest import record
+
             rendered = render(run)
             record(run)
             for path in (*rendered.reports, rendered.results):
@@ -208,6 +211,15 @@ def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int
     from repro.planning.baselines import baseline_program
 
     return baseline_program(python, command, ",".join(variants), gpus)
+
+
+def _import_report(plan: Plan) -> None:
+    """Import what the report of this plan's run is written with, in a thread: pandas alone takes longer than ranks do
+    that only print, and while these run nobody waits for it.
+    """
+    from repro.report.run import page
+
+    page.kind_of(plan)
 
 
 def _kernels(plan: Plan, stack: Stack) -> Any:
