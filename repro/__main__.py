@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         return run(arguments[0], [(name, value) for name, _, value in pairs])
     from invoke import Program
 
-    from repro.cli.tasks import namespace
+    from repro.cli.fab import namespace
 
     Program(name="repro", binary="python -m repro", namespace=namespace).run(["python -m repro", *arguments])
     return 0

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, exit_statuses
+from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED, INTERRUPTED
