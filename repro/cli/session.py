@@ -212,8 +212,9 @@ def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int
 
 
 def _import_report(plan: Plan) -> None:
-    """Import what the report of this plan's run is written with, in a thread: pandas alone takes longer than ranks do
-    that only print, and while these run nobody waits for it.
+    """Import what the report of this plan's run is written with.
+
+    In a thread, while ranks are started and run: for pandas alone a short run would wait as long as for all the rest.
     """
     from repro.report.run import page
 

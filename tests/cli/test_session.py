@@ -10,19 +10,20 @@ from tests.support import tasks
 from tests.support.paths import ROOT
 
 WATCHED = """
-import atexit, gc, json, sys, threading
+import atexit, gc, json, os, sys, threading
 seen = {}
 atexit.register(lambda: print(json.dumps(seen | {"frozen": gc.get_freeze_count() > 0})))
 from repro import __main__
 from repro.cli import session
 def watched(plan):
     seen.update(before=sorted(sys.modules), waits=threading.current_thread() is threading.main_thread())
+    os.register_at_fork = lambda **hooks: at_fork.append(str(hooks))
     imported(plan)
 imported, session._import_report = session._import_report, watched
-phases = []
+at_fork, phases = [], []
 gc.callbacks.append(lambda phase, about: phases.append(about["generation"]))
 status = __main__.main(sys.argv[1:])
-seen.update(after=sorted(sys.modules), looks=len(phases), status=status)
+seen.update(after=sorted(sys.modules), looks=len(phases), at_fork=at_fork, status=status)
 """
 NOT_NEEDED = {
     "PIL",
@@ -87,6 +88,11 @@ def test_ranks_do_not_wait_for_what_the_report_is_written_with(seen):
     before = set(seen["before"])
     assert "repro.launch.runner" in before and not seen["waits"]
     assert not {"numpy", "pandas", "repro.analysis.results", "repro.report"} & before
+
+
+def test_processes_may_be_started_while_that_is_imported(seen):
+    """A hook of forks that is registered during a fork is called at its end without having been called at its start."""
+    assert seen["at_fork"] == []
 
 
 def test_a_short_run_never_looks_for_garbage(seen):
