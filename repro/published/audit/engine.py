@@ -10,14 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, claims, consistency, editorial, environment
+from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
 from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
 from repro.published.figures import Noise, Peer, load_peers, load_published_cluster, published_noise
 from repro.utils.paths import DATA
 
-RULES = tuple(rule for module in (arithmetic, consistency, editorial, claims, environment) for rule in module.RULES)
+MODULES = (arithmetic, consistency, plausibility, editorial, claims, environment)
+RULES = tuple(rule for module in MODULES for rule in module.RULES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,7 +112,9 @@ class Finding:
             "severity": self.severity,
             "printed": self.printed,
             "recomputed": self.recomputed or None,
-            "elsewhere": {"value": self.elsewhere, "source": self.source.text()} if self.source and self.expected else None,
+            "elsewhere": {"value": self.elsewhere, "source": self.source.text()}
+            if self.source and self.expected
+            else None,
             "rule": self.rule.text(),
             "evidence": self.evidence.text() if self.evidence else None,
         }
