@@ -114,9 +114,9 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
 
 def _later_run(report: Report, batch: int, gpus: int) -> tuple[Figure | None, Message | None]:
     """What the table of a later run, where the catalogue has one, gives for a configuration, and its source."""
-    sources = {table["what"]: Message(table["source"]) for table in report.also_printed}
+    source = next((table["source"] for table in report.also_printed if table["what"] == "later run"), "")
     found = (
-        (row["throughput"], sources["later run"])
+        (row["throughput"], Message(source))
         for row in report.also("later run")
         if (row["micro_batch"], row["nodes"] * row["gpus_per_node"]) == (batch, gpus)
     )

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import Finding, Findings, Message, Place, unless
+from repro.published.audit.findings import Finding, Findings, Message, Place, slug, unless
 from repro.published.figures import Figure, Peer, published_noise
 from repro.utils.i18n import N_
 from repro.utils.stats import median
@@ -73,7 +73,7 @@ def memory_floors(material: Material) -> Findings:
     """A GPU holds at least its share of the parameters and of the optimizer's state."""
     for case in material.cases:
         yield from _floor(case, case.published.memory_mib, "memory-floor", case.report)
-    for peer, case in _peer_cases(material):
+    for peer, case in _peer_cases(material, same_batch=True):
         yield from _floor(case, peer.memory_mib, f"memory-floor-{peer.framework}", "peers")
 
 
@@ -86,8 +86,8 @@ def _floor(case: Case, used: Figure | None, check: str, report: str) -> Findings
         yield unless(used >= least, check, report, place, "inconsistency", used, f">= {least:.0f}", rule, source=source)
 
 
-def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
-    """Each peer's figure with the case of a report that has the same work per GPU."""
+def _peer_cases(material: Material, same_batch: bool) -> Iterator[tuple[Peer, Case]]:
+    """Each peer's figure with a case of a report that has the same work per sample, and per GPU with `same_batch`."""
     for peer in material.peers:
         for case in material.cases:
             same = (case.precision, case.layout.world_size) == (peer.precision, peer.gpus)
@@ -95,7 +95,7 @@ def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
                 peer.case is None
                 and same
                 and case.report in peer.reports
-                and case.micro_batch == peer.micro_batch
+                and (case.micro_batch == peer.micro_batch or not same_batch)
                 and peer.optimizer_sharding in (None, case.optimizer_sharding)
             ):
                 yield peer, case
@@ -113,6 +113,11 @@ def memory_siblings(material: Material) -> Findings:
                 yield from _falling(report, table, group)
             else:
                 yield from _alike(report, table, group)
+
+
+def _siblings(table: str) -> str:
+    """The name of the comparison: a case may be printed in several tables."""
+    return "memory-siblings" if table == "results" else f"memory-siblings-{slug(table)}"
 
 
 def _memory_tables(material: Material) -> Iterator[tuple[str, str, list[tuple[Case, Figure]]]]:
@@ -145,7 +150,7 @@ def _alike(report: str, table: str, group: list[tuple[Case, Figure]]) -> Finding
             off=f"{100 * off:+.1f}",
         )
         place = Place(table, case.name, "memory_mib")
-        yield unless(within, "memory-siblings", report, place, "inconsistency", used, "", rule, severity="warning")
+        yield unless(within, _siblings(table), report, place, "inconsistency", used, "", rule, severity="warning")
 
 
 def _falling(report: str, table: str, group: list[tuple[Case, Figure]]) -> Findings:
@@ -158,7 +163,7 @@ def _falling(report: str, table: str, group: list[tuple[Case, Figure]]) -> Findi
         )
         place = Place(table, more.name, "memory_mib")
         fits = after <= before * (1 + MEMORY_SPREAD)
-        yield unless(fits, "memory-siblings", report, place, "inconsistency", after, "", rule, severity="warning")
+        yield unless(fits, _siblings(table), report, place, "inconsistency", after, "", rule, severity="warning")
 
 
 def sharding_savings(material: Material) -> Findings:
@@ -225,8 +230,9 @@ def peaks(material: Material) -> Findings:
     """No throughput implies more operations than the GPUs' peak."""
     for case in material.cases:
         yield from _below_peak(material, case, case.published.throughput, "peak", case.report)
-    for peer, case in _peer_cases(material):
-        name = "-".join(part for part in ("peak", peer.framework, peer.version, peer.variant) if part)
+    for peer, case in _peer_cases(material, same_batch=False):
+        named = (peer.framework, peer.version, peer.variant, f"bs{peer.micro_batch}")
+        name = "-".join(part for part in ("peak", *named) if part)
         yield from _below_peak(material, case, peer.throughput, name, "peers")
 
 
@@ -318,28 +324,26 @@ def accuracies(material: Material) -> Findings:
 
 
 def _accuracy(report: Report, table: str, rows: Iterable[dict], cases: Iterable[Case]) -> Finding | None:
-    high = [row for row in rows if float(row["top_1"]) > TOP_1]
-    batch = max(case.global_batch for case in cases)
-    images = batch * high[0]["iteration"] if high else 0
+    highest = max(rows, key=lambda row: row["top_1"])  # the first of equal ones
+    images = max(case.global_batch for case in cases) * highest["iteration"]
     rule = Message(
         "top-1 is {value} at iteration {n}, after {images} images at most, which is {share} of an epoch of ImageNet; "
         "a fully trained ResNet50 reaches less",
-        value=high[-1]["top_1"] if high else "",
-        n=high[0]["iteration"] if high else "",
+        value=highest["top_1"],
+        n=highest["iteration"],
         images=images,
         share=f"{images / IMAGES:.2f}",
     )
     evidence = Message("the labels can only have been equal, so that the data was not that of ImageNet")
-    printed = high[-1]["top_1"] if high else ""
     place = Place(table, "", "top_1")
     return unless(
-        not high,
+        highest["top_1"] <= TOP_1,
         "accuracy",
         report.id,
         place,
         "inconsistency",
-        printed,
-        f"<= {TOP_1}",
+        highest["top_1"],
+        f"<= {TOP_1:.2f}",
         rule,
         evidence,
         "warning",
@@ -408,10 +412,9 @@ def _decay(report: Report, case: Case, iterations: int, decay: int) -> Finding |
 
 def _settings(report: Report) -> Message | None:
     """Where the schedule is from, if the report does not print it."""
-    reasons = (
-        Message(entry["reason"]) for entry in report.unstated if entry["key"] in ("training", "training.schedule")
-    )
-    return next(reasons, None)
+    reasons = (entry["reason"] for entry in report.unstated if entry["key"] in ("training", "training.schedule"))
+    reason = next(reasons, None)
+    return Message(reason) if reason else None
 
 
 RULES = (
