@@ -89,7 +89,7 @@ def _table(_: Translate, language: str, history: Sequence[Entry], with_reports: 
         for entry in history
     )
     columns = (
-        Column(_("Subject")),
+        Column(_("Point")),
         *((Column(_("Reports")),) if with_reports else ()),
         Column(_("State")),
         Column(_("What it means for a comparison")),
