@@ -73,7 +73,7 @@ def memory_floors(material: Material) -> Findings:
     """A GPU holds at least its share of the parameters and of the optimizer's state."""
     for case in material.cases:
         yield from _floor(case, case.published.memory_mib, "memory-floor", case.report)
-    for peer, case in _peer_cases(material, same_batch=True):
+    for peer, case in _peer_cases(material):
         yield from _floor(case, peer.memory_mib, f"memory-floor-{peer.framework}", "peers")
 
 
@@ -86,8 +86,8 @@ def _floor(case: Case, used: Figure | None, check: str, report: str) -> Findings
         yield unless(used >= least, check, report, place, "inconsistency", used, f">= {least:.0f}", rule, source=source)
 
 
-def _peer_cases(material: Material, same_batch: bool) -> Iterator[tuple[Peer, Case]]:
-    """Each peer's figure with a case of a report that has the same work per sample, and per GPU with `same_batch`."""
+def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
+    """Each peer's figure with a case of a report that has the same state per GPU and the same work per sample."""
     for peer in material.peers:
         for case in material.cases:
             same = (case.precision, case.layout.world_size) == (peer.precision, peer.gpus)
@@ -95,7 +95,6 @@ def _peer_cases(material: Material, same_batch: bool) -> Iterator[tuple[Peer, Ca
                 peer.case is None
                 and same
                 and case.report in peer.reports
-                and (case.micro_batch == peer.micro_batch or not same_batch)
                 and peer.optimizer_sharding in (None, case.optimizer_sharding)
             ):
                 yield peer, case
@@ -230,7 +229,7 @@ def peaks(material: Material) -> Findings:
     """No throughput implies more operations than the GPUs' peak."""
     for case in material.cases:
         yield from _below_peak(material, case, case.published.throughput, "peak", case.report)
-    for peer, case in _peer_cases(material, same_batch=False):
+    for peer, case in _peer_cases(material):
         named = (peer.framework, peer.version, peer.variant, f"bs{peer.micro_batch}")
         name = "-".join(part for part in ("peak", *named) if part)
         yield from _below_peak(material, case, peer.throughput, name, "peers")

@@ -126,6 +126,14 @@ def test_one_gpu_may_take_less_but_not_more(memory, found):
     assert (place in new(plausibility.memory_siblings, changed)) is found
 
 
+@pytest.mark.parametrize(("others", "found"), [(("DP_1x1x1_2_1536x16",), False), (("DP_16x1x1_32_1536x16",), True)])
+def test_what_one_gpu_takes_is_no_measure_for_more(others, found):
+    cases = tuple(case for case in with_figure(DP8, memory_mib=13000).cases if case.name in (DP8, *others))
+    catalogue = Catalogue((PUBLISHED.catalogue.report("gpt-3d-2021-05"),), cases)
+    place = f"gpt-3d-2021-05/memory-siblings/{DP8}/memory_mib"
+    assert (place in ids(plausibility.memory_siblings, replace(PUBLISHED, catalogue=catalogue))) is found
+
+
 @pytest.mark.parametrize(("factor", "found"), [(1.0, False), (1.029, False), (1.031, True)])
 def test_with_sharding_memory_falls_with_the_number_of_gpus(factor, found):
     before = CASES["gpt2_small_1n8g_bs4_zero1"].published.memory_mib
@@ -231,10 +239,16 @@ def test_a_peer_that_gains_far_less_than_the_others_is_found(share, found):
     assert (place in new(plausibility.peer_scaling, changed)) is found
 
 
-def test_too_few_other_frameworks_are_no_measure():
-    """Only one framework but DeepSpeed itself: nothing to be unlike."""
-    changed = with_peer(lambda p: p.framework == "DeepSpeed" and p.gpus == 32, throughput=Figure("270"))
-    assert not new(plausibility.peer_scaling, changed)
+@pytest.mark.parametrize(("frameworks", "found"), [(2, False), (3, True)])
+def test_fewer_than_three_other_frameworks_are_no_measure(frameworks, found):
+    others = ("OneFlow", "NGC MXNet", "NGC PyTorch")[:frameworks]
+    slow = with_peer(
+        lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8, throughput=Figure("1000")
+    )
+    kept = tuple(p for p in slow.peers if p.model == "resnet50" and p.framework in ("MXNet", *others))
+    changed = replace(PUBLISHED, peers=kept)
+    place = "peers/peer-step/resnet50-MXNet-1.6.0-bs128-8-GPU/throughput"
+    assert (place in ids(plausibility.peer_scaling, changed)) is found
 
 
 # accuracies, schedules

@@ -4,7 +4,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from invoke import Exit
 
+from repro.cli.published import _audit_data
+from repro.published.audit import engine
 from repro.published.audit.engine import REGISTER, audit, register_faults
 from repro.published.audit.findings import slug
 
@@ -43,6 +46,15 @@ def test_a_finding_that_disappears_must_be_withdrawn_with_a_reason(register):
         register.write_text(f'{text}\n[[withdrawn]]\nid = "{FIRST.id}"\nreason = "{reason}"\n', encoding="utf-8")
         assert register_faults(fewer, register) == faults
     assert register_faults(AUDIT, register) == [f"{FIRST.id}: is withdrawn in findings.toml, yet found"]
+
+
+def test_the_task_refuses_what_is_not_registered(monkeypatch, capsys):
+    monkeypatch.setattr(engine, "register_faults", lambda result: ["a/b: is not in findings.toml"])
+    with pytest.raises(Exit, match="a/b: is not in findings.toml"):
+        _audit_data(None, check=True, format="table")
+    monkeypatch.undo()
+    _audit_data(None, check=True, format="table")
+    assert FIRST.rule.text() in capsys.readouterr().out
 
 
 def test_an_identifier_is_registered_once(register):
