@@ -50,7 +50,7 @@ def test_a_finding_that_disappears_must_be_withdrawn_with_a_reason(register):
 
 def test_the_task_refuses_what_is_not_registered(monkeypatch, capsys):
     monkeypatch.setattr(engine, "register_faults", lambda result: ["a/b: is not in findings.toml"])
-    with pytest.raises(Exit, match="a/b: is not in findings.toml"):
+    with pytest.raises(Exit, match=r"a/b: is not in findings\.toml"):
         _audit_data(None, check=True, format="table")
     monkeypatch.undo()
     _audit_data(None, check=True, format="table")
