@@ -66,7 +66,7 @@ def _audit_logs(folder: Path, check: bool, format: Format) -> None:
 
 
 def _audit_data(data: str | None, check: bool, format: Format) -> None:
-    from repro.published.audit.engine import as_json, differences
+    from repro.published.audit.engine import as_json, differences, register_faults
     from repro.published.audit.engine import audit as audited
     from repro.report.published.page import FOLDER, overview
     from repro.utils.paths import DATA
@@ -75,6 +75,8 @@ def _audit_data(data: str | None, check: bool, format: Format) -> None:
     result = audited(Path(data or DATA))
     print(as_json(result).rstrip() if format == "json" else overview(result))
     if check:
+        if unregistered := [] if data else register_faults(result):
+            raise Exit("\n".join(unregistered), FAILED)
         if apart := differences(result, kept):
             raise Exit("\n".join((f"not as in {kept.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
     elif not data:

@@ -18,6 +18,11 @@ def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
     return None
 
 
+def training_flops(shape: Mapping[str, int], recompute: bool) -> float:
+    """Operations per sequence, as a transformer whose head scores the masked tokens alone."""
+    return transformer.training_flops(shape, recompute, shape["max_predictions"] / shape["seq_length"])
+
+
 def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
     """A random text of two segments without padding, some of whose tokens are masked."""
     length, count = shape.seq_length, shape.max_predictions
@@ -88,4 +93,6 @@ SPEC = ModelSpec(
         layouts=("dp2", "dp4"),
     ),
     baseline=Baseline(),
+    parameters=transformer.parameters,
+    training_flops=training_flops,
 )

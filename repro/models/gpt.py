@@ -6,7 +6,7 @@ from typing import Any
 
 from repro.models import programs
 from repro.models.spec import AXES, Baseline, Convergence, ConvergenceTraining, LossCurves, ModelSpec, SmallTraining
-from repro.models.transformer import ADAMW, SHAPE_KEYS, STEADY, check
+from repro.models.transformer import ADAMW, SHAPE_KEYS, STEADY, check, parameters, training_flops
 
 BYTES = 257
 """Vocabulary of a text read byte by byte: the bytes, and the end of a document."""
@@ -68,5 +68,7 @@ SPEC = ModelSpec(
         dataset="text",
     ),
     baseline=Baseline(),
+    parameters=parameters,
+    training_flops=training_flops,
     published_flops=True,
 )

@@ -99,6 +99,9 @@ class ModelSpec:
         on how a batch is divided.
     vocabulary_block : the vocabulary is padded to a multiple of this times the tensor parallel size.
     curves, convergence, baseline : None where the model has none.
+    parameters : trainable parameters of a shape, with `vocab_size` as padded; None where nobody has counted them.
+    training_flops : floating-point operations of forward and backward per sample of a shape, a multiply-add counted as
+        two, and of a second forward if asked (activation checkpointing); None where nobody has counted them.
     published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) counts its operations.
     """
 
@@ -124,6 +127,8 @@ class ModelSpec:
     curves: LossCurves | None = None
     convergence: Convergence | None = None
     baseline: Baseline | None = None
+    parameters: Callable[[Mapping[str, int]], float] | None = None
+    training_flops: Callable[[Mapping[str, int], bool], float] | None = None
     published_flops: bool = False
 
     @property

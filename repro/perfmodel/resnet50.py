@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from repro.models.resnet50 import parameters, training_flops
 from repro.perfmodel.work import Job, Stage, Work
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
@@ -16,8 +17,6 @@ WINOGRAD_SAVING = 2.25  # F(2x2, 3x3): 16 multiplications in place of 36 (Lavin 
 # statistics, normalise and rectify forward: x, x and y, y and z; backward: twice x and dy with dx, then the rectifier.
 NORM_FORWARD, NORM_BACKWARD, ADD_PASSES = 5, 8, 3
 KERNELS_FORWARD, KERNELS_BACKWARD = 3, 4
-FLOPS = 2 * 4.089e9  # forward, an image of 224 pixels: torchvision's count of multiply-adds, twice
-PARAMETERS = 25.557e6
 ACTIVATIONS = 22.2e6  # elements per image: every convolution's output and its normalised copy
 
 
@@ -97,12 +96,12 @@ def stages(job: Job) -> tuple[Stage]:
 
 def flops(job: Job) -> float:
     """Floating-point operations of an iteration: backward takes twice as many as forward."""
-    return 3 * FLOPS * job.global_batch
+    return training_flops(dict(job.shape), job.activation_checkpointing) * job.global_batch
 
 
 def memory(job: Job) -> tuple[float, float]:
     """Parameters, and bytes of activations of a rank in fp32."""
-    return PARAMETERS, 4 * ACTIVATIONS * job.micro_batch
+    return parameters(dict(job.shape)), 4 * ACTIVATIONS * job.micro_batch
 
 
 def _work(e: int, flops: float, operands: float, elements: float, kernels: float) -> Work:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from repro.models.transformer import parameters, training_flops
 from repro.perfmodel.work import Job, Stage, Work
 
 
@@ -61,15 +62,9 @@ def stages(job: Job, head: Head) -> tuple[Stage, ...]:
 
 
 def flops(job: Job, vocab: int, scored: float = 1.0) -> float:
-    """F = 96 B s l h² (1 + s/6h + V/16lh) of an iteration with recompute, 72 without (and V/12lh).
-
-    Narayanan et al. (SC21, equation 3). `scored` is the share of tokens that the head scores.
-    """
-    shape = dict(job.shape)
-    s, h, layers = shape["seq_length"], shape["hidden_size"], shape["layers"]
-    recompute = job.activation_checkpointing
-    head = scored * vocab / ((16 if recompute else 12) * layers * h)
-    return (96 if recompute else 72) * job.global_batch * s * layers * h * h * (1 + s / (6 * h) + head)
+    """Floating-point operations of an iteration; `scored` is the share of tokens that the head scores."""
+    shape = {**dict(job.shape), "vocab_size": vocab}
+    return job.global_batch * training_flops(shape, job.activation_checkpointing, scored)
 
 
 def memory(job: Job, vocab: int) -> tuple[float, float]:
@@ -82,13 +77,7 @@ def memory(job: Job, vocab: int) -> tuple[float, float]:
     tokens = s * job.micro_batch * h
     layer = tokens * (10 + 24 / t + 5 * a * s / (h * t)) * job.element_bytes / 2
     activations = 2 * tokens * layers + layer if job.activation_checkpointing else layer * layers
-    return parameters(shape, vocab) / (t * job.layout.pipeline), activations
-
-
-def parameters(shape: dict, vocab: int) -> float:
-    """P = 12 l h² (1 + 13/12h + (V+s)/12lh) (Narayanan et al., SC21, equation 2)."""
-    layers, h = shape["layers"], shape["hidden_size"]
-    return 12 * layers * h * h * (1 + 13 / (12 * h) + (vocab + shape["seq_length"]) / (12 * layers * h))
+    return parameters({**shape, "vocab_size": vocab}) / (t * job.layout.pipeline), activations
 
 
 class _Counts:

@@ -28,7 +28,7 @@ def test_resnet50_has_its_known_parameters():
 
 def test_gpt_parameters_follow_the_closed_formula():
     one = job("DP_1x1x1_2_1536x16")
-    closed = parameters(dict(one.shape), spec_of("gpt").padded_vocab_size(50257, 1))
+    closed = parameters({**dict(one.shape), "vocab_size": spec_of("gpt").padded_vocab_size(50257, 1)})
     assert stages(one)[0].parameters == pytest.approx(closed, rel=1e-3)
 
 

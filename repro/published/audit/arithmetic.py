@@ -31,7 +31,9 @@ def medians(material: Material) -> Findings:
                 runs=sorted(runs),
                 median=median(runs),
             )
-            yield compare("median", case, "throughput", case.published.throughput, median(runs), rule)
+            elsewhere = material.catalogue.report(case.report).repeats_source
+            source = Message(elsewhere) if elsewhere else None
+            yield compare("median", case, "throughput", case.published.throughput, median(runs), rule, source=source)
 
 
 def outliers(material: Material) -> Findings:

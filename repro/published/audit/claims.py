@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
@@ -159,7 +159,7 @@ def shared_logs(material: Material) -> Findings:
                 mine=mine,
                 theirs=theirs,
             )
-            right = _log_elsewhere(material, case)
+            right, source = next(_other_logs(material, case), ("", ""))
             evidence = Message("another version of the report names {log} for this case", log=right) if right else None
             yield unless(
                 mine == theirs,
@@ -173,6 +173,7 @@ def shared_logs(material: Material) -> Findings:
                 evidence,
                 "warning",
                 Message("the log of {other} too", other=other.name),
+                Message(source) if right else None,
             )
 
 
@@ -182,14 +183,11 @@ def _figures(case: Case) -> str:
     return " / ".join(f"{value} {unit}" for value, unit in figures if value is not None)
 
 
-def _log_elsewhere(material: Material, case: Case) -> str:
-    logs = (
-        row["log"]
-        for report, _, rows in material.also_printed("log")
-        for row in rows
-        if report.id == case.report and row["case"] == case.name
-    )
-    return next(logs, "")
+def _other_logs(material: Material, case: Case) -> Iterator[tuple[str, str]]:
+    """Log and source of each table that names another log of a case."""
+    for report, table, rows in material.also_printed("log"):
+        if report.id == case.report:
+            yield from ((row["log"], table["source"]) for row in rows if row["case"] == case.name)
 
 
 def precisions(material: Material) -> Findings:
@@ -227,6 +225,7 @@ def precisions(material: Material) -> Findings:
                 rule,
                 evidence,
                 "note",
+                source=Message("the other reports"),
             )
 
 

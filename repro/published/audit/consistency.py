@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from repro.published.cases import Case, Report
 
 
+FORMULA = Message("arXiv 2104.04473, equation 3; peak: NVIDIA's V100 data sheet")
 NOISE_SIGMAS = 3
 """How many standard deviations of the published noise a figure may lie off before that is a finding."""
 
@@ -98,6 +99,7 @@ def _differs(report: Report, table: dict, column: str, case: Case, own: Figure, 
         evidence,
         "warning",
         Message("{table}: {other}", table=Message(what), other=expected),
+        Message(source) if case.report == report.id else Message("the cases of {report}", report=case.report),
     )
 
 
@@ -155,6 +157,7 @@ def efficiencies(material: Material) -> Findings:
                         value,
                         rule,
                         table=table["what"],
+                        source=FORMULA,
                     )
 
 
@@ -237,7 +240,7 @@ def repeated_configurations(material: Material) -> Findings:
                 Place("results", second.name, "case"),
                 kind,
                 other,
-                one,
+                "",
                 rule,
                 evidence,
                 severity,

@@ -14,6 +14,7 @@ from repro.utils.i18n import N_
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material
     from repro.published.cases import Case, Report
+    from repro.published.figures import Figure
 
 
 def missing(material: Material) -> Findings:
@@ -22,7 +23,7 @@ def missing(material: Material) -> Findings:
         claims, cases = report.claims, material.cases_of(report)
         there = {(case.micro_batch, case.layout.world_size) for case in cases}
         for batch, devices in product(claims.get("batch_sizes", ()), claims.get("devices", ())):
-            later = _later_throughput(report, batch, devices)
+            later, source = _later_run(report, batch, devices)
             evidence = Message("a later run of the same team gives {value} samples/s for it", value=later)
             rule = Message(
                 "the text announces batch sizes {batches}, each on {devices} GPUs; this row is not there",
@@ -42,6 +43,7 @@ def missing(material: Material) -> Findings:
                 rule,
                 evidence if later else None,
                 note=note or Message("missing in the original"),
+                source=source,
             )
         if "device_range" in claims:
             yield _range(report, claims["device_range"], sorted({case.layout.world_size for case in cases}))
@@ -94,7 +96,7 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
         batches=announced,
         repeats=report.rule.repeats,
     )
-    later = _later_throughput(report, batch, gpus)
+    later, _ = _later_run(report, batch, gpus)
     evidence = None
     if later:
         evidence = Message(
@@ -110,14 +112,15 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     return finding("stray", report.id, place, "stray", printed, "", rule, evidence, note=note)
 
 
-def _later_throughput(report: Report, batch: int, gpus: int) -> float | None:
-    """What the table of a later run, where the catalogue has one, gives for a configuration."""
+def _later_run(report: Report, batch: int, gpus: int) -> tuple[Figure | None, Message | None]:
+    """What the table of a later run, where the catalogue has one, gives for a configuration, and its source."""
+    source = next((table["source"] for table in report.also_printed if table["what"] == "later run"), "")
     found = (
-        row["throughput"]
+        (row["throughput"], Message(source))
         for row in report.also("later run")
         if (row["micro_batch"], row["nodes"] * row["gpus_per_node"]) == (batch, gpus)
     )
-    return next(found, None)
+    return next(found, (None, None))
 
 
 def example_logs(material: Material) -> Findings:
@@ -271,13 +274,17 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
     if not near or word.lower().removesuffix("s") == near[0].removesuffix("s"):
         return HOLDS
     rule = Message('"{word}" is a slip for "{term}"', word=word, term=near[0])
-    return finding("spelling", report, place, "editorial", word, near[0], rule, severity="note")
+    source = Message("the usual spelling")
+    return finding("spelling", report, place, "editorial", word, near[0], rule, severity="note", source=source)
 
 
 def _unit(report: str, place: Place, unit: str) -> Finding | None:
     right = next((known for known in UNITS if known.lower() == unit.lower()), unit)
     rule = Message("the prefix m is milli, mega is M; nvidia-smi, by which memory is read, counts MiB")
-    return unless(right == unit, "unit", report, place, "editorial", unit, f"{right} (MiB)", rule, severity="note")
+    source = Message("nvidia-smi prints MiB")
+    return unless(
+        right == unit, "unit", report, place, "editorial", unit, f"{right} (MiB)", rule, severity="note", source=source
+    )
 
 
 def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> Finding | None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, claims, consistency, editorial, environment
+from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
 from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
 from repro.published.figures import Noise, Peer, load_peers, load_published_cluster, published_noise
+from repro.published.history import Entry, load_history
 from repro.utils.paths import DATA
 
-RULES = tuple(rule for module in (arithmetic, consistency, editorial, claims, environment) for rule in module.RULES)
+REGISTER = DATA / "findings.toml"
+MODULES = (arithmetic, consistency, plausibility, editorial, claims, environment)
+RULES = tuple(rule for module in MODULES for rule in module.RULES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,7 @@ class Material:
     catalogue: Catalogue
     peers: tuple[Peer, ...]
     clusters: dict[str, dict]
+    history: tuple[Entry, ...] = ()
 
     @classmethod
     def load(cls, data: Path = DATA) -> Material:
@@ -35,7 +40,8 @@ class Material:
         names = dict.fromkeys(report.cluster for report in catalogue.reports)
         try:
             clusters = {name: load_published_cluster(name, data / "clusters") for name in names}
-            return cls(catalogue, load_peers(data / "peers.toml"), clusters)
+            peers = load_peers(data / "peers.toml")
+            return cls(catalogue, peers, clusters, load_history(catalogue, data / "history.toml"))
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise CaseError(f"{data}: {error}; it is laid out as repro/data is") from error
 
@@ -179,6 +185,33 @@ def differences(result: Audit, kept: Path) -> list[str]:
             found = after.get(identity) or before[identity]
             lines.append(f"{state}: {identity}: printed {found['printed']}, recomputed {found['recomputed']}")
     return lines
+
+
+def register_faults(result: Audit, register: Path = REGISTER) -> list[str]:
+    """What is wrong between an audit and the register of its identifiers, a line each.
+
+    An identifier names a rule and its subject. One that was given once is either found again or withdrawn with a
+    reason, so that no finding disappears unseen and no identifier comes to mean something else.
+    """
+    data = tomllib.loads(register.read_text(encoding="utf-8"))
+    given, withdrawn = data["given"], [each["id"] for each in data.get("withdrawn", ())]
+    found = [each.id for each in result.findings]
+    names = Counter([*given, *withdrawn])
+    return [
+        *(f"{register.name}: {each} is there twice" for each, count in names.items() if count > 1),
+        *(f"{register.name}: {each} is withdrawn without a reason" for each in _without_reason(data)),
+        *(f"{each}: is not in {register.name}" for each in found if each not in names),
+        *(f"{each}: is withdrawn in {register.name}, yet found" for each in found if each in withdrawn),
+        *(
+            f"{each}: is in {register.name}, yet no longer found: withdraw it with a reason"
+            for each in given
+            if each not in found
+        ),
+    ]
+
+
+def _without_reason(data: dict) -> list[str]:
+    return [each["id"] for each in data.get("withdrawn", ()) if not each.get("reason", "").strip()]
 
 
 def _noise_json(noise: Noise) -> dict:

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
 """Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.
 
-Source: NVIDIA, CUDA Toolkit Release Notes, tables of driver versions.
+The source is `RELEASE_NOTES`.
 """
+RELEASE_NOTES = Message("NVIDIA, CUDA Toolkit Release Notes, tables of driver versions")
 COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 NVLINKS = 6
 """NVLinks of a V100 (NVIDIA Tesla V100 GPU Architecture, WP-08608-001)."""
+HARDWARE = ("cpu", "memory", "network")
+CLUSTER = Message("the other reports of the cluster")
 SOFTWARE = ("cuda", "driver", "cudnn", "nccl", "python", "os")
 
 
@@ -89,6 +92,7 @@ def _cuda(report: Report, built: str) -> Findings:
         f">= {needed}",
         rule,
         evidence,
+        source=RELEASE_NOTES,
     )
 
 
@@ -144,6 +148,7 @@ def trainers(material: Material) -> Findings:
                 rule,
                 _repeated_reports(material, report),
                 "warning",
+                source=Message("the detailed report of the same runs"),
             )
 
 
@@ -156,22 +161,16 @@ def _repeated_reports(material: Material, report: Report) -> Message | None:
 
 
 def environments(material: Material) -> Findings:
-    """All reports of one cluster describe the same hardware and system."""
+    """All reports of one cluster describe the same hardware and system, and use no more of it than there is."""
     for report in material.reports:
         cluster, printed = material.cluster(report), report.environment
         for key in (key for key in SOFTWARE if key in printed):
             mine, known = version(printed[key]), version(cluster["software"][key])
-            rule = Message("the cluster's other reports say {known}", known=cluster["software"][key])
-            yield unless(
-                mine != () and mine == known[: len(mine)],
-                "environment",
-                report.id,
-                Place("environment", "", key),
-                "inconsistency",
-                printed[key],
-                cluster["software"][key],
-                rule,
-            )
+            agrees = mine != () and mine == known[: len(mine)]
+            yield _environment(agrees, report.id, key, printed[key], cluster["software"][key])
+        for key in (key for key in HARDWARE if key in printed):
+            known = cluster["hardware"][key]
+            yield _environment(_same_words(printed[key], known), report.id, key, printed[key], known)
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
             covered = _threads(cluster["topology"]["cpu_affinity"])
@@ -185,6 +184,64 @@ def environments(material: Material) -> Findings:
                 threads[1],
                 covered,
                 rule,
+                source=CLUSTER,
+            )
+        yield from _sizes(material, report, cluster["hardware"])
+
+
+def _environment(agrees: bool, report: str, key: str, printed: str, known: str) -> Finding | None:
+    rule, place = Message("the cluster's other reports say {known}", known=known), Place("environment", "", key)
+    return unless(agrees, "environment", report, place, "inconsistency", printed, known, rule, source=CLUSTER)
+
+
+def _same_words(printed: str, known: str) -> bool:
+    """Whether a text has all words of another in their order, whatever stands between them.
+
+    A comma whose encoding was broken is no word, and `encodings` reports it.
+    """
+    mine, theirs = (re.findall(r"[A-Za-z0-9.]+", re.sub(r"[\u0080-\uffff]", " ", text)) for text in (printed, known))
+    return any(mine[start : start + len(theirs)] == theirs for start in range(len(mine)))
+
+
+def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
+    """The nodes, GPUs and addresses that a report names are those of the cluster."""
+    for key in (key for key in ("nodes", "gpus_per_node") if key in report.claims):
+        rule = Message("the cluster has {n}", n=hardware[key])
+        place = Place("text", "", key)
+        stated = report.claims[key]
+        yield unless(
+            stated == hardware[key],
+            "cluster",
+            report.id,
+            place,
+            "inconsistency",
+            stated,
+            hardware[key],
+            rule,
+            source=CLUSTER,
+        )
+    if addresses := report.settings.get("node_addresses"):
+        unknown = [each for each in addresses if each not in hardware["addresses"]]
+        rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
+        place = Place("text", "", "node_addresses")
+        yield unless(
+            not unknown, "cluster", report.id, place, "inconsistency", ", ".join(unknown), "", rule, severity="warning"
+        )
+    for case in material.cases_of(report):
+        limits = {"nodes": case.nodes, "gpus_per_node": case.gpus_per_node}
+        for key, used in limits.items():
+            rule = Message("the cluster has {n}", n=hardware[key])
+            place = Place("cases", case.name, key)
+            yield unless(
+                used <= hardware[key],
+                "cluster",
+                report.id,
+                place,
+                "inconsistency",
+                used,
+                hardware[key],
+                rule,
+                source=CLUSTER,
             )
 
 
@@ -202,6 +259,7 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
         printed,
         f"{model} x {count}",
         rule,
+        source=CLUSTER,
     )
 
 
@@ -243,6 +301,7 @@ def topologies(material: Material) -> Findings:
                     count,
                     NVLINKS,
                     rule,
+                    source=Message("NVIDIA Tesla V100 GPU Architecture, WP-08608-001"),
                 )
 
 

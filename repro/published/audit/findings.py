@@ -60,7 +60,9 @@ class Place:
 class Finding:
     """One discrepancy in one published report.
 
-    `rule` is the comparison in words with its numbers, `evidence` what else speaks for it. `severity` is "error"
+    `id` names the report, the rule and the subject, and nothing else, so that it stays when other findings come and go.
+    `expected` is what should be there, empty where that is not known: it follows from the report's own figures and
+    text, or else `source` names where it is from. `rule` is the comparison in words with its numbers, `evidence` what else speaks for it. `severity` is "error"
     where a figure or statement is wrong, "warning" where the report contradicts itself or another source and a
     reader may be misled, "note" where only care is needed. `note` is a remark short enough to stand beside a figure.
     """
@@ -70,22 +72,35 @@ class Finding:
     place: Place
     kind: str
     printed: str
-    recomputed: str
+    expected: str
     rule: Message
     evidence: Message | None = None
     severity: str = "error"
     note: Message | None = None
+    source: Message | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.severity not in SEVERITIES:
             raise ValueError(f"finding {self.id}: kind {self.kind!r} or severity {self.severity!r} is unknown")
+
+    @property
+    def recomputed(self) -> str:
+        """What follows from the report's own figures, empty if nothing does."""
+        return "" if self.source else self.expected
+
+    @property
+    def elsewhere(self) -> str:
+        """What another source gives, empty if none does."""
+        return self.expected if self.source else ""
 
     def remark(self, translate: Translate = lambda message: message) -> str:
         """What to show beside the figure."""
         if self.note:
             return self.note.text(translate)
         known = Message("audit: {value}", value=self.recomputed)
-        return known.text(translate) if self.recomputed else translate("see the audit")
+        if self.source:
+            known = Message("another source: {value}", value=self.elsewhere)
+        return known.text(translate) if self.expected else translate("see the audit")
 
     def as_json(self) -> dict:
         """The form in which `audit.json` keeps it, in English."""
@@ -97,6 +112,9 @@ class Finding:
             "severity": self.severity,
             "printed": self.printed,
             "recomputed": self.recomputed or None,
+            "elsewhere": {"value": self.elsewhere, "source": self.source.text()}
+            if self.source and self.expected
+            else None,
             "rule": self.rule.text(),
             "evidence": self.evidence.text() if self.evidence else None,
         }
@@ -108,16 +126,21 @@ def finding(
     place: Place,
     kind: str,
     printed: object,
-    recomputed: object,
+    expected: object,
     rule: Message,
     evidence: Message | None = None,
     severity: str = "error",
     note: Message | None = None,
+    source: Message | None = None,
 ) -> Finding:
-    """A finding with its stable id: report, check, row and column."""
-    parts = (report, check, *(part for part in (place.row, place.column) if part))
-    identity = "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts)
-    return Finding(identity, report, place, kind, str(printed), str(recomputed), rule, evidence, severity, note)
+    """A finding with the identifier of its report, rule and subject, which is a row and a column."""
+    identity = slug(report, check, place.row, place.column)
+    return Finding(identity, report, place, kind, str(printed), str(expected), rule, evidence, severity, note, source)
+
+
+def slug(*parts: str) -> str:
+    """The parts that are not empty, each with a hyphen for what is neither letter, digit, ".", "=", "+", "-" nor "_"."""
+    return "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts if part)
 
 
 def unless(
@@ -127,16 +150,17 @@ def unless(
     place: Place,
     kind: str,
     printed: object,
-    recomputed: object,
+    expected: object,
     rule: Message,
     evidence: Message | None = None,
     severity: str = "error",
     note: Message | None = None,
+    source: Message | None = None,
 ) -> Finding | None:
     """HOLDS if `right`, else the finding of the other arguments."""
     if right:
         return HOLDS
-    return finding(check, report, place, kind, printed, recomputed, rule, evidence, severity, note)
+    return finding(check, report, place, kind, printed, expected, rule, evidence, severity, note, source)
 
 
 def compare(
@@ -150,6 +174,7 @@ def compare(
     table: str = "results",
     report: str = "",
     reach: tuple[float, float] | None = None,
+    source: Message | None = None,
 ) -> Finding | None:
     """HOLDS if a printed figure of a case is `value` to its last digit, else an arithmetic finding.
 
@@ -178,6 +203,7 @@ def compare(
         rule,
         evidence,
         severity,
+        source=source,
     )
 
 

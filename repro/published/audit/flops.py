@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from repro.models.transformer import training_flops
+
 if TYPE_CHECKING:
     from repro.published.cases import Case
 
@@ -32,14 +34,9 @@ class Efficiency:
 def gpt_flop(
     batch: int, seq_length: int, layers: int, hidden_size: int, vocab_size: int = VOCABULARY, recompute: bool = True
 ) -> float:
-    """Floating-point operations of one iteration.
-
-    F = 96 B s l h^2 (1 + s/(6h) + V/(16 l h)), with 72 in place of 96 where activations are kept: Narayanan et al.,
-    Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM (arXiv 2104.04473), equation 3.
-    """
-    work = 96 if recompute else 72
-    share = 1 + seq_length / (6 * hidden_size) + vocab_size / (16 * layers * hidden_size)
-    return work * batch * seq_length * layers * hidden_size**2 * share
+    """Floating-point operations of one iteration, by the formula of `repro.models.transformer`."""
+    shape = {"seq_length": seq_length, "layers": layers, "hidden_size": hidden_size, "vocab_size": vocab_size}
+    return batch * training_flops(shape, recompute)
 
 
 def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:

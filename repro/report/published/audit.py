@@ -28,6 +28,11 @@ TABLES = {
     "heading": N_("table heading"),
     "title": N_("title"),
     "text": N_("text"),
+    "settings": N_("settings"),
+    "peers": N_("other frameworks"),
+    "example log": N_("example log"),
+    "rows of a log": N_("rows of a log"),
+    "figures of another version": N_("figures of another version"),
 }
 COLUMNS = {
     "case": N_("case"),
@@ -48,6 +53,8 @@ COLUMNS = {
     "precision": N_("precision"),
     "script_folders": N_("script folders"),
     "global_batch": N_("global batch"),
+    "warmup_iterations": N_("warm-up"),
+    "top_1": N_("top-1 accuracy"),
     "section Test Environment": N_("section Test Environment"),
 }
 
@@ -72,15 +79,23 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
         *first,
         *(
             Column(_(title))
-            for title in (N_("Place"), N_("Printed"), N_("Recomputed"), N_("Kind"), N_("Weight"), N_("Why"))
+            for title in (
+                N_("Place"),
+                N_("Printed"),
+                N_("Recomputed"),
+                N_("By another source"),
+                N_("Kind"),
+                N_("Severity"),
+                N_("Why"),
+            )
         ),
     )
     rows = tuple((*((Cell(each.report),) if with_report else ()), *_row(_, each)) for each in found)
     text = Text(
         _(
-            "Recomputed from the report's own figures at the digits that it prints. An error is a figure or "
-            "statement that is wrong; doubtful is what contradicts another source or may mislead; a remark only "
-            "asks for care."
+            "“Recomputed” is what follows from the report's own figures and text, to the precision that it prints; what "
+            "comes from anywhere else is in the next column, with its source. Error: wrong. Doubtful: contradicts "
+            "another source or may mislead. Remark: read with care."
         )
     )
     return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
@@ -99,10 +114,16 @@ def _row(_: Translate, found: Finding) -> tuple[Cell, ...]:
     if found.evidence:
         why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
     return (
-        *words(place(_, found), found.printed, found.recomputed or "–", _(KINDS[found.kind])),
+        *words(place(_, found), found.printed, found.recomputed or "–", _elsewhere(_, found), _(KINDS[found.kind])),
         Cell(_(SEVERITIES[found.severity]), tone=TONES[found.severity]),
         Cell(why),
     )
+
+
+def _elsewhere(_: Translate, found: Finding) -> str:
+    if not found.source or not found.elsewhere:
+        return "–"
+    return _("{value} ({source})").format(value=found.elsewhere, source=found.source.text(_))
 
 
 def checks(_: Translate, result: Audit) -> Section:

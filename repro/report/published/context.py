@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
-from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, words
+from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, figure, words
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
 from repro.utils.i18n import N_, Translate
@@ -223,12 +223,19 @@ def example(sheet: Sheet) -> Section | None:
     cells = tuple(
         (
             Cell(str(row["iteration"]), row["iteration"]),
+            figure(row["loss"], 6),
+            figure(row["top_1"], 6),
             sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"]),
         )
         for row in rows
     )
     table = Table(
-        "example", (Column(_("Iteration"), numeric=True), Column(_("Throughput (samples/s)"), numeric=True)), cells
+        "example",
+        tuple(
+            Column(_(title), numeric=True)
+            for title in (N_("Iteration"), "Loss", N_("Top-1 accuracy"), N_("Throughput (samples/s)"))
+        ),
+        cells,
     )
     text = Text(
         _(

@@ -11,6 +11,7 @@ from repro.report.document import Attachment, Cell, Column, Document, Figure, Se
 from repro.report.html import html
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
+from repro.report.published import history as published_history
 from repro.report.published import tables as published_tables
 from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
@@ -40,6 +41,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         audit_report.efficiency(_, result, report.id),
         audit_report.noise(_, result, report.id),
         audit_report.findings(_, result.of(report.id)),
+        published_history.beside(_, language, result.material.history, report.id),
         published_context.open_points(sheet),
         published_context.reproduce(sheet),
         published_context.sources(sheet),
@@ -121,6 +123,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
     )
     sections = (
         Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
+        published_history.contents(_, language, result.material.history, folder),
         audit_report.findings(_, result.findings, with_report=True),
         audit_report.noise(_, result),
         audit_report.checks(_, result),
@@ -130,7 +133,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
 
 
 def render(folder: Path = FOLDER) -> list[Path]:
-    """Write the audit, the figures, the ten reports, the five pages and the two overviews; returns their paths."""
+    """Write the audit, the figures, the ten reports, the history, the pages and the overviews; returns their paths."""
     result = audit()
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
@@ -140,6 +143,9 @@ def render(folder: Path = FOLDER) -> list[Path]:
         documents = {each: build(result, report, each, drawn[report.id][each]) for each in LANGUAGES}
         texts |= {folder / f"{report.id}.{each}.md": markdown(documents[each], folder) for each in LANGUAGES}
         texts[folder / f"{report.id}.html"] = html(documents, folder)
+    pages = {each: published_history.build(result.material.history, each) for each in LANGUAGES}
+    texts |= {folder / published_history.page(each): markdown(pages[each], folder) for each in LANGUAGES}
+    texts[folder / "history.html"] = html(pages, folder)
     texts |= {folder / INDEX[each]: markdown(index(result, each, folder), folder) for each in LANGUAGES}
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")

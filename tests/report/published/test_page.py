@@ -9,6 +9,7 @@ import pytest
 
 from repro.published.audit.engine import audit
 from repro.report.document import Document
+from repro.report.published import history
 from repro.report.published import page as published_report
 from repro.report.published.figures import published_figures
 from repro.report.published.page import FOLDER, INDEX, build, differing, index, render
@@ -16,6 +17,8 @@ from repro.utils.i18n import LANGUAGES, catalogue
 
 AUDIT = audit()
 REPORTS = AUDIT.material.reports
+IDS = [report.id for report in REPORTS]
+HISTORY = AUDIT.material.history
 MONTHS = [
     "January",
     "February",
@@ -35,6 +38,7 @@ SAME_IN_CHINESE = {
     "BERT base",
     "GPT",
     "Dropout",
+    "Loss",
     "GPU",
     "CUDA",
     "cuDNN",
@@ -85,7 +89,7 @@ def drawn(tmp_path_factory):
 
 def documents(language: str, drawn) -> list[Document]:
     reports = [build(AUDIT, report, language, drawn[report.id][language]) for report in REPORTS]
-    return [*reports, index(AUDIT, language, FOLDER)]
+    return [*reports, index(AUDIT, language, FOLDER), history.build(HISTORY, language)]
 
 
 def test_both_languages_have_the_same_structure_and_numbers(drawn):
@@ -123,7 +127,7 @@ def test_rendering_is_the_same_each_time_and_quick(tmp_path):
     assert names == {
         "audit.json",
         *INDEX.values(),
-        *(f"{report.id}.{ending}" for report in REPORTS for ending in ("zh.md", "en.md", "html")),
+        *(f"{name}.{ending}" for name in (*IDS, "history") for ending in ("zh.md", "en.md", "html")),
     }
     assert differing(tmp_path) == []
 
@@ -157,6 +161,7 @@ def test_every_sentence_is_translated(monkeypatch, drawn):
             return text
 
     monkeypatch.setattr(published_report, "catalogue", Recorder)
+    monkeypatch.setattr(history, "catalogue", Recorder)
     documents("zh", drawn)
     assert missing <= SAME_IN_CHINESE
 
@@ -204,3 +209,21 @@ def test_peers_stand_beside_their_cases():
     assert len(megatron) == 18
     for peer in megatron:
         assert re.search(rf"\| {peer.case} \|.*\| {re.escape(str(peer.throughput))} \(×", text), peer.case
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_history_stands_on_its_page_and_beside_the_reports_it_concerns(language):
+    text = (FOLDER / history.page(language)).read_text(encoding="utf-8")
+    for entry in HISTORY:
+        for part in (entry.title, entry.text, entry.meaning):
+            assert part[language] in text
+        assert all(source.link in text and source.quote in text for source in entry.sources)
+        for identity in IDS:
+            page = (FOLDER / f"{identity}.{language}.md").read_text(encoding="utf-8")
+            assert (entry.title[language] in page) is (identity in entry.reports)
+
+
+def test_what_another_source_says_stands_apart_with_its_source():
+    text = (FOLDER / "gpt-3d-2021-05.en.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if "environment / driver" in line)
+    assert "| – | >= 450.80.02 (NVIDIA, CUDA Toolkit Release Notes" in row

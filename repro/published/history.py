@@ -1,0 +1,206 @@
+"""What the sources of the published reports tell beyond their figures, and what neither tells: `history.toml`.
+
+Every number in a text stands in a quoted source of its entry or follows from such numbers by a stated calculation.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.published.cases import CaseError, Catalogue
+from repro.published.validators import Findings, listed, one_of, table, text
+from repro.utils.paths import DATA
+
+FILE = DATA / "history.toml"
+STATES = ("told", "open")
+SLUG = text(r"[a-z0-9]+(?:-[a-z0-9]+)*", "words in lower case, joined by hyphens")
+REFERENCE = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40})(?::(?P<path>[^#\s]+)(?:#L(?P<first>\d+)(?:-L(?P<last>\d+))?)?)?"
+    r"|repro/data/\S+\.toml"
+)
+KEYS = {
+    "slug": SLUG,
+    "state": one_of(*STATES),
+    "reports": listed(text()),
+    **dict.fromkeys(("title", "text", "meaning"), table),
+    "source": listed(table),
+}
+OPTIONAL = {"cases": listed(text()), "derived": listed(table)}
+TEXTS = dict.fromkeys(("en", "zh"), text())
+SOURCE = {"at": text(f"(?:{REFERENCE.pattern})", "repository@commit:path#lines with all 40 digits"), "quote": text()}
+SOURCE_OPTIONAL = {"date": text(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?", "a date, YYYY-MM-DD, with hours and minutes or not")}
+DERIVED = dict.fromkeys(("value", "by"), text())
+NUMBER = re.compile(r"(?<![A-Za-z0-9_.])(?<![A-Za-z]-)\d+(?:\.\d+)?(?![A-Za-z0-9_])")
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place in a repository at a commit, what is written there, and the commit's date where it matters."""
+
+    at: str
+    quote: str
+    date: str = ""
+
+    @property
+    def link(self) -> str:
+        """Where the place can be read; of a file of this project, its path."""
+        match = REFERENCE.fullmatch(self.at)
+        if match is None or not match["repository"]:
+            return self.at
+        root = f"https://github.com/{match['repository']}"
+        if not match["path"]:
+            return f"{root}/commit/{match['commit']}"
+        lines = self.at.partition("#")[2]
+        return f"{root}/blob/{match['commit']}/{match['path']}" + (f"#{lines}" if lines else "")
+
+    @property
+    def fragments(self) -> tuple[str, ...]:
+        """The pieces of the quote between its omissions, each of which is in the source."""
+        return tuple(part.strip() for part in self.quote.split("…") if part.strip())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that sources tell ("told") or leave "open": texts by language, and what it means for a comparison.
+
+    `derived` maps a number in a text to the calculation that gives it.
+    """
+
+    slug: str
+    state: str
+    reports: tuple[str, ...]
+    title: dict[str, str]
+    text: dict[str, str]
+    meaning: dict[str, str]
+    sources: tuple[Source, ...]
+    cases: tuple[str, ...] = ()
+    derived: tuple[tuple[str, str], ...] = ()
+
+
+def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
+    """All entries, in the order of the file; CaseError with a line per fault where one does not hold."""
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise CaseError(f"{file}: {error}") from error
+    faults = _faults(file.name, data, catalogue)
+    if faults:
+        raise CaseError(*faults)
+    entries = tuple(_entry(each) for each in data["entry"])
+    faults = [f"{file.name}: {entry.slug}: {fault}" for entry in entries for fault in unfounded(entry)]
+    if faults:
+        raise CaseError(*faults)
+    return entries
+
+
+def _faults(name: str, data: dict, catalogue: Catalogue) -> list[str]:
+    found = Findings(name)
+    found.keys("file", data, {"entry": listed(table)})
+    if found.lines:
+        return list(found.lines)
+    known = {"reports": {each.id for each in catalogue.reports}, "cases": {each.name for each in catalogue.cases}}
+    seen: set[str] = set()
+    for number, entry in enumerate(data["entry"], 1):
+        place = f"entry {entry.get('slug', number)}"
+        if not found.keys(place, entry, KEYS, OPTIONAL):
+            continue
+        for part in ("title", "text", "meaning"):
+            found.keys(place, entry[part], TEXTS, prefix=f"{part}.")
+        for source in entry["source"]:
+            found.keys(place, source, SOURCE, SOURCE_OPTIONAL, prefix="source.")
+        for each in entry.get("derived", ()):
+            found.keys(place, each, DERIVED, prefix="derived.")
+        for key, names in known.items():
+            for missing in sorted(set(entry.get(key, ())) - names):
+                found.say(place, key, f"{missing!r} is unknown")
+        if entry["slug"] in seen:
+            found.say(place, "slug", "is that of another entry too")
+        seen.add(entry["slug"])
+    return list(found.lines)
+
+
+def _entry(data: dict) -> Entry:
+    return Entry(
+        slug=data["slug"],
+        state=data["state"],
+        reports=tuple(data["reports"]),
+        title=data["title"],
+        text=data["text"],
+        meaning=data["meaning"],
+        sources=tuple(Source(**each) for each in data["source"]),
+        cases=tuple(data.get("cases", ())),
+        derived=tuple((each["value"], each["by"]) for each in data.get("derived", ())),
+    )
+
+
+def numbers(text: str) -> set[float]:
+    """The numbers of a text, with months as numbers; digits within a name or a commit are none."""
+    for month, name in enumerate(MONTHS, 1):
+        text = re.sub(rf"\b{name}\b", str(month), text)
+    return {float(number) for number in NUMBER.findall(text)}
+
+
+def unfounded(entry: Entry) -> Iterator[str]:
+    """What is wrong with an entry's numbers, a line each.
+
+    A number is wrong that no source has, that its calculation does not give, or that only one language has. A report's
+    date and a source's are sources too.
+    """
+    sourced = set[float]().union(*(numbers(source.quote) for source in entry.sources))
+    dates = " ".join((*entry.reports, *(source.date for source in entry.sources)))
+    sourced |= {float(digits) for digits in re.findall(r"\d+", dates)}
+    for value, by in entry.derived:
+        decimals = len(value.partition(".")[2])
+        if f"{calculate(by):.{decimals}f}" != value:
+            yield f"{by} is {calculate(by):.{decimals + 2}f}, not {value}"
+        sourced.add(float(value))
+    for part in ("title", "text", "meaning"):
+        english, chinese = (numbers(getattr(entry, part)[language]) for language in ("en", "zh"))
+        if english != chinese:
+            yield f"{part}: only one language has {_shown(english ^ chinese)}"
+        if without := english - sourced:
+            yield f"{part}: no source has {_shown(without)}"
+
+
+def _shown(values: set[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(values))
+
+
+def calculate(expression: str) -> float:
+    """The value of sums, products and logarithms of numbers; ValueError for anything else."""
+
+    def value(node: ast.expr) -> float:
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+                return OPERATORS[type(sign)](value(left), value(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -value(operand)
+            case ast.Call(func=ast.Name(id="log"), args=[argument], keywords=[]):
+                return math.log(value(argument))
+        raise ValueError(f"{expression!r}: only numbers, + - * / and log can be calculated")
+
+    return value(ast.parse(expression, mode="eval").body)

@@ -1,0 +1,97 @@
+"""What the sources tell beyond the figures of the published reports: a page, and what of it each report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from repro.published.history import Entry, Source
+from repro.report.document import Attachment, Block, Cell, Code, Column, Document, Items, Section, Table, Text
+from repro.utils.i18n import N_, Translate, catalogue
+
+STATES = {"told": N_("told by the sources"), "open": N_("open")}
+
+
+def page(language: str) -> str:
+    """The file of the page in one language."""
+    return f"history.{language}.md"
+
+
+def build(history: Sequence[Entry], language: str) -> Document:
+    """The page in one language: what sources tell, then what nobody can tell."""
+    _ = catalogue(language).gettext
+    sections = [Section("contents", _("At a glance"), (_table(_, language, history, with_reports=True),))]
+    titles = {
+        "told": _("What the sources tell, and no figure"),
+        "open": _("What neither figures nor sources tell"),
+    }
+    for state, title in titles.items():
+        sections.append(Section(state, title))
+        sections += [_entry(_, language, entry) for entry in history if entry.state == state]
+    lead = _(
+        "An audit of figures finds what contradicts itself. What is below cannot be found that way: it is in programs, "
+        "logs and earlier versions of the reports, each at a commit and a line, or it is nowhere. Every number here is "
+        "in a quoted source or calculated from such numbers as stated."
+    )
+    return Document(language, _("What the figures alone do not tell"), lead, tuple(sections))
+
+
+def _entry(_: Translate, language: str, entry: Entry) -> Section:
+    concerned = _(", ").join([*entry.reports, *entry.cases])
+    blocks: list[Block] = [
+        Text(_("Concerns: {reports}").format(reports=concerned)),
+        Text(entry.text[language]),
+        Text(_("For a comparison: {meaning}").format(meaning=entry.meaning[language])),
+        Items(tuple(_place(_, source) for source in entry.sources)),
+        Code("\n".join(source.quote for source in entry.sources)),
+    ]
+    if entry.derived:
+        blocks.append(Items(tuple(f"{value} = `{by}`" for value, by in entry.derived)))
+    return Section(entry.slug, entry.title[language], tuple(blocks), level=3)
+
+
+def _place(_: Translate, source: Source) -> str:
+    link = source.link if source.link != source.at else f"`{source.at}`"
+    return _("{place} ({date})").format(place=link, date=source.date) if source.date else link
+
+
+def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -> Section | None:
+    """What the page has of one report."""
+    own = [entry for entry in history if report in entry.reports]
+    if not own:
+        return None
+    text = _(
+        "From programs, logs and earlier versions of this report. Texts and sources are in `{page}` in the same folder."
+    ).format(page=page(language))
+    return Section("history", _("What the figures alone do not tell"), (Text(text), _table(_, language, own)))
+
+
+def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
+    """The titles of all entries, with the way to the page."""
+    if not history:
+        return None
+    link = Attachment("history-page", folder / page(language), _("Texts and sources"))
+    return Section(
+        "history",
+        _("What the figures alone do not tell"),
+        (_table(_, language, history, with_reports=True), link),
+    )
+
+
+def _table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+    rows = tuple(
+        (
+            Cell(entry.title[language]),
+            *((Cell(_(", ").join(entry.reports)),) if with_reports else ()),
+            Cell(_(STATES[entry.state])),
+            Cell(entry.meaning[language]),
+        )
+        for entry in history
+    )
+    columns = (
+        Column(_("Point")),
+        *((Column(_("Reports")),) if with_reports else ()),
+        Column(_("State")),
+        Column(_("What it means for a comparison")),
+    )
+    return Table("history", columns, rows)

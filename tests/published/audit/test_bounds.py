@@ -1,0 +1,421 @@
+"""Every bound of a rule: a figure just inside it is passed, one just outside is found."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from repro.models.registry import spec_of
+from repro.published.audit import arithmetic, consistency, editorial, environment, plausibility
+from repro.published.audit.engine import Material
+from repro.published.audit.plausibility import implied_tflops, state_floor_mib
+from repro.published.cases import Catalogue
+from repro.published.figures import Figure, published_noise
+
+PUBLISHED = Material.load()
+CASES = {case.name: case for case in PUBLISHED.cases}
+DP8, PP = "DP_8x1x1_16_1536x16", "DP_PP_8x1x4_512_1536x16"
+
+
+def with_figure(name: str, **figures: float) -> Material:
+    """The published data with other figures of one case."""
+    changed = {key: Figure(str(value)) if isinstance(value, float | int) else value for key, value in figures.items()}
+    return with_case(name, published=replace(CASES[name].published, **changed))
+
+
+def with_case(name: str, **changes) -> Material:
+    cases = tuple(replace(case, **changes) if case.name == name else case for case in PUBLISHED.cases)
+    return replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, cases))
+
+
+def with_report(identity: str, **changes) -> Material:
+    reports = tuple(replace(each, **changes) if each.id == identity else each for each in PUBLISHED.reports)
+    return replace(PUBLISHED, catalogue=Catalogue(reports, PUBLISHED.cases))
+
+
+def with_peer(change, **changes) -> Material:
+    """The published data with one figure of another framework changed: the first for which `change` holds."""
+    first = next(peer for peer in PUBLISHED.peers if change(peer))
+    return replace(PUBLISHED, peers=tuple(replace(p, **changes) if p is first else p for p in PUBLISHED.peers))
+
+
+def ids(rule, material: Material) -> set[str]:
+    return {found.id for found in rule(material) if found}
+
+
+def new(rule, material: Material) -> set[str]:
+    """What a rule finds that it does not find in the published data."""
+    return ids(rule, material) - ids(rule, PUBLISHED)
+
+
+# memory against parameters and optimizer state
+
+
+def test_the_state_of_known_cases():
+    """12 bytes per parameter of AdamW, 8 of SGD, in single precision."""
+    resnet = state_floor_mib(CASES["resnet50_0808_1n1g_bs128"])
+    assert resnet == pytest.approx(25.557e6 * 8 / 2**20)
+    h, layers, rows = 1536, 16, 50304 + 2048
+    parameters = layers * (12 * h * h + 13 * h) + rows * h
+    assert state_floor_mib(CASES[DP8]) == pytest.approx(12 * parameters / 2**20)
+    tensor = CASES["MP_1x8x1_16_1536x16"]
+    padded = layers * (12 * h * h + 13 * h) + (51200 + 2048) * h
+    assert state_floor_mib(tensor) == pytest.approx(12 * padded / 8 / 2**20)
+
+
+def test_a_stage_without_embedding_is_the_least_of_a_pipeline():
+    h, layers = 1536, 16
+    assert state_floor_mib(CASES[PP]) == pytest.approx(12 * layers / 4 * (12 * h * h + 13 * h) / 2**20)
+
+
+def test_sharding_divides_the_state_and_under_amp_the_parameters():
+    plain, sharded = (CASES[f"gpt2_small_1n8g_bs4_zero{stage}"] for stage in (0, 1))
+    assert state_floor_mib(sharded) == pytest.approx(state_floor_mib(plain) / 8)
+    single = replace(sharded, precision="fp32")
+    assert state_floor_mib(single) == pytest.approx(state_floor_mib(plain) * (4 + 8 / 8) / 12)
+
+
+@pytest.mark.parametrize("name", [DP8, PP, "gpt2_small_1n8g_bs4_zero1", "resnet50_0808_1n1g_bs128"])
+def test_memory_below_the_state_is_found(name):
+    least = state_floor_mib(CASES[name])
+    place = f"{CASES[name].report}/memory-floor/{name}/memory_mib"
+    assert new(plausibility.memory_floors, with_figure(name, memory_mib=math.floor(least))) == {place}
+    assert not new(plausibility.memory_floors, with_figure(name, memory_mib=math.ceil(least)))
+
+
+def test_a_peer_below_the_state_is_found():
+    least = state_floor_mib(CASES[DP8])
+    below = with_peer(lambda peer: peer.case == DP8, memory_mib=Figure(f"{math.floor(least)}"))
+    assert new(plausibility.memory_floors, below) == {f"peers/memory-floor-Megatron-LM/{DP8}/memory_mib"}
+    above = with_peer(lambda peer: peer.case == DP8, memory_mib=Figure(f"{math.ceil(least)}"))
+    assert not new(plausibility.memory_floors, above)
+
+
+def test_the_finding_says_that_its_bound_is_not_the_reports():
+    found = next(each for each in plausibility.memory_floors(with_figure(DP8, memory_mib=100)) if each)
+    assert found.recomputed == "" and found.elsewhere.startswith(">= ") and "parameters" in str(found.source)
+
+
+# memory against siblings
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0299, False), (1.0301, True), (0.9701, False), (0.9699, True)])
+def test_memory_off_that_of_other_numbers_of_gpus_is_found(factor, found):
+    """Of the other numbers of GPUs the median counts, which stays when one of three changes."""
+    middle = 12871
+    name = "resnet50_0808_1n8g_bs128"
+    place = f"resnet50-2020-08-08/memory-siblings/{name}/memory_mib"
+    others = sorted(
+        float(case.published.memory_mib)
+        for case in CASES.values()
+        if case.report == "resnet50-2020-08-08"
+        and case.micro_batch == 128
+        and case.layout.data > 1
+        and case.name != name
+    )
+    assert (others[1] + others[2]) / 2 == middle + 0  # 12839, 12871, 12871, 12987
+    changed = with_figure(name, memory_mib=round(middle * factor, 3))
+    assert (place in ids(plausibility.memory_siblings, changed)) is found
+
+
+@pytest.mark.parametrize(("memory", "found"), [(9000, False), (13200, False), (13400, True)])
+def test_one_gpu_may_take_less_but_not_more(memory, found):
+    """It keeps no buffers for its gradients' transfer."""
+    changed = with_figure("resnet50_0808_1n1g_bs128", memory_mib=memory)
+    place = "resnet50-2020-08-08/memory-siblings/resnet50_0808_1n1g_bs128/memory_mib"
+    assert (place in new(plausibility.memory_siblings, changed)) is found
+
+
+@pytest.mark.parametrize(("others", "found"), [(("DP_1x1x1_2_1536x16",), False), (("DP_16x1x1_32_1536x16",), True)])
+def test_what_one_gpu_takes_is_no_measure_for_more(others, found):
+    cases = tuple(case for case in with_figure(DP8, memory_mib=13000).cases if case.name in (DP8, *others))
+    catalogue = Catalogue((PUBLISHED.catalogue.report("gpt-3d-2021-05"),), cases)
+    place = f"gpt-3d-2021-05/memory-siblings/{DP8}/memory_mib"
+    assert (place in ids(plausibility.memory_siblings, replace(PUBLISHED, catalogue=catalogue))) is found
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, False), (1.029, False), (1.031, True)])
+def test_with_sharding_memory_falls_with_the_number_of_gpus(factor, found):
+    before = CASES["gpt2_small_1n8g_bs4_zero1"].published.memory_mib
+    changed = with_figure("gpt2_small_2n8g_bs4_zero1", memory_mib=before * factor)
+    place = "gpt2-small-2020-12/memory-siblings/gpt2_small_2n8g_bs4_zero1/memory_mib"
+    assert new(plausibility.memory_siblings, changed) == ({place} if found else set())
+
+
+@pytest.mark.parametrize(("part", "found"), [(-0.01, True), (0.01, False), (0.999, False), (1.001, True)])
+def test_sharding_frees_something_and_at_most_the_state(part, found):
+    """18 bytes per parameter, less the rank's own share."""
+    case = CASES["gpt2_small_4n8g_bs4_zero1"]
+    before = CASES["gpt2_small_4n8g_bs4_zero0"].published.memory_mib
+    parameters = spec_of("gpt").parameters({**case.shape, "vocab_size": 50304})
+    most = 18 * parameters * (1 - 1 / 32) / 2**20
+    changed = with_figure(case.name, memory_mib=before - part * most)
+    place = f"gpt2-small-2020-12/sharding-saving/{case.name}/memory_mib"
+    assert new(plausibility.sharding_savings, changed) == ({place} if found else set())
+
+
+def test_the_misprinted_saving_would_be_more_than_there_is():
+    before = CASES["gpt2_small_4n8g_bs4_zero0"].published.memory_mib
+    changed = with_figure("gpt2_small_4n8g_bs4_zero1", memory_mib=before - 2727)
+    assert new(plausibility.sharding_savings, changed)
+
+
+# work against the peak
+
+
+@pytest.mark.parametrize(
+    ("name", "peak", "severity"),
+    [
+        ("resnet50_0808_1n1g_bs128", 15.7, "warning"),
+        ("bert_1n8g_bs96", 15.7, "error"),
+        ("gpt2_small_1n8g_bs4_zero0", 125, "error"),
+        (DP8, 125, "error"),
+    ],
+)
+def test_more_work_than_the_peak_is_found_for_every_model(name, peak, severity):
+    case = CASES[name]
+    at_peak = case.published.throughput * peak / implied_tflops(case, case.published.throughput)
+    above = {found.id: found for found in plausibility.peaks(with_figure(name, throughput=at_peak * 1.001)) if found}
+    place = f"{case.report}/peak/{name}/throughput"
+    assert set(above) == {place} and above[place].severity == severity and above[place].source
+    assert not ids(plausibility.peaks, with_figure(name, throughput=at_peak * 0.999))
+
+
+@pytest.mark.parametrize(("framework", "peak"), [("NGC PyTorch", 15.7), ("DeepSpeed", 125), ("Megatron-LM", 125)])
+def test_a_peer_above_the_peak_is_found(framework, peak):
+    peer = next(each for each in PUBLISHED.peers if each.framework == framework)
+    case = next(
+        case
+        for case in PUBLISHED.cases
+        if case.report in peer.reports and case.layout.world_size == peer.gpus and peer.case in (None, case.name)
+    )
+    most = peer.throughput * peak / implied_tflops(case, peer.throughput)
+    for factor, count in ((0.999, 0), (1.001, 1)):
+        changed = with_peer(lambda each: each is peer, throughput=Figure(f"{most * factor:.4f}"))
+        assert len(new(plausibility.peaks, changed)) == count
+
+
+def test_work_of_each_model_is_that_of_the_literature():
+    """ResNet50: 3 x 2 x 4.089 GFLOP per image. BERT: 6 per parameter of the layers and token at least."""
+    assert implied_tflops(CASES["resnet50_0808_1n1g_bs128"], 1) == pytest.approx(24.534e-3)
+    layers = 12 * 12 * 768**2
+    assert 1 < implied_tflops(CASES["bert_1n1g_bs96"], 1) / (6e-12 * layers * 128) < 1.2
+
+
+# scaling of other frameworks
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.999, True), (1.001, False)])
+def test_a_peer_that_loses_by_more_gpus_is_found(factor, found):
+    before = next(p for p in PUBLISHED.peers if p.framework == "DeepSpeed" and p.gpus == 8)
+    changed = with_peer(
+        lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=Figure(f"{before.throughput * factor}")
+    )
+    place = "peers/peer-scaling/gpt-DeepSpeed-0.3.0+7d4d742-ZeRO-0-bs4-16-GPU/throughput"
+    assert (place in new(plausibility.peer_scaling, changed)) is found
+
+
+@pytest.mark.parametrize(("sigmas", "found"), [(2.9, False), (3.1, True)])
+def test_a_peer_that_gains_more_than_its_gpus_beyond_the_noise_is_found(sigmas, found):
+    most = 2 * (1 + sigmas * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
+    before = next(p for p in PUBLISHED.peers if p.framework == "Megatron-LM" and p.case == "DP_16x1x1_32_1536x16")
+    changed = with_peer(lambda p: p.case == "DP_32x1x1_64_1536x16", throughput=Figure(f"{before.throughput * most}"))
+    assert len(new(plausibility.peer_scaling, changed)) == found
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.749, True), (0.751, False)])
+def test_a_peer_that_gains_far_less_than_the_others_is_found(share, found):
+    others = sorted(
+        by[8] / by[1]
+        for name in ("OneFlow", "NGC MXNet", "NGC TensorFlow", "NGC PyTorch", "TensorFlow", "PyTorch", "PaddlePaddle")
+        for by in [{p.gpus: p.throughput for p in PUBLISHED.peers if p.framework == name and p.model == "resnet50"}]
+    )
+    single = next(p for p in PUBLISHED.peers if p.framework == "MXNet" and p.model == "resnet50")
+    changed = with_peer(
+        lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8,
+        throughput=Figure(f"{single.throughput * others[3] * share}"),
+    )
+    place = "peers/peer-step/resnet50-MXNet-1.6.0-bs128-8-GPU/throughput"
+    assert (place in new(plausibility.peer_scaling, changed)) is found
+
+
+@pytest.mark.parametrize(("frameworks", "found"), [(2, False), (3, True)])
+def test_fewer_than_three_other_frameworks_are_no_measure(frameworks, found):
+    others = ("OneFlow", "NGC MXNet", "NGC PyTorch")[:frameworks]
+    slow = with_peer(
+        lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8, throughput=Figure("1000")
+    )
+    kept = tuple(p for p in slow.peers if p.model == "resnet50" and p.framework in ("MXNet", *others))
+    changed = replace(PUBLISHED, peers=kept)
+    place = "peers/peer-step/resnet50-MXNet-1.6.0-bs128-8-GPU/throughput"
+    assert (place in ids(plausibility.peer_scaling, changed)) is found
+
+
+# accuracies, schedules
+
+
+@pytest.mark.parametrize(("value", "found"), [(0.80, False), (0.8001, True)])
+def test_an_accuracy_above_that_of_a_trained_network_is_found(value, found):
+    report = PUBLISHED.catalogue.report("resnet50-2020-08-21")
+    rows = {
+        "what": "rows of a log",
+        "source": "none",
+        "columns": ["iteration", "top_1"],
+        "rows": [[20, 0.0], [120, value]],
+    }
+    changed = with_report(report.id, also_printed=(rows,))
+    place = "resnet50-2020-08-21/accuracy/top_1"
+    assert (place in ids(plausibility.accuracies, changed)) is found
+
+
+def schedule(name: str, **changes) -> dict:
+    training = CASES[name].training
+    return {**training, "schedule": {**training["schedule"], **changes}}
+
+
+@pytest.mark.parametrize(("warmup", "found"), [(140, False), (141, True)])
+def test_a_run_that_never_leaves_its_warm_up_is_found(warmup, found):
+    name = "bert_1n1g_bs96"
+    changed = with_case(name, training=schedule(name, warmup_iterations=warmup))
+    place = "bert-2020-08-22/warm-up/140-iterations/warmup_iterations"
+    assert new(plausibility.schedules, changed) == ({place} if found else set())
+
+
+@pytest.mark.parametrize(("decay", "found"), [(140, False), (139, True)])
+def test_a_decay_that_ends_before_the_run_is_found(decay, found):
+    name = "bert_1n1g_bs96"
+    changed = with_case(name, training=schedule(name, decay_iterations=decay))
+    place = "bert-2020-08-22/decay/140-iterations/decay_iterations"
+    assert new(plausibility.schedules, changed) == ({place} if found else set())
+
+
+# environment against the cluster
+
+
+@pytest.mark.parametrize(
+    ("key", "same", "other"),
+    [
+        (
+            "cpu",
+            "48 CPU(s), Intel(R) Xeon(R) Gold 5118 CPU @ 2.30GHz",
+            "48 CPU(s), Intel(R) Xeon(R) Gold 5218 CPU @ 2.30GHz",
+        ),
+        ("memory", "Memory 384G", "512G"),
+        (
+            "network",
+            "InfiniBand 100 Gb/sec (4X EDR)， Mellanox Technologies MT27700 Family",
+            "InfiniBand 56 Gb/sec (4X FDR)",
+        ),
+        ("nccl", "2.7.3", "2.8.3"),
+        ("os", "Ubuntu 16.04", "Ubuntu 18.04"),
+    ],
+)
+def test_hardware_and_software_other_than_the_clusters_is_found(key, same, other):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    place = f"bert-2020-08-22/environment/{key}"
+    for printed, found in ((same, False), (other, True)):
+        changed = with_report(report.id, environment={**report.environment, key: printed})
+        assert (place in ids(environment.environments, changed)) is found
+
+
+@pytest.mark.parametrize(("key", "right", "wrong"), [("nodes", 4, 5), ("nodes", 4, 3), ("gpus_per_node", 8, 4)])
+def test_a_cluster_of_another_size_is_found(key, right, wrong):
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    for stated, found in ((right, False), (wrong, True)):
+        changed = with_report(report.id, claims={**report.claims, key: stated})
+        assert new(environment.environments, changed) == ({f"{report.id}/cluster/{key}"} if found else set())
+
+
+def test_a_case_on_more_than_the_cluster_has_is_found():
+    assert new(environment.environments, with_case("bert_4n8g_bs96", nodes=5)) == {
+        "bert-2020-08-22/cluster/bert_4n8g_bs96/nodes"
+    }
+    assert new(environment.environments, with_case("bert_4n8g_bs96", gpus_per_node=9)) == {
+        "bert-2020-08-22/cluster/bert_4n8g_bs96/gpus_per_node"
+    }
+
+
+def test_an_address_outside_the_cluster_is_found():
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    changed = with_report(report.id, settings={**report.settings, "node_addresses": ["10.11.0.2", "10.11.0.6"]})
+    assert new(environment.environments, changed) == {f"{report.id}/cluster/node_addresses"}
+
+
+@pytest.mark.parametrize(("driver", "found"), [("450.80.01", True), ("450.80.02", False), ("460.27", False)])
+def test_a_driver_older_than_the_build_needs_is_found(driver, found):
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    changed = with_report(report.id, environment={**report.environment, "driver": driver})
+    assert (f"{report.id}/driver/driver" in ids(environment.versions, changed)) is found
+
+
+# bounds of the older rules
+
+
+@pytest.mark.parametrize(("spreads", "found"), [(4.9, False), (5.1, True)])
+def test_a_run_off_its_median_by_more_than_five_spreads_is_found(spreads, found):
+    name = "bert_1n1g_bs96"
+    case, noise = CASES[name], published_noise(PUBLISHED.cases)
+    usual = max(cv for other, cv in noise.cvs.items() if CASES[other].report == case.report and other != name)
+    runs = list(case.published.repeats)
+    runs[4] = Figure(f"{149.8 * (1 - spreads * usual)}")
+    changed = with_figure(name, repeats=tuple(runs))
+    assert new(arithmetic.outliers, changed) == ({f"{case.report}/outlier/{name}/run-5"} if found else set())
+
+
+@pytest.mark.parametrize(("sigmas", "found"), [(2.9, False), (3.1, True)])
+def test_scaling_above_the_ideal_beyond_the_noise_is_found(sigmas, found):
+    most = 2 * (1 + sigmas * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
+    below = CASES["gpt2_small_2n8g_bs4_zero0"].published.throughput
+    name = "gpt2_small_4n8g_bs4_zero0"
+    changed = with_figure(name, throughput=below * most)
+    assert new(consistency.scaling, changed) == ({f"gpt2-small-2020-12/scaling/{name}/throughput"} if found else set())
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.999, True), (1.001, False)])
+def test_scaling_below_one_is_found(factor, found):
+    below = CASES["gpt2_small_2n8g_bs4_zero0"].published.throughput
+    name = "gpt2_small_4n8g_bs4_zero0"
+    changed = with_figure(name, throughput=below * factor)
+    assert bool(new(consistency.scaling, changed)) is found
+
+
+@pytest.mark.parametrize(("memory", "found"), [(16384, False), (16385, True)])
+def test_memory_beyond_the_gpus_is_found(memory, found):
+    name = "MP_PP_1x8x4_512_2304x24"
+    changed = with_figure(name, memory_mib=memory)
+    assert new(consistency.memory, changed) == ({f"gpt-3d-2021-05/memory/{name}/memory_mib"} if found else set())
+
+
+@pytest.mark.parametrize(("memory", "found"), [(12565, True), (12566, False)])
+def test_a_larger_micro_batch_takes_more(memory, found):
+    changed = with_figure("resnet50_0808_1n1g_bs160", memory_mib=memory)
+    assert bool(new(consistency.memory, changed)) is found
+
+
+@pytest.mark.parametrize(("sigmas", "severity"), [(2.9, "note"), (3.1, "error")])
+def test_a_configuration_published_twice_agrees_within_the_noise(sigmas, severity):
+    noise = published_noise(case for case in PUBLISHED.cases if case.published.repeats).largest
+    apart = sigmas * math.sqrt(2) * noise
+    changed = with_figure("2D_8x1x1_16_1536x16", throughput=38.28 * (1 + apart / 2) / (1 - apart / 2))
+    found = {each.id: each for each in consistency.repeated_configurations(changed)}
+    assert found["gpt-3d-2021-05/duplicate/2D_8x1x1_16_1536x16/case"].severity == severity
+
+
+@pytest.mark.parametrize(
+    ("word", "found"), [("throughput", False), ("throughputs", False), ("thorughput", True), ("brought", False)]
+)
+def test_words_near_a_term_are_slips_and_others_are_not(word, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, quoted=({"place": "somewhere", "text": word},))
+    assert (f"{report.id}/spelling/somewhere/{word}" in ids(editorial.wordings, changed)) is found
+
+
+def test_six_links_are_due_to_each_gpu():
+    name = "v100x32"
+    cluster = PUBLISHED.clusters[name]
+    links = [list(row) for row in cluster["topology"]["links"]]
+    links[0][1] = links[1][0] = "NV2"
+    topology = {**cluster["topology"], "links": links}
+    changed = replace(PUBLISHED, clusters={name: {**cluster, "topology": topology}})
+    found = ids(environment.topologies, changed)
+    assert found == {f"resnet50-2020-08-08/nvlinks/{gpu}/NVLink" for gpu in ("GPU0", "GPU1")}
