@@ -108,7 +108,7 @@ def summary(errors: Iterable[float]) -> Summary:
 
     The level is a factor, so that half and twice are as far off: an error of -50 % is a factor of 2. It is the
     ⌈0.9 (n + 1)⌉-th smallest, within which the next of them lies with a probability of nine in ten (conformal
-    prediction); of fewer than nine it is the largest, and the probability n / (n + 1).
+    prediction). Of fewer than 19 that is the largest, of fewer than nine with a probability of n / (n + 1) only.
     """
     found = pd.Series(list(errors), dtype=float).dropna()
     if found.empty:

@@ -56,10 +56,12 @@ class Measurement:
 
 def as_toml(measurements: Iterable[Measurement]) -> str:
     """The file of the measurements."""
-    return HEAD + "".join(f"\n[[measurement]]\n{_fields(asdict(each))}" for each in measurements)
+    return HEAD + "".join(f"\n[[measurement]]\n{_fields(each)}" for each in measurements)
 
 
-def _fields(values: dict) -> str:
+def _fields(each: Measurement) -> str:
+    values = asdict(each)
+    values["job"]["shape"] = dict(each.job.shape)
     return "".join(f"{name} = {_value(value)}\n" for name, value in values.items())
 
 
@@ -77,8 +79,7 @@ def load_measurements(file: Path = FILE) -> list[Measurement]:
 
 
 def _job(values: dict) -> Job:
-    shape = tuple((name, size) for name, size in values["shape"])
-    return Job(**{**values, "shape": shape, "layout": Layout(**values["layout"])})
+    return Job(**{**values, "shape": tuple(values["shape"].items()), "layout": Layout(**values["layout"])})
 
 
 def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd.DataFrame:
@@ -92,7 +93,9 @@ def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd
         cluster = from_devices(each.gpu, each.job.layout.world_size)
         found = predict(each.job, cluster, constants)
         modelled = {"modelled": found.throughput, "modelled_memory": found.memory.total_mib}
-        rows.append(vars(each) | modelled | {"gpu": cluster.gpu.name, "launch": found.seconds.launch / found.seconds.total})
+        rows.append(
+            vars(each) | modelled | {"gpu": cluster.gpu.name, "launch": found.seconds.launch / found.seconds.total}
+        )
     frame = pd.DataFrame(rows)
     frame["error"] = frame["modelled"] / frame["throughput"] - 1
     frame["memory_error"] = frame["modelled_memory"] / frame["memory_mib"] - 1

@@ -55,7 +55,7 @@ def _rows(host: str, kept: KeptRun) -> list[dict]:
 
 
 def _measurement(group: pd.DataFrame) -> Measurement:
-    newest = group.iloc[-1].drop("throughputs").to_dict()
+    newest = {str(name): value for name, value in group.drop(columns="throughputs").to_dict("records")[-1].items()}
     every = [each for row in group["throughputs"] for each in row]
     return Measurement(**newest, runs=tuple(dict.fromkeys(group["run"])), lowest=min(every), highest=max(every))
 
