@@ -144,10 +144,10 @@ def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
 
     HardwareError for GPUs that the model does not know.
     """
-    case = case_of(unit)
-    if case is None or case.layout.world_size > len(gpus):
+    cluster, case = from_devices(gpus[0]["name"], len(gpus)), case_of(unit)
+    if case is None or case.layout.world_size > cluster.gpus:
         return None
-    return expect(case, from_devices(gpus[0]["name"], len(gpus)), program=program_of(unit))
+    return expect(case, cluster, program=program_of(unit))
 
 
 def program_of(unit: Unit) -> str:

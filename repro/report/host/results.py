@@ -159,15 +159,20 @@ class Host:
 
     @cached_property
     def layouts(self) -> list[LayoutRow]:
-        """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts.
+        """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts in any run.
 
         Each over what the performance model expects of it, where that knows the GPUs and the case.
         """
+        ours = [
+            (kept, each)
+            for kept in self.measured
+            for each in kept.results
+            if each.throughputs and not each.unit.baseline_of and each.unit.world_size > 1
+        ]
+        models = {each.unit.model for _kept, each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
         found = []
-        for kept in self.measured:
-            ours = [each for each in kept.results if each.throughputs and not each.unit.baseline_of]
-            models = {each.unit.model for each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
-            for result in (each for each in ours if each.unit.model in models and each.unit.world_size > 1):
+        for kept, result in ours:
+            if result.unit.model in models:
                 expected = _expected(result, kept.gpus)
                 over = ratio(result.throughputs, (expected,)) if expected else None
                 target = self._target("expectation", result) if expected else None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from repro.perfmodel.hardware import HardwareError, from_devices
 from repro.perfmodel.predict import program_of
 from repro.perfmodel.training import family_of, kind_of
 from repro.perfmodel.validation import Measurement
@@ -30,10 +31,16 @@ def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
 
 
 def _rows(host: str, kept: KeptRun) -> list[dict]:
-    found = []
+    """What a run measured of each case on one machine; nothing on GPUs that the model does not know."""
+    found: list[dict] = []
+    try:
+        from_devices(kept.gpus[0]["name"], len(kept.gpus))
+    except HardwareError:
+        return found
     for result in kept.results:
         case = case_of(result.unit)
-        if case is not None and result.throughputs and result.memory_mib is not None:
+        measured = result.throughputs and result.memory_mib is not None
+        if case is not None and measured and case.layout.world_size <= len(kept.gpus):
             program = program_of(result.unit)
             found.append(
                 {
