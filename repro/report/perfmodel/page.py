@@ -140,11 +140,16 @@ def _outcome(_: Callable, story: ReportData) -> Section:
     beyond = held_out[held_out["model_error"].abs() > TARGETS["worst"]]
     texts = [
         _(
-            "The constants were fitted on {trained} trainings: those on one GPU and the data-parallel ones over several "
+            "The constants were fitted on {cases} cases, {trained} different trainings: those on one GPU and the data-parallel ones over several "
             "nodes, of each report and shape only the first batch size. The other {held_out} were held out; memory was "
             "published for {printed} of them. Cases that are one training, such as `2D_8x1x1_16_1536x16` and "
             "`DP_8x1x1_16_1536x16`, count once, with the mean of their figures."
-        ).format(trained=len(story.trained), held_out=speed.cases, printed=memory.cases)
+        ).format(
+            cases=sum(story.trained["names"].str.count(", ") + 1),
+            trained=len(story.trained),
+            held_out=speed.cases,
+            printed=memory.cases,
+        )
     ]
     if len(beyond):
         texts.append(
