@@ -49,7 +49,7 @@ def place(cluster: Cluster, ranks: int, spread: bool = False) -> Placement | Non
 PLACES = N_("{ranks} ranks cannot be shared out equally among {nodes} nodes with {per_node} GPUs each")
 MEMORY = N_(
     "needs about {needed:.0f} MiB on a GPU that has {present}; the performance model estimates it from parameters, "
-    "optimizer state and activations, within {uncertainty:.0%} for nine in ten published cases"
+    "optimizer state and activations, within a factor of {factor:.2f} for nine in ten cases like it"
 )
 
 
@@ -75,13 +75,13 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
                 },
             }
         expected = expect(case, hardware) if hardware else None
-        if hardware and expected and expected.memory_mib * (1 - expected.memory_uncertainty) > hardware.gpu.memory_mib:
+        if hardware and expected and expected.memory_mib / (1 + expected.memory_uncertainty) > hardware.gpu.memory_mib:
             return {
                 "message": MEMORY,
                 "values": {
                     "needed": expected.memory_mib,
                     "present": hardware.gpu.memory_mib,
-                    "uncertainty": expected.memory_uncertainty,
+                    "factor": 1 + expected.memory_uncertainty,
                 },
             }
         return None

@@ -37,7 +37,6 @@ def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
 SPEC = ModelSpec(
     name="bert",
     title_words=("bert",),
-    family="transformers",
     shape_keys=(*transformer.SHAPE_KEYS, "max_predictions"),
     smoke_shape={
         "seq_length": 32,

@@ -21,7 +21,6 @@ def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
 SPEC = ModelSpec(
     name="gpt",
     title_words=("gpt", "megatron"),
-    family="transformers",
     shape_keys=SHAPE_KEYS,
     smoke_shape={"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
     check=check,

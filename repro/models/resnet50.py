@@ -33,7 +33,6 @@ def training_flops(shape: Mapping[str, int], recompute: bool) -> float:
 SPEC = ModelSpec(
     name="resnet50",
     title_words=("resnet",),
-    family="convolutions",
     shape_keys=("image_size", "classes"),
     optional_shape={"width": 64},
     smoke_shape={"image_size": 32, "classes": 100, "width": 8},

@@ -79,7 +79,6 @@ class ModelSpec:
     ----------
     name : also that of the model's modules, in configurations and in case files.
     title_words : words, in lower case, by which the title of a published report names the model.
-    family : "transformers" or "convolutions": whose uncertainty an expectation on other hardware has.
     shape_keys : sizes that a case must give.
     smoke_shape : a shape that trains in seconds on a CPU, as the trainers take it.
     inputs : names of a batch's arrays with their element types, in the order in which the model takes them.
@@ -107,7 +106,6 @@ class ModelSpec:
 
     name: str
     title_words: tuple[str, ...]
-    family: str
     shape_keys: tuple[str, ...]
     smoke_shape: Mapping[str, int]
     inputs: Mapping[str, str]

@@ -1,20 +1,19 @@
-"""Fits the model's constants on few published cases, and says how well it predicts all the others."""
+"""Fits the model's constants on few published cases, and once more without each family of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median
 
-from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants, Uncertainty
+from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants
 from repro.perfmodel.hardware import Cluster
-from repro.perfmodel.predict import kind_of, predict
+from repro.perfmodel.predict import predict
+from repro.perfmodel.training import family_of, training_cases
 from repro.perfmodel.work import Job
 from repro.published.cases import Case
 
 PULL, ROUNDS, DIGITS = 0.05, 200, 5
-CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -24,36 +23,6 @@ class Target:
     job: Job
     throughput: float
     memory_mib: float | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A case and its prediction; errors are relative to the published figure, predicted less published."""
-
-    case: Case
-    trained: bool
-    throughput: float
-    memory_mib: float
-    error: float
-    memory_error: float | None
-
-
-def training_cases(cases: Iterable[Case]) -> list[Case]:
-    """The few cases that the constants are fitted on.
-
-    Those on one GPU, and those that are data-parallel over several nodes, without optimizer sharding; of several
-    batch sizes of one model in one report, only the first.
-    """
-    first: dict[tuple, int] = {}
-    chosen = []
-    for case in cases:
-        layout = case.layout
-        plain = layout.tensor == layout.pipeline == 1 and not case.optimizer_sharding
-        if plain and (layout.world_size == 1 or case.nodes > 1):
-            key = (case.report, tuple(sorted(case.shape.items())))
-            if first.setdefault(key, case.micro_batch) == case.micro_batch:
-                chosen.append(case)
-    return chosen
 
 
 def target(case: Case) -> Target:
@@ -73,6 +42,15 @@ def fit(targets: Sequence[Target], cluster: Cluster) -> Constants:
     found = _least_squares(middle(), times, lambda tried: _time_errors(targets, cluster, tried))
     found = _least_squares(found, MEMORY_CONSTANTS, lambda tried: _memory_errors(targets, cluster, tried))
     return Constants(**{name: float(f"{value:.{DIGITS}g}") for name, value in asdict(found).items()})
+
+
+def fit_without(cases: Sequence[Case], cluster: Cluster) -> dict[str, Constants]:
+    """For each family the constants fitted on the training cases of all others."""
+    training = training_cases(cases)
+    return {
+        family: fit([target(case) for case in training if family_of(case) != family], cluster)
+        for family in dict.fromkeys(map(family_of, cases))
+    }
 
 
 def middle() -> Constants:
@@ -142,67 +120,3 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 def _squares(values: Sequence[float]) -> float:
     return _dot(values, values)
-
-
-def outcomes(cases: Sequence[Case], cluster: Cluster, constants: Constants) -> list[Outcome]:
-    """Every case with its prediction."""
-    trained = {case.name for case in training_cases(cases)}
-    return [_outcome(case, case.name in trained, cluster, constants) for case in cases]
-
-
-def _outcome(case: Case, trained: bool, cluster: Cluster, constants: Constants) -> Outcome:
-    predicted = predict(Job.of(case), cluster, constants)
-    memory, printed = predicted.memory.total_mib, case.published.memory_mib
-    return Outcome(
-        case=case,
-        trained=trained,
-        throughput=predicted.throughput,
-        memory_mib=memory,
-        error=predicted.throughput / case.published.throughput - 1,
-        memory_error=None if printed is None else memory / printed - 1,
-    )
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Median and worst absolute relative error of some cases, and the level below which nine in ten lie."""
-
-    cases: int
-    median: float
-    worst: float
-    level: float
-
-
-def summary(errors: Iterable[float | None]) -> Summary:
-    """The summary of errors, None left out; ValueError where there is none."""
-    sizes = sorted(abs(error) for error in errors if error is not None)
-    if not sizes:
-        raise ValueError("no errors to summarise")
-    level = sizes[min(len(sizes), math.ceil(CONFIDENCE * (len(sizes) + 1))) - 1]
-    return Summary(len(sizes), median(sizes), sizes[-1], level)
-
-
-def uncertainties(results: Sequence[Outcome]) -> dict[str, Uncertainty]:
-    """For each kind of case, the error within which nine in ten held-out cases of it lie."""
-    held_out = [each for each in results if not each.trained]
-    kinds = sorted({_kind(each) for each in held_out})
-    return {kind: _uncertainty([each for each in held_out if _kind(each) == kind]) for kind in kinds}
-
-
-def _uncertainty(results: Sequence[Outcome]) -> Uncertainty:
-    throughput = summary(each.error for each in results).level
-    printed = [each.memory_error for each in results if each.memory_error is not None]
-    return Uncertainty(throughput, summary(printed).level if printed else float("nan"))
-
-
-def _kind(outcome: Outcome) -> str:
-    return kind_of(outcome.case.layout, outcome.case.optimizer_sharding)
-
-
-def as_toml(constants: Constants, uncertainty: dict[str, Uncertainty]) -> str:
-    """The calibration file."""
-    lines = ["# Written by `make model`, which fits these on the training cases alone; reports/model/ shows how well."]
-    lines += ["", "[constants]", *(f"{name} = {value!r}" for name, value in asdict(constants).items())]
-    for kind, level in uncertainty.items():
-        lines += ["", f"[uncertainty.{kind}]", *(f"{name} = {value:.4f}" for name, value in asdict(level).items())]
-    return "\n".join(lines) + "\n"

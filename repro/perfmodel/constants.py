@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from repro.utils.paths import DATA
@@ -50,25 +50,70 @@ BOUNDS = {
 MEMORY_CONSTANTS = ("context_mib", "communicator_mib")
 
 
+CONFIDENCE = 0.9
+"""The share of cases that lie within an uncertainty."""
+JUDGES_WITHIN = 0.25
+"""The largest uncertainty with which an expectation judges a measurement: a factor of 1.25 either way."""
+ELSEWHERE = "elsewhere"
+"""The kind of case that was measured too rarely to have an uncertainty of its own."""
+
+
 @dataclass(frozen=True)
 class Uncertainty:
-    """Relative error within which nine in ten held-out cases of a kind lie, for throughput and for memory."""
+    """How far nine in ten of `cases` are off, for throughput and for memory: a factor less one, either way.
 
+    0.25 says that a measurement lies between the expectation over 1.25 and 1.25 times the expectation.
+    """
+
+    cases: int
     throughput: float
     memory: float
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The constants and how far they can be trusted; `uncertainty` maps a kind of case to an Uncertainty."""
+    """The constants and how far they can be trusted.
+
+    uncertainty: that of a kind of published case (`training.kind_of`) on the GPUs that the constants are fitted on, and
+    ELSEWHERE; measured: that of a program on a GPU for a family of cases, from kept runs; without: the constants fitted
+    without a family.
+    """
 
     constants: Constants
     uncertainty: dict[str, Uncertainty]
+    measured: dict[tuple[str, str, str], Uncertainty]
+    without: dict[str, Constants]
 
 
 def load_calibration(file: Path = FILE) -> Calibration:
     """The calibration that `make model` wrote."""
     with open(file, "rb") as stream:
         data = tomllib.load(stream)
-    constants = Constants(**{field.name: float(data["constants"][field.name]) for field in fields(Constants)})
-    return Calibration(constants, {kind: Uncertainty(**value) for kind, value in data["uncertainty"].items()})
+    measured = {
+        (program, gpu, family): Uncertainty(**values)
+        for program, gpus in data["measured"].items()
+        for gpu, families in gpus.items()
+        for family, values in families.items()
+    }
+    return Calibration(
+        Constants(**data["constants"]),
+        {kind: Uncertainty(**values) for kind, values in data["uncertainty"].items()},
+        measured,
+        {family: Constants(**values) for family, values in data["without"].items()},
+    )
+
+
+def as_toml(calibration: Calibration) -> str:
+    """The calibration file."""
+    lines = ["# Written by `make model`; reports/model/ shows what it is worth. Uncertainties are factors less one."]
+    tables: dict[str, Constants | Uncertainty] = {"constants": calibration.constants}
+    tables |= {f"uncertainty.{kind}": level for kind, level in calibration.uncertainty.items()}
+    tables |= {f"measured.{'.'.join(group)}": level for group, level in calibration.measured.items()}
+    tables |= {f"without.{family}": constants for family, constants in calibration.without.items()}
+    for title, values in tables.items():
+        lines += ["", f"[{title}]", *(f"{name} = {_number(value)}" for name, value in asdict(values).items())]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.5g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.models.gpt import SPEC
 from repro.perfmodel.constants import Calibration
@@ -31,7 +31,7 @@ class Candidate:
     @property
     def tflops(self) -> float:
         """Model TFLOP/s a GPU: those of the model itself, recompute not counted (Chowdhery et al., PaLM, 2022)."""
-        once = Job(**{**vars(self.job), "activation_checkpointing": False})
+        once = replace(self.job, activation_checkpointing=False)
         return flops(once) / self.prediction.seconds.total / self.job.layout.world_size / 1e12
 
 
@@ -86,7 +86,7 @@ def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> I
             continue
         for recompute in (False, True):
             for sharding in (0, 1) if layout.data > 1 else (0,):
-                yield Job(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding)
+                yield Job(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding, fused=True)
 
 
 def _divisors(number: int) -> list[int]:

@@ -43,7 +43,7 @@ def _row(case: Case, cluster: Cluster, repeats: int, calibration: Calibration) -
 
 def plan_table(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
     """Column titles and a row of texts for each case."""
-    titles = ["case", "layout", "GPUs", "samples/s", "±", "ms", "MiB", "±", "minutes", "left out"]
+    titles = ["case", "layout", "GPUs", "samples/s", "within", "ms", "MiB", "within", "minutes", "left out"]
     return titles, [_texts(row) for row in rows]
 
 
@@ -54,10 +54,10 @@ def _texts(row: Row) -> list[str]:
         return [*head, *[""] * 6, row.skipped]
     figures = [
         f"{expected.throughput:.2f}",
-        f"{expected.uncertainty:.0%}",
+        f"× {1 + expected.uncertainty:.2f}",
         f"{expected.latency_ms:.1f}",
         f"{expected.memory_mib:.0f}",
-        f"{expected.memory_uncertainty:.0%}",
+        f"× {1 + expected.memory_uncertainty:.2f}",
     ]
     return [*head, *figures, "" if row.skipped else f"{60 * row.hours:.1f}", row.skipped]
 

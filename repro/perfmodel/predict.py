@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
-from repro.models.registry import spec_of
 from repro.perfmodel.communication import Path, all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
-from repro.perfmodel.constants import Calibration, Constants, load_calibration
-from repro.perfmodel.hardware import Cluster, Gpu
+from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, load_calibration
+from repro.perfmodel.hardware import Cluster, Gpu, from_devices
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
-from repro.perfmodel.work import Job, Stage, Work, update_work
+from repro.perfmodel.training import family_of, kind_of
+from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, Job, Stage, Work, update_work
 from repro.perfmodel.workload import stages
-from repro.published.cases import Case, Layout
+from repro.planning.derived import case_of
+from repro.published.cases import Case
+
+if TYPE_CHECKING:
+    from repro.planning.plan import Unit
+
+FITTED_ON = "v100-16"
+"""The GPU of the published cluster, on which the constants are fitted."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What to expect of a case: samples/s, ms, MiB, and within which share of them nine in ten cases were.
+    """What to expect of a case: samples/s, ms, MiB, and how far nine in ten cases like it were off.
+
+    Uncertainties are factors less one: 0.1 says between the figure over 1.1 and the figure times 1.1.
 
     `fits` says whether the memory is there; `notes` are messages for a reader, marked for translation with their
     values: (message, values).
@@ -65,9 +76,16 @@ class Expectation:
     fits: bool
     notes: tuple[tuple[str, dict], ...] = ()
 
-    def deviates(self, throughput: float) -> bool:
-        """Whether a measured throughput is further from this than the uncertainty explains."""
-        return abs(self.throughput / throughput - 1) > self.uncertainty
+    @property
+    def judges(self) -> bool:
+        """Whether it is sure enough for a measurement to deviate from it: what allows everything judges nothing."""
+        return self.uncertainty <= JUDGES_WITHIN
+
+    def deviates(self, throughput: float) -> bool | None:
+        """Whether a measured throughput is further away than the uncertainty explains; None if it does not judge."""
+        if not self.judges:
+            return None
+        return max(self.throughput / throughput, throughput / self.throughput) > 1 + self.uncertainty
 
 
 def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
@@ -94,25 +112,47 @@ def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
     return Prediction(seconds, memory(job, line, constants), job.global_batch / seconds.total)
 
 
-def expect(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> Expectation:
-    """What to expect of a case of the catalogue on a cluster; ValueError where the case needs more GPUs than it has."""
+def expect(
+    case: Case, cluster: Cluster, calibration: Calibration | None = None, program: str = PUBLISHED_PROGRAM
+) -> Expectation:
+    """What to expect of a case by one of the programs on a cluster.
+
+    ValueError where the case needs more GPUs than the cluster has.
+    """
     calibration = calibration or default_calibration()
-    predicted = predict(Job.of(case), cluster, calibration.constants)
-    calibrated = cluster.gpu.name == "v100-16"
-    kind = kind_of(case.layout, case.optimizer_sharding)
-    if not calibrated:
-        kind = other_kind(case.model)
-    uncertainty = calibration.uncertainty[kind]
-    notes = () if calibrated else (_other_hardware(cluster.gpu),)
-    return Expectation(
+    predicted = predict(Job.of(case, program), cluster, calibration.constants)
+    fitted_here = cluster.gpu.name == FITTED_ON
+    if fitted_here and program == PUBLISHED_PROGRAM:
+        uncertainty = calibration.uncertainty[kind_of(case)]
+    else:
+        group = program, cluster.gpu.name, family_of(case)
+        uncertainty = calibration.measured.get(group, calibration.uncertainty[ELSEWHERE])
+    expectation = Expectation(
         throughput=predicted.throughput,
         latency_ms=predicted.latency_ms,
         memory_mib=predicted.memory.total_mib,
         uncertainty=uncertainty.throughput,
         memory_uncertainty=uncertainty.memory,
         fits=predicted.memory.total_mib <= cluster.gpu.memory_mib,
-        notes=notes,
+        notes=() if fitted_here else (_other_hardware(cluster.gpu),),
     )
+    return expectation if expectation.judges else replace(expectation, notes=(*expectation.notes, _unjudged()))
+
+
+def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
+    """What to expect of a unit of a run on the GPUs that nvidia-smi reported; None for no case, or too few GPUs.
+
+    HardwareError for GPUs that the model does not know.
+    """
+    cluster, case = from_devices(gpus[0]["name"], len(gpus)), case_of(unit)
+    if case is None or case.layout.world_size > cluster.gpus:
+        return None
+    return expect(case, cluster, program=program_of(unit))
+
+
+def program_of(unit: Unit) -> str:
+    """Which of the programs a unit of OneFlow ran; runs from before there were two had the tuned one."""
+    return unit.config.get("program", TUNED_PROGRAM)
 
 
 def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
@@ -121,25 +161,18 @@ def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -
     return enough and expect(case, cluster, calibration).fits
 
 
-def kind_of(layout: Layout, optimizer_sharding: int) -> str:
-    """The kind of case an uncertainty is kept for: pipeline, tensor, sharded or data."""
-    if layout.pipeline > 1:
-        return "pipeline"
-    if layout.tensor > 1:
-        return "tensor"
-    return "sharded" if optimizer_sharding else "data"
-
-
-def other_kind(model: str) -> str:
-    """The kind of case an uncertainty is kept for on hardware that the constants were not fitted on."""
-    return f"other_{spec_of(model).family}"
-
-
 def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
     message = N_("the constants were fitted on V100s; {gpu} is expected to reach the same shares of its peaks")
     return message, {"gpu": gpu.name}
+
+
+def _unjudged() -> tuple[str, dict]:
+    from repro.utils.i18n import N_
+
+    message = N_("where the uncertainty is a factor above {limit}, nothing is said of whether a measurement deviates")
+    return message, {"limit": 1 + JUDGES_WITHIN}
 
 
 def _busy(work: Work, gpu: Gpu, precision: str, constants: Constants) -> Seconds:

@@ -1,32 +1,128 @@
-"""Measurements on hardware that the fit never saw, with what the model says of them."""
+"""Measurements on hardware that the fit never saw, with what the model says of them.
+
+`validation.toml` has what was measured in kept runs, one entry for each distinct training; `make model` writes it.
+`megatron.toml` has figures that others published of a program of their own.
+"""
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
 
 from repro.perfmodel.constants import Constants, Uncertainty
-from repro.perfmodel.hardware import Cluster, describe
-from repro.perfmodel.predict import other_kind, predict
+from repro.perfmodel.errors import uncertainty
+from repro.perfmodel.hardware import Cluster, describe, from_devices
+from repro.perfmodel.predict import predict
 from repro.perfmodel.work import Job
 from repro.perfmodel.workload import flops
 from repro.published.cases import Layout
 from repro.utils.paths import DATA
 
-FILE = DATA / "validation.toml"
-FIELDS = ("model", "micro_batch", "precision", "activation_checkpointing", "optimizer_sharding", "optimizer")
+FILE, MEGATRON = DATA / "validation.toml", DATA / "megatron.toml"
 MICRO_BATCHES = (1, 2, 4, 8)
+LEAST = 5
+"""The fewest trainings of a group from which an uncertainty is taken."""
+HEAD = """\
+# Written by `make model`: what the kept runs of reports/reproduced/ measured, one entry for each training that differs in
+# more than its number of iterations, by program and GPU. The figures are those of the newest run, medians over its repeats
+# in samples/s and MiB; `lowest` and `highest` are over all repeats of all its runs. The fit never sees them.
+"""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A training that kept runs measured; `run` is the newest of `runs`, `gpu` what nvidia-smi calls the GPU."""
+
+    name: str
+    program: str
+    host: str
+    gpu: str
+    family: str
+    kind: str
+    run: str
+    runs: tuple[str, ...]
+    repeats: int
+    throughput: float
+    lowest: float
+    highest: float
+    memory_mib: float
+    job: Job
+
+
+def as_toml(measurements: Iterable[Measurement]) -> str:
+    """The file of the measurements."""
+    return HEAD + "".join(f"\n[[measurement]]\n{_fields(each)}" for each in measurements)
+
+
+def _fields(each: Measurement) -> str:
+    values = asdict(each)
+    values["job"]["shape"] = dict(each.job.shape)
+    return "".join(f"{name} = {_value(value)}\n" for name, value in values.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(each)}" for name, each in value.items()) + " }"
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def load_measurements(file: Path = FILE) -> list[Measurement]:
+    """The measurements that `make model` wrote."""
+    with open(file, "rb") as stream:
+        rows = tomllib.load(stream).get("measurement", ())
+    return [Measurement(**{**row, "runs": tuple(row["runs"]), "job": _job(row["job"])}) for row in rows]
+
+
+def _job(values: dict) -> Job:
+    return Job(**{**values, "shape": tuple(values["shape"].items()), "layout": Layout(**values["layout"])})
+
+
+def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd.DataFrame:
+    """A row for each measurement: its fields, `gpu` by the model's name for it, and what the model says.
+
+    `modelled` (samples/s) with `error`, `modelled_memory` (MiB) with `memory_error`, and `launch`, the share of the
+    modelled iteration in which kernels are only launched.
+    """
+    rows = []
+    for each in measurements:
+        cluster = from_devices(each.gpu, each.job.layout.world_size)
+        found = predict(each.job, cluster, constants)
+        modelled = {"modelled": found.throughput, "modelled_memory": found.memory.total_mib}
+        rows.append(
+            vars(each) | modelled | {"gpu": cluster.gpu.name, "launch": found.seconds.launch / found.seconds.total}
+        )
+    frame = pd.DataFrame(rows)
+    frame["error"] = frame["modelled"] / frame["throughput"] - 1
+    frame["memory_error"] = frame["modelled_memory"] / frame["memory_mib"] - 1
+    return frame
+
+
+def measured_uncertainties(frame: pd.DataFrame) -> tuple[dict[tuple[str, str, str], Uncertainty], Uncertainty]:
+    """The uncertainty of each program, GPU and family with at least LEAST trainings, and that of everything else.
+
+    The latter is the largest of any group, however small: what was never measured is no surer than what was.
+    """
+    groups = {
+        (str(program), str(gpu), str(family)): uncertainty(rows["error"], rows["memory_error"])
+        for (program, gpu, family), rows in frame.groupby(["program", "gpu", "family"])
+    }
+    elsewhere = Uncertainty(
+        len(frame), max(each.throughput for each in groups.values()), max(each.memory for each in groups.values())
+    )
+    return {group: each for group, each in groups.items() if each.cases >= LEAST}, elsewhere
 
 
 @dataclass(frozen=True)
 class Check:
-    """One measurement elsewhere: samples/s, or TFLOP/s a GPU where that is what was published."""
+    """A figure that others published, TFLOP/s a GPU, and the modelled one."""
 
     name: str
     gpu: str
-    model: str
-    unit: str
     measured: float
     modelled: float
 
@@ -35,26 +131,16 @@ class Check:
         return self.modelled / self.measured - 1
 
 
-def checks(constants: Constants) -> list[Check]:
-    """Every measurement of validation.toml with its prediction."""
-    with open(FILE, "rb") as stream:
-        data = tomllib.load(stream)
-    return [*(_measured(row, constants) for row in data["measurement"]), *_published(data["published"], constants)]
+def megatron_checks(constants: Constants) -> list[Check]:
+    """Every figure of megatron.toml with its prediction."""
+    with open(MEGATRON, "rb") as stream:
+        rows = tomllib.load(stream)["published"]
+    return [_check(row, describe(row["cluster"]), constants) for row in rows]
 
 
-def _measured(row: dict, constants: Constants) -> Check:
-    given = {name: row[name] for name in FIELDS if name in row}
-    job = Job(shape=tuple(sorted(row["shape"].items())), layout=Layout(*row["layout"]), **given)
-    cluster = describe(row["cluster"])
-    modelled = predict(job, cluster, constants).throughput
-    return Check(row["name"], cluster.gpu.name, job.model, "samples/s", row["throughput"], modelled)
-
-
-def _published(rows: Iterable[dict], constants: Constants) -> Iterator[Check]:
-    for row in rows:
-        cluster = describe(row["cluster"])
-        best = max(_rate(job, cluster, constants) for job in _jobs(row))
-        yield Check(row["name"], cluster.gpu.name, row["model"], "TFLOP/s a GPU", row["tflops"], best)
+def _check(row: dict, cluster: Cluster, constants: Constants) -> Check:
+    best = max(_rate(job, cluster, constants) for job in _jobs(row))
+    return Check(row["name"], cluster.gpu.name, row["tflops"], best)
 
 
 def _jobs(row: dict) -> Iterator[Job]:
@@ -62,7 +148,7 @@ def _jobs(row: dict) -> Iterator[Job]:
     for micro_batch in MICRO_BATCHES:
         steps, rest = divmod(row["global_batch"], micro_batch * layout.data)
         if steps and not rest:
-            yield Job(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True)
+            yield Job(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True, fused=True)
 
 
 def _rate(job: Job, cluster: Cluster, constants: Constants) -> float:
@@ -71,12 +157,3 @@ def _rate(job: Job, cluster: Cluster, constants: Constants) -> float:
     if predicted.memory.total_mib > cluster.gpu.memory_mib:
         return 0.0
     return flops(job) / predicted.seconds.total / job.layout.world_size / 1e12
-
-
-def elsewhere(found: Iterable[Check], memory: float) -> dict[str, Uncertainty]:
-    """The largest error seen on other hardware, for transformers and for convolutions; `memory` is taken over."""
-    kinds: dict[str, float] = {}
-    for each in found:
-        kind = other_kind(each.model)
-        kinds[kind] = max(kinds.get(kind, 0.0), abs(each.error))
-    return {kind: Uncertainty(error, memory) for kind, error in sorted(kinds.items())}

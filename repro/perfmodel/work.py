@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from repro.published.cases import Case, Layout
+
+PUBLISHED_PROGRAM, TUNED_PROGRAM = "published", "tuned"
+"""The two OneFlow programs: what was published, and the one that was changed to be quick on newer GPUs."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A training configuration as the model sees it.
 
-    `fused` says that the trainer's software fuses bias, dropout, mask and softmax into single kernels and keeps
-    logits once: the published GPT trainer of 2021 does, the trainers of 2020 do not.
+    `fused` says that the program fuses bias, dropout, mask and softmax into single kernels and keeps logits once: the
+    published GPT trainer of 2021 and the tuned program do, the published trainers of 2020 do not. It has no default,
+    so that one training by one program has one prediction wherever it is asked for.
     """
 
     model: str
@@ -24,11 +28,11 @@ class Job:
     activation_checkpointing: bool = False
     optimizer_sharding: int = 0
     optimizer: str = "adamw"
-    fused: bool = True
+    fused: bool = field(kw_only=True)
 
     @classmethod
-    def of(cls, case: Case) -> Job:
-        """The job of a case of the catalogue; a log of generation E tells of the trainer of 2021."""
+    def of(cls, case: Case, program: str = PUBLISHED_PROGRAM) -> Job:
+        """The job of a case of the catalogue by one of the programs; a log of generation E is of the trainer of 2021."""
         return cls(
             model=case.model,
             shape=tuple(sorted(case.shape.items())),
@@ -39,7 +43,7 @@ class Job:
             activation_checkpointing=case.activation_checkpointing,
             optimizer_sharding=case.optimizer_sharding,
             optimizer=case.training["optimizer"]["name"],
-            fused=case.log_generation == "E",
+            fused=program == TUNED_PROGRAM or case.log_generation == "E",
         )
 
     @property

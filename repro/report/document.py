@@ -136,6 +136,11 @@ def percent(value: float | None, decimals: int = 2) -> Cell:
     return Cell("–", float("-inf")) if value is None else Cell(f"{value * 100:.{decimals}f}%", float(value))
 
 
+def factor(uncertainty: float) -> Cell:
+    """An uncertainty that is a factor less one, as the factor."""
+    return Cell(f"× {1 + uncertainty:.2f}", uncertainty)
+
+
 def scientific(value: float | None) -> Cell:
     """A small number in scientific notation."""
     return Cell("–", float("-inf")) if value is None else Cell(f"{value:.1e}", float(value))

@@ -40,7 +40,6 @@ def test_a_sample_has_a_value_per_input(spec):
 
 @pytest.mark.parametrize("spec", specs(), ids=names())
 def test_what_it_names_exists(spec):
-    assert spec.family in ("transformers", "convolutions")
     assert set(spec.axes) <= set(AXES)
     assert spec.curves is None or set(spec.curves.layouts) <= set(LAYOUTS)
     assert spec.convergence is None or spec.convergence.dataset in MAKERS

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from repro.perfmodel.constants import load_calibration
+from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import activation_bytes, memory
 from repro.perfmodel.predict import Expectation, expect, fits, predict, slowest_of
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, Job
 from repro.perfmodel.workload import stages
 from repro.published.cases import Layout, load_catalogue
 
 CASES = load_catalogue()
-CONSTANTS = load_calibration().constants
+CALIBRATION = load_calibration()
+CONSTANTS = CALIBRATION.constants
 V100 = describe("v100x32")
 GPT = Job.of(CASES.case("DP_1x1x1_2_1536x16"))
 
@@ -90,9 +91,41 @@ def test_expectation_of_a_published_case():
 
 
 def test_expectation_elsewhere_says_so():
-    expected = expect(CASES.case("resnet50_0808_1n1g_bs128"), describe("dgx-h200x1"))
+    case = CASES.case("DP_1x1x1_2_1536x16")
+    expected = expect(case, describe("dgx-h200x1"), program=TUNED_PROGRAM)
     assert expected.notes[0][1] == {"gpu": "h200-141"}
-    assert expected.uncertainty > expect(CASES.case("DP_1x1x1_2_1536x16"), describe("dgx-h200x1")).uncertainty
+    assert expected.uncertainty == CALIBRATION.measured[TUNED_PROGRAM, "h200-141", "gpt-3d"].throughput
+
+
+def test_what_no_kept_run_measured_has_the_uncertainty_of_the_worst():
+    """Neither the published programs on H200s nor anything on A100s was measured, nor the tuned program on V100s."""
+    case, elsewhere = CASES.case("DP_1x1x1_2_1536x16"), CALIBRATION.uncertainty[ELSEWHERE].throughput
+    for cluster, program in (
+        ("dgx-h200x1", PUBLISHED_PROGRAM),
+        ("dgx-a100-80x1", TUNED_PROGRAM),
+        ("v100x32", TUNED_PROGRAM),
+    ):
+        expected = expect(case, describe(cluster), program=program)
+        assert expected.uncertainty == elsewhere
+        assert expected.deviates(1e6 * expected.throughput) is None
+
+
+def test_an_uncertainty_that_allows_everything_judges_nothing():
+    """Of each that judges, a measurement of half or of twice the expectation deviates."""
+    levels = [*CALIBRATION.uncertainty.values(), *CALIBRATION.measured.values()]
+    for level in levels:
+        expected = Expectation(100.0, 1.0, 1.0, level.throughput, level.memory, True)
+        judged = {expected.deviates(50.0), expected.deviates(200.0)}
+        assert judged == ({True} if level.throughput <= JUDGES_WITHIN else {None})
+    assert {level.throughput <= JUDGES_WITHIN for level in levels} == {True, False}
+
+
+def test_both_programs_fuse_unless_the_published_one_did_not():
+    gpt, bert = CASES.case("DP_1x1x1_2_1536x16"), CASES.case("bert_1n1g_bs96")
+    assert Job.of(gpt) == Job.of(gpt, TUNED_PROGRAM)
+    assert Job.of(bert) == replace(Job.of(bert, TUNED_PROGRAM), fused=False)
+    with pytest.raises(TypeError, match="fused"):
+        Job("gpt", GPT.shape, GPT.layout, 2)
 
 
 def test_every_published_case_fits_where_it_ran():
@@ -105,7 +138,7 @@ def test_what_does_not_fit():
     assert not fits(CASES.case("DP_32x1x1_64_1536x16"), describe("v100-16-edrx1"))
 
 
-def test_deviation_is_relative_to_the_measurement():
+def test_deviation_is_a_factor_either_way():
     expected = Expectation(100.0, 1.0, 1.0, 0.1, 0.1, True)
-    assert not expected.deviates(92)
-    assert expected.deviates(90)
+    assert not expected.deviates(91) and not expected.deviates(109.9)
+    assert expected.deviates(90.9) and expected.deviates(110.1)

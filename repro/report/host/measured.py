@@ -104,7 +104,7 @@ def _repeats(row: Row) -> Cell:
 
 
 def _least(row: Row | LayoutRow) -> Cell:
-    return Cell(f"≥ {row.target.at_least:.2f}", row.target.at_least) if row.target else figure(None, 2)
+    return Cell(str(row.target), row.target.at_least) if row.target else figure(None, 2)
 
 
 def _status(_: Translate, row: Row | LayoutRow) -> Cell:
@@ -223,8 +223,8 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     )
     text = _(
         "Layouts of one model on several GPUs. What is expected is MODELLED, by the constants of "
-        "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Rows with a "
-        "target: {tally}."
+        "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Its target has two sides: "
+        "a measurement above what was expected shows the model wrong as much as one below. Rows with a target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
     return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Status"))), cells)))]
 

@@ -86,8 +86,7 @@ def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
     for (model, precision, count), mine in groups.items():
         ours = {(row.kept.label, row.result.unit.name) for row in mine}
         ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
-        targets = [row.target.at_least for row in mine if row.target]
-        least = ", ".join(dict.fromkeys(f"≥ {target:.2f}" for target in targets)) or "–"
+        least = ", ".join(dict.fromkeys(str(row.target) for row in mine if row.target)) or "–"
         status = tally(_, mine) or "–"
         cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, status)))
     titles = columns(

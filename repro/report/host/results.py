@@ -5,6 +5,7 @@ The archives are read in place; a host is loaded once per rendering, and each co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.perfmodel.hardware import HardwareError, from_devices
-from repro.planning.derived import case_of
+from repro.perfmodel.hardware import HardwareError
+from repro.perfmodel.predict import expect_unit
 from repro.planning.plan import PUBLISHED, Plan
 from repro.report.host.keep import HOST, REPRODUCED
 from repro.report.host.notes import Notes, read, toml
@@ -39,22 +40,28 @@ BUSY = 50
 
 @dataclass(frozen=True)
 class Target:
-    """The least that a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
+    """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
+    `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
     `where` narrows it: what it names of `model`, `precision`, `baseline` and `gpus` must be so.
     """
 
     of: str
     at_least: float
+    at_most: float = math.inf
     where: dict = field(default_factory=dict, hash=False)
 
+    def __str__(self) -> str:
+        return f"≥ {self.at_least:.2f}" + (f", ≤ {self.at_most:.2f}" if math.isfinite(self.at_most) else "")
+
     def status(self, found: Ratio) -> str:
-        """MET if the whole interval is at or above, MISSED if it is wholly below, otherwise OPEN."""
+        """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN."""
         if isinstance(found.interval, TooFew):
             return OPEN
-        if found.interval.low >= self.at_least:
+        low, high = found.interval.low, found.interval.high
+        if low >= self.at_least and high <= self.at_most:
             return MET
-        return MISSED if found.interval.high < self.at_least else OPEN
+        return MISSED if high < self.at_least or low > self.at_most else OPEN
 
 
 @dataclass(frozen=True)
@@ -152,15 +159,20 @@ class Host:
 
     @cached_property
     def layouts(self) -> list[LayoutRow]:
-        """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts.
+        """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts in any run.
 
         Each over what the performance model expects of it, where that knows the GPUs and the case.
         """
+        ours = [
+            (kept, each)
+            for kept in self.measured
+            for each in kept.results
+            if each.throughputs and not each.unit.baseline_of and each.unit.world_size > 1
+        ]
+        models = {each.unit.model for _kept, each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
         found = []
-        for kept in self.measured:
-            ours = [each for each in kept.results if each.throughputs and not each.unit.baseline_of]
-            models = {each.unit.model for each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
-            for result in (each for each in ours if each.unit.model in models and each.unit.world_size > 1):
+        for kept, result in ours:
+            if result.unit.model in models:
                 expected = _expected(result, kept.gpus)
                 over = ratio(result.throughputs, (expected,)) if expected else None
                 target = self._target("expectation", result) if expected else None
@@ -200,7 +212,8 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
     targets = tuple(
-        Target(each.pop("of"), each.pop("at_least"), each) for each in toml(data / f"{name}.toml").get("target", ())
+        Target(each.pop("of"), each.pop("at_least"), each.pop("at_most", math.inf), each)
+        for each in toml(data / f"{name}.toml").get("target", ())
     )
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
@@ -239,15 +252,11 @@ def _kind(result: Result) -> tuple:
 
 def _expected(result: Result, gpus: list[dict]) -> float | None:
     """The performance model's samples/s for a unit on these GPUs; None for a case or GPUs that it does not know."""
-    from repro.perfmodel.predict import expect
-
-    case = case_of(result.unit)
-    if case is None or not result.unit.world_size <= len(gpus):
-        return None
     try:
-        return expect(case, from_devices(gpus[0]["name"], len(gpus))).throughput
+        expected = expect_unit(result.unit, gpus)
     except HardwareError:
         return None
+    return expected.throughput if expected else None
 
 
 @dataclass(frozen=True)

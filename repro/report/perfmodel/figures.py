@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.perfmodel.calibration import Outcome
+import pandas as pd
+
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.scaling_study import Point, Study
 from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, text_width
@@ -82,7 +83,7 @@ class ShareChart:
             )
 
 
-def figures(results: Sequence[Outcome], study: Study, folder: Path, language: str) -> dict[str, Figure]:
+def figures(results: pd.DataFrame, study: Study, folder: Path, language: str) -> dict[str, Figure]:
     """Write the SVG files of one language into a folder; their blocks by id."""
     figure_specs = [*_beside(results), *_scale(study)]
     return {
@@ -93,32 +94,26 @@ def figures(results: Sequence[Outcome], study: Study, folder: Path, language: st
     }
 
 
-def _beside(results: Sequence[Outcome]) -> list[FigureSpec]:
-    held_out = [each for each in results if not each.trained]
-    printed = [
-        (each.case.name, float(each.case.published.memory_mib), each.memory_mib)
-        for each in held_out
-        if each.case.published.memory_mib is not None
-    ]
+def _beside(results: pd.DataFrame) -> list[FigureSpec]:
+    held_out = results[~results["trained"]]
+    printed = held_out[held_out["memory"].notna()]
 
     def throughput(_: Translate) -> DotChart:
-        values = tuple((float(each.case.published.throughput), each.throughput) for each in held_out)
         return DotChart(
             _("Throughput, published and modelled"),
             _("samples/s, logarithmic scale; held-out cases"),
-            tuple(each.case.name for each in held_out),
-            values,
+            tuple(held_out["name"]),
+            tuple(zip(held_out["throughput"], held_out["model_throughput"], strict=True)),
             (_("published"), _("modelled")),
             log=True,
         )
 
     def memory(_: Translate) -> DotChart:
-        values = tuple((published, modelled) for _name, published, modelled in printed)
         return DotChart(
             _("Memory, published and modelled"),
             _("MiB a GPU; held-out cases"),
-            tuple(name for name, _published, _modelled in printed),
-            values,
+            tuple(printed["name"]),
+            tuple(zip(printed["memory"], printed["model_memory"], strict=True)),
             (_("published"), _("modelled")),
             decimals=0,
         )

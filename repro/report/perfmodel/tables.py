@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
-from repro.perfmodel.calibration import Outcome, Summary, summary
-from repro.perfmodel.constants import BOUNDS, Constants, Uncertainty
+import pandas as pd
+
+from repro.perfmodel.constants import BOUNDS, ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, Uncertainty
+from repro.perfmodel.errors import MODELS, summary
 from repro.perfmodel.hardware import Cluster
-from repro.perfmodel.megatron_baseline import Baseline, memory_mib
 from repro.perfmodel.predict import predict
 from repro.perfmodel.scaling_study import Point
 from repro.perfmodel.validation import Check
-from repro.perfmodel.work import Job
-from repro.report.document import Cell, Column, Table, figure
+from repro.report.document import Cell, Column, Table, factor, figure
 from repro.utils.i18n import N_
 
 MEANINGS = {
@@ -28,12 +29,18 @@ MEANINGS = {
     "communicator_mib": N_("NCCL and the network layer where there is more than one rank, MiB"),
 }
 KINDS = {
-    "data": N_("data parallelism"),
+    "data": N_("plain data parallelism of a shape that the fit saw"),
+    "untrained": N_("plain data parallelism of another shape"),
     "sharded": N_("data parallelism with a sharded optimizer"),
     "tensor": N_("tensor parallelism, alone or with data parallelism"),
     "pipeline": N_("pipeline parallelism, alone or with others"),
-    "other_transformers": N_("transformers on other GPUs than the V100"),
-    "other_convolutions": N_("ResNet50 on other GPUs than the V100"),
+}
+SHORT = {
+    "data": N_("data"),
+    "untrained": N_("other shape"),
+    "sharded": N_("sharded"),
+    "tensor": N_("tensor"),
+    "pipeline": N_("pipeline"),
 }
 SPENT = {
     "matrix": N_("matrix"),
@@ -60,98 +67,186 @@ def constants_table(_: Callable, constants: Constants) -> Table:
     return Table("constants", columns, tuple(rows))
 
 
-def errors_table(_: Callable, name: str, results: Sequence[Outcome], baseline: Baseline, cluster: Cluster) -> Table:
-    """Each case's throughput and memory, published and modelled, with both models' errors."""
-    titles = (
+def errors_table(_: Callable, name: str, results: pd.DataFrame) -> Table:
+    """Each training's throughput and memory, published and modelled, with the errors of the model and of its rivals."""
+    numeric = (
         _("Published (samples/s)"),
         _("Modelled (samples/s)"),
         _("Error"),
+        _("Without its family"),
+        _("Nearest"),
         _("Megatron-LM's error"),
         _("Published (MiB)"),
         _("Modelled (MiB)"),
         _("Memory error"),
         _("Megatron-LM's memory error"),
     )
-    columns = (Column(_("Case")), *(Column(title, numeric=True) for title in titles))
-    return Table(name, columns, tuple(_error_row(each, baseline, cluster) for each in results))
+    columns = (Column(_("Case")), Column(_("Kind of case")), *(Column(title, numeric=True) for title in numeric))
+    return Table(name, columns, tuple(_error_row(_, row) for _index, row in results.iterrows()))
 
 
-def _error_row(each: Outcome, baseline: Baseline, cluster: Cluster) -> tuple[Cell, ...]:
-    published = each.case.published
-    theirs, their_memory = _baseline_errors(each, baseline, cluster)
+def _error_row(_: Callable, row: pd.Series) -> tuple[Cell, ...]:
+    printed, kind = not math.isnan(row["memory"]), SHORT[row["kind"]]
     return (
-        Cell(each.case.name),
-        figure(published.throughput, 2),
-        figure(each.throughput, 2),
-        _signed(each.error),
-        _signed(theirs),
-        figure(published.memory_mib, 0),
-        figure(None if published.memory_mib is None else each.memory_mib, 0),
-        _signed(each.memory_error),
-        _signed(their_memory),
+        Cell(row["names"]),
+        Cell(_(kind)),
+        figure(row["throughput"], 2),
+        figure(row["model_throughput"], 2),
+        *(_signed(row[f"{name}_error"]) for name in MODELS),
+        figure(row["memory"] if printed else None, 0),
+        figure(row["model_memory"] if printed else None, 0),
+        _signed(row["model_memory_error"]),
+        _signed(row["megatron_memory_error"]),
     )
 
 
-def _baseline_errors(each: Outcome, baseline: Baseline, cluster: Cluster) -> tuple[float, float | None]:
-    job, published = Job.of(each.case), each.case.published
-    speed = baseline.throughput(job, cluster) / published.throughput - 1
-    return speed, None if published.memory_mib is None else memory_mib(job) / published.memory_mib - 1
+def _signed(error: float) -> Cell:
+    return Cell("–", float("-inf")) if math.isnan(error) else Cell(f"{error:+.1%}", abs(error))
 
 
-def _signed(error: float | None) -> Cell:
-    return Cell("–", float("-inf")) if error is None else Cell(f"{error:+.1%}", abs(error))
-
-
-def baseline_summaries(results: Iterable[Outcome], baseline: Baseline, cluster: Cluster) -> tuple[Summary, Summary]:
-    """The summaries of the baseline's throughput and memory errors."""
-    errors = [_baseline_errors(each, baseline, cluster) for each in results]
-    return summary(speed for speed, _memory in errors), summary(memory for _speed, memory in errors)
-
-
-def uncertainty_table(_: Callable, uncertainty: dict[str, Uncertainty]) -> Table:
-    """Each kind of case with the error to allow for."""
+def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table:
+    """For each kind of case the errors of the model and its rivals: of throughput, or `of` "_memory"."""
+    captions = {"": N_("Throughput errors, median and largest"), "_memory": N_("Memory errors, median and largest")}
+    titles = {
+        "model": _("This model"),
+        "left_out": _("Without its family"),
+        "nearest": _("Nearest"),
+        "megatron": _("Megatron-LM's formulas"),
+    }
+    others = results["kind"] != "data"
+    groups = [
+        *((_(KINDS[kind]), results[results["kind"] == kind]) for kind in KINDS if (results["kind"] == kind).any()),
+        (_("all but plain data parallelism"), results[others]),
+        (_("all"), results),
+    ]
     columns = (
         Column(_("Kind of case")),
-        Column(_("Throughput error"), numeric=True),
-        Column(_("Memory error"), numeric=True),
+        *(Column(title, numeric=True) for title in (_("Cases"), *(titles[each] for each in MODELS))),
     )
     rows = tuple(
-        (Cell(_(KINDS[kind])), *(Cell(f"± {value:.1%}", value) for value in (level.throughput, level.memory)))
-        for kind, level in uncertainty.items()
+        (
+            Cell(title),
+            figure(int(rows[f"model{of}_error"].notna().sum()), 0),
+            *(_median_and_worst(_, rows[f"{each}{of}_error"], rows[f"model{of}_error"]) for each in MODELS),
+        )
+        for title, rows in groups
+        if rows[f"model{of}_error"].notna().any()
     )
+    return Table(f"kinds-{name}", columns, rows, _(captions[of]))
+
+
+def _median_and_worst(_: Callable, errors: pd.Series, among: pd.Series) -> Cell:
+    if not errors.notna().any():
+        return Cell("–")
+    found = summary(errors)
+    fewer = found.cases < among.notna().sum()
+    text = f"{found.median:.1%}, {found.worst:.1%}"
+    return Cell(_("{errors} (of {n})").format(errors=text, n=found.cases) if fewer else text, found.median)
+
+
+def uncertainty_table(_: Callable, calibration: Calibration) -> Table:
+    """Each kind of case, and each program on a GPU, with the factor to allow for."""
+    titles = (_("Trainings"), _("Throughput, factor"), _("Memory, factor"))
+    columns = (
+        Column(_("Kind of case")),
+        *(Column(title, numeric=True) for title in titles),
+        Column(_("Judges a measurement")),
+    )
+    of_kind = (
+        (_("V100, published programs: {kind}").format(kind=_(KINDS[kind])), level) for kind, level in _here(calibration)
+    )
+    of_group = (
+        (_("{gpu}, program `{program}`: {family}").format(gpu=gpu, program=program, family=family), level)
+        for (program, gpu, family), level in calibration.measured.items()
+    )
+    rest = (_("everything else"), calibration.uncertainty[ELSEWHERE])
+    rows = tuple(_uncertainty_row(_, title, level) for title, level in (*of_kind, *of_group, rest))
     return Table("uncertainty", columns, rows)
 
 
-def elsewhere_table(_: Callable, found: Iterable[Check]) -> Table:
-    """Each measurement on other hardware beside its prediction."""
-    columns = (
-        Column(_("Measurement")),
-        Column("GPU"),
-        Column(_("Unit")),
-        *(Column(title, numeric=True) for title in (_("Measured"), _("Modelled"), _("Error"))),
+def _here(calibration: Calibration) -> list[tuple[str, Uncertainty]]:
+    return [(kind, calibration.uncertainty[kind]) for kind in KINDS]
+
+
+def _uncertainty_row(_: Callable, title: str, level: Uncertainty) -> tuple[Cell, ...]:
+    judges = level.throughput <= JUDGES_WITHIN
+    return (
+        Cell(title),
+        figure(level.cases, 0),
+        factor(level.throughput),
+        factor(level.memory),
+        Cell(_("yes") if judges else _("no")),
     )
-    units = {"TFLOP/s a GPU": _("TFLOP/s a GPU")}
+
+
+def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
+    """For each program, GPU and family the median and the largest error on what kept runs measured."""
+    titles = (_("Trainings"), _("Throughput, median error"), _("Throughput, worst error"), _("Memory, median error"))
+    words = (_("Program"), "GPU", _("Family"))
+    columns = (
+        *(Column(title) for title in words),
+        *(Column(title, numeric=True) for title in (*titles, _("Memory, worst error"))),
+    )
+    rows = []
+    for group, found in kept.groupby(["program", "gpu", "family"]):
+        errors = summary(found["error"]), summary(found["memory_error"])
+        shares = [share for each in errors for share in (each.median, each.worst)]
+        cells = (Cell(f"{share:.1%}", share) for share in shares)
+        rows.append((*(Cell(str(each)) for each in group), figure(len(found), 0), *cells))
+    return Table("kept-kinds", columns, tuple(rows))
+
+
+def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
+    """Each training that kept runs measured, beside its prediction."""
+    words = (_("Measurement"), _("Program"), "GPU", _("Newest run"))
+    numeric = (
+        _("Runs"),
+        _("Measured (samples/s)"),
+        _("Lowest"),
+        _("Highest"),
+        _("Modelled (samples/s)"),
+        _("Error"),
+        _("Launches"),
+        _("Measured (MiB)"),
+        _("Modelled (MiB)"),
+        _("Memory error"),
+    )
+    columns = (*(Column(title) for title in words), *(Column(title, numeric=True) for title in numeric))
     rows = tuple(
         (
-            *(Cell(text) for text in (each.name, each.gpu, units.get(each.unit, each.unit))),
-            figure(each.measured, 1),
-            figure(each.modelled, 1),
-            _signed(each.error),
+            *(Cell(row[name]) for name in ("name", "program", "gpu", "run")),
+            figure(len(row["runs"]), 0),
+            *(figure(row[name], 1) for name in ("throughput", "lowest", "highest", "modelled")),
+            _signed(row["error"]),
+            Cell(f"{row['launch']:.0%}", row["launch"]),
+            *(figure(row[name], 0) for name in ("memory_mib", "modelled_memory")),
+            _signed(row["memory_error"]),
         )
+        for _index, row in kept.iterrows()
+    )
+    return Table("kept", columns, rows)
+
+
+def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
+    """Each figure of Megatron-LM beside its prediction, TFLOP/s a GPU."""
+    titles = (_("Published (TFLOP/s a GPU)"), _("Modelled (TFLOP/s a GPU)"), _("Error"))
+    columns = (Column(_("Measurement")), Column("GPU"), *(Column(title, numeric=True) for title in titles))
+    rows = tuple(
+        (Cell(each.name), Cell(each.gpu), figure(each.measured, 1), figure(each.modelled, 1), _signed(each.error))
         for each in found
     )
-    return Table("elsewhere", columns, rows)
+    return Table("megatron", columns, rows)
 
 
-def spent_table(_: Callable, results: Iterable[Outcome], cluster: Cluster, constants: Constants) -> Table:
-    """How an iteration of each case divides, in per cent."""
+def spent_table(_: Callable, results: pd.DataFrame, cluster: Cluster, constants: Constants) -> Table:
+    """How an iteration of each training divides, in per cent."""
     columns = (Column(_("Case")), *(Column(_(title), numeric=True) for title in SPENT.values()))
     rows = []
-    for each in results:
-        seconds = predict(Job.of(each.case), cluster, constants).seconds
+    for name, job in zip(results["name"], results["job"], strict=True):
+        seconds = predict(job, cluster, constants).seconds
         shares = [getattr(seconds, kind) / seconds.total for kind in SPENT]
         cells = (Cell(f"{share:.0%}" if share >= 0.005 else "–", share) for share in shares)
-        rows.append((Cell(each.case.name), *cells))
+        rows.append((Cell(name), *cells))
     return Table("spent", columns, tuple(rows))
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from repro.analysis.results import Result
-from repro.perfmodel.hardware import Cluster, HardwareError, from_devices
-from repro.planning.derived import case_of
+from repro.perfmodel.hardware import HardwareError
+from repro.perfmodel.predict import Expectation, expect_unit
 from repro.planning.plan import PUBLISHED
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
+from repro.report.document import Block, Cell, Column, Section, Table, Text, factor, figure
 from repro.utils.i18n import Translate
-
-if TYPE_CHECKING:
-    from repro.perfmodel.predict import Expectation
 
 
 def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gpus: Sequence[dict]) -> list[Section]:
@@ -26,21 +22,18 @@ def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gp
         return []
     title = _("Beside what the performance model expects")
     try:
-        cluster = from_devices(gpus[0]["name"], len(gpus))
+        pairs = [(result, found) for result in results if (found := expect_unit(result.unit, gpus))]
     except HardwareError as error:
         text = _("The model has no description of these GPUs: {reason}").format(reason=error)
         return [Section("expectation", title, (Text(text),))]
-    return [Section("expectation", title, _blocks(_, results, cluster))]
+    return [Section("expectation", title, _blocks(_, pairs))]
 
 
-def _blocks(_: Translate, results: Sequence[Result], cluster: Cluster) -> tuple[Block, ...]:
-    from repro.perfmodel.predict import expect
-
-    cases = [(result, case) for result in results if (case := case_of(result.unit))]
-    pairs = [(result, expect(case, cluster)) for result, case in cases if case.layout.world_size <= cluster.gpus]
+def _blocks(_: Translate, pairs: Sequence[tuple[Result, Expectation]]) -> tuple[Block, ...]:
     text = _(
-        "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the error "
-        "that nine in ten comparable cases stay within; a measurement further away is marked, and worth a second look."
+        "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the factor, "
+        "either way, that nine in ten comparable trainings stay within; a measurement further away is marked, and worth "
+        "a second look."
     )
     notes = dict.fromkeys(_(message).format(**values) for _result, each in pairs for message, values in each.notes)
     numeric = (
@@ -60,7 +53,7 @@ def _row(_: Translate, result: Result, expected: Expectation) -> tuple[Cell, ...
         Cell(result.unit.name),
         figure(result.throughput, 2),
         figure(expected.throughput, 2),
-        Cell(f"± {expected.uncertainty:.0%}", expected.uncertainty),
+        factor(expected.uncertainty),
         figure(result.memory_mib, 0),
         figure(expected.memory_mib, 0),
         _verdict(_, result.throughput, expected),
@@ -68,9 +61,10 @@ def _row(_: Translate, result: Result, expected: Expectation) -> tuple[Cell, ...
 
 
 def _verdict(_: Translate, throughput: float | None, expected: Expectation) -> Cell:
-    if throughput is None:
+    deviates = None if throughput is None else expected.deviates(throughput)
+    if throughput is None or deviates is None:
         return Cell("–")
-    if not expected.deviates(throughput):
+    if not deviates:
         return Cell(_("no"), tone="good")
     faster = throughput > expected.throughput
     return Cell(_("faster than expected") if faster else _("slower than expected"), tone="bad")

@@ -43,6 +43,23 @@ def test_the_whole_interval_decides(low, high, status):
     assert Target("ratio", 1.0).status(Ratio(1.05, interval)) == status
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status"),
+    [(0.95, 1.05, MET), (1.2, 1.25, MISSED), (0.8, 0.85, MISSED), (1.05, 1.15, OPEN), (0.8, 1.2, OPEN)],
+)
+def test_an_expectation_that_is_exceeded_is_not_met(low, high, status):
+    target = Target("expectation", 0.9, 1.11)
+    assert target.status(Ratio(1.0, Interval(low, high, 0.95, "", (3, 3)))) == status
+    assert str(target) == "≥ 0.90, ≤ 1.11"
+
+
+def test_every_expectation_target_has_two_sides():
+    files = sorted(TARGETS.glob("*.toml"))
+    found = [each for file in files for each in tomllib.loads(file.read_text()).get("target", ())]
+    assert [each for each in found if each["of"] == "expectation"]
+    assert all("at_most" in each for each in found if each["of"] == "expectation")
+
+
 def test_a_single_repeat_decides_nothing(tmp_path):
     original = bench_run(tmp_path / "original", repeats=(1.0,), speed=quick, failed=False)
     keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{original.id}.zip")
@@ -79,7 +96,7 @@ def test_the_targets_are_whole():
         for each in tomllib.loads(file.read_text(encoding="utf-8"))["target"]:
             assert each["of"] in ("ratio", "efficiency", "expectation")
             assert each["at_least"] > 0
-            assert each.keys() - {"of", "at_least"} <= {"model", "precision", "gpus", "baseline"}
+            assert each.keys() - {"of", "at_least", "at_most"} <= {"model", "precision", "gpus", "baseline"}
 
 
 def test_clocks_are_of_samples_under_load(host):

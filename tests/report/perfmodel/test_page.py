@@ -5,7 +5,7 @@ import re
 import pytest
 
 from repro.perfmodel.constants import load_calibration
-from repro.perfmodel.validation import checks
+from repro.perfmodel.validation import load_measurements
 from repro.report.document import markdown
 from repro.report.perfmodel.figures import figures
 from repro.report.perfmodel.page import FOLDER, build, tell
@@ -62,7 +62,10 @@ def test_figures_on_paper_are_marked(rendered):
     assert "模型推算" in (folder / "model-scale-strong.zh.svg").read_text(encoding="utf-8")
 
 
-def test_transformers_carry_over_to_other_hardware():
-    errors = [abs(each.error) for each in checks(load_calibration().constants) if each.model == "gpt"]
-    assert len(errors) == 12
-    assert max(errors) < 0.10
+def test_the_measured_figures_name_their_program(rendered):
+    _folder, documents = rendered
+    (table,) = (
+        block for section in documents["en"].sections for block in section.blocks if getattr(block, "id", "") == "kept"
+    )
+    at = [column.title for column in table.columns].index("Program")
+    assert [row[at].text for row in table.rows] == [each.program for each in load_measurements()]

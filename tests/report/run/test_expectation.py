@@ -4,12 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from repro.perfmodel.work import PUBLISHED_PROGRAM
 from repro.report.run.expectation import expectation_sections
 from repro.utils.i18n import LANGUAGES, catalogue
 
 
 def result(name: str, throughput: float | None):
-    return SimpleNamespace(unit=SimpleNamespace(name=name, derived_from=()), throughput=throughput, memory_mib=None)
+    unit = SimpleNamespace(name=name, derived_from=(), config={"program": PUBLISHED_PROGRAM})
+    return SimpleNamespace(unit=unit, throughput=throughput, memory_mib=None)
 
 
 V100S = [{"name": "Tesla V100-SXM2-16GB"}] * 8
@@ -29,7 +31,8 @@ def section(language: str, gpus=V100S, results=RESULTS):
 def test_shrunk_layouts_have_an_expectation_of_their_own_and_baselines_none():
     layout = {"data": 4, "tensor": 1, "pipeline": 1}
     shrunk = result("DP_8x1x1_16_1536x16.as_4x1x1", 20.0)
-    shrunk.unit.derived_from, shrunk.unit.config = ("DP_8x1x1_16_1536x16",), {"layout": layout, "precision": "amp"}
+    shrunk.unit.derived_from = ("DP_8x1x1_16_1536x16",)
+    shrunk.unit.config |= {"layout": layout, "precision": "amp"}
     rows = section("en", results=[RESULTS[0], shrunk, result("DP_8x1x1_16_1536x16.pytorch", 38.0)]).blocks[-1].rows
     assert [row[0].text for row in rows] == ["DP_8x1x1_16_1536x16", "DP_8x1x1_16_1536x16.as_4x1x1"]
     assert rows[1][2].sort == pytest.approx(rows[0][2].sort / 2, rel=0.1)
@@ -60,6 +63,13 @@ def test_chinese_is_translated():
 def test_other_hardware_says_where_the_constants_are_from():
     found = section("en", [{"name": "NVIDIA H200"}] * 4, [result("DP_1x1x1_2_1536x16", 26.9)])
     assert "fitted on V100s" in found.blocks[1].text
+
+
+def test_where_the_model_is_unsure_nothing_deviates():
+    """No kept run measured the published programs on H200s: even ten times as quick is no deviation there."""
+    found = section("en", [{"name": "NVIDIA H200"}] * 8, [result("DP_1x1x1_2_1536x16", 260.9)])
+    assert found.blocks[-1].rows[0][-1].text == "–"
+    assert "nothing is said" in found.blocks[2].text
 
 
 def test_unknown_gpu_is_said():

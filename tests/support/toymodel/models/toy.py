@@ -16,7 +16,6 @@ def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
 SPEC = ModelSpec(
     name="toy",
     title_words=("perceptron",),
-    family="transformers",
     shape_keys=("features", "hidden_size", "classes"),
     smoke_shape={"features": 16, "hidden_size": 32, "classes": 4},
     inputs={"features": "float32", "labels": "int64"},

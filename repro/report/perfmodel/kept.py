@@ -1,0 +1,72 @@
+"""What the kept runs measured, as the performance model is validated against it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from repro.perfmodel.hardware import HardwareError, from_devices
+from repro.perfmodel.predict import program_of
+from repro.perfmodel.training import family_of, kind_of
+from repro.perfmodel.validation import Measurement
+from repro.perfmodel.work import Job
+from repro.planning.derived import case_of
+from repro.report.host.keep import REPRODUCED
+from repro.report.host.results import KeptRun, hosts, load
+
+
+def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
+    """Every distinct training of the runs that measured speed, by program and GPU, from the archives of all hosts.
+
+    A training that several runs measured counts once, with the figures of the newest: programs change between runs, and
+    the newest is of the program of now. RecordError if a run cannot be read or is not as it was recorded.
+    """
+    rows = [row for name in hosts(reproduced) for kept in load(name, reproduced).measured for row in _rows(name, kept)]
+    if not rows:
+        return []
+    frame = pd.DataFrame(rows).sort_values(["run", "repeats"], kind="stable")
+    groups = frame.groupby(["program", "gpu", "job"], sort=False)
+    return sorted((_measurement(group) for _key, group in groups), key=_order)
+
+
+def _rows(host: str, kept: KeptRun) -> list[dict]:
+    """What a run measured of each case on one machine; nothing on GPUs that the model does not know."""
+    found: list[dict] = []
+    try:
+        from_devices(kept.gpus[0]["name"], len(kept.gpus))
+    except HardwareError:
+        return found
+    for result in kept.results:
+        case = case_of(result.unit)
+        measured = result.throughputs and result.memory_mib is not None
+        if case is not None and measured and case.layout.world_size <= len(kept.gpus):
+            program = program_of(result.unit)
+            found.append(
+                {
+                    "name": result.unit.name,
+                    "program": program,
+                    "host": host,
+                    "gpu": kept.gpus[0]["name"],
+                    "family": family_of(case),
+                    "kind": kind_of(case),
+                    "run": kept.run.id,
+                    "repeats": len(result.throughputs),
+                    "throughput": result.throughput,
+                    "throughputs": result.throughputs,
+                    "memory_mib": result.memory_mib,
+                    "job": Job.of(case, program),
+                }
+            )
+    return found
+
+
+def _measurement(group: pd.DataFrame) -> Measurement:
+    newest = {str(name): value for name, value in group.drop(columns="throughputs").to_dict("records")[-1].items()}
+    every = [each for row in group["throughputs"] for each in row]
+    return Measurement(**newest, runs=tuple(dict.fromkeys(group["run"])), lowest=min(every), highest=max(every))
+
+
+def _order(each: Measurement) -> tuple:
+    job = each.job
+    return each.program, each.gpu, each.family, job.shape, job.precision, job.layout.world_size, str(job)

@@ -1,0 +1,80 @@
+"""The figures that the model is validated with are those of the kept runs."""
+
+from statistics import median
+
+import pytest
+
+from repro.perfmodel.constants import load_calibration
+from repro.perfmodel.predict import expect_unit, program_of
+from repro.perfmodel.validation import FILE, as_toml, check_frame, load_measurements
+from repro.perfmodel.work import TUNED_PROGRAM, Job
+from repro.planning.derived import case_of
+from repro.report.host.keep import keep
+from repro.report.host.results import hosts, load
+from repro.report.perfmodel.kept import kept_measurements
+from tests.support.kept import H200, bench_run
+from tests.support.paths import ROOT
+
+REPRODUCED = ROOT / "reports" / "reproduced"
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Every kept run that measured speed."""
+    return [run for name in hosts(REPRODUCED) for run in load(name, REPRODUCED).measured]
+
+
+def test_the_file_is_what_the_kept_runs_give():
+    found = as_toml(kept_measurements(REPRODUCED))
+    assert FILE.read_text(encoding="utf-8") == found, "run `make model` and commit what it writes"
+
+
+def test_figures_are_the_medians_of_the_recorded_attempts(kept):
+    """By another way than the results': straight from attempts.jsonl."""
+    for each in load_measurements():
+        (run,) = (run for run in kept if run.run.id == each.run)
+        attempts = [attempt for attempt in run.attempts if attempt["unit"] == each.name and attempt["status"] == "ok"]
+        throughputs = [attempt["throughput"] for attempt in attempts]
+        assert len(throughputs) == each.repeats
+        assert each.throughput == pytest.approx(median(throughputs), rel=1e-5)
+        assert each.lowest <= each.throughput <= each.highest
+
+
+def test_one_job_has_one_prediction(kept):
+    """A run's page and the model's own page expect the same of the same training, whatever the case is called."""
+    frame = check_frame(load_measurements(), load_calibration().constants)
+    modelled = dict(zip(zip(frame["program"], frame["job"], strict=True), frame["modelled"], strict=True))
+    seen = 0
+    for run in kept:
+        for result in run.results:
+            case = case_of(result.unit)
+            if case is not None and result.throughputs:
+                program = program_of(result.unit)
+                expected = expect_unit(result.unit, run.gpus)
+                assert expected.throughput == pytest.approx(modelled[program, Job.of(case, program)], rel=1e-12)
+                seen += 1
+    assert seen > len(frame), "some trainings were measured more than once"
+
+
+def test_runs_from_before_there_were_two_programs_had_the_tuned_one(kept):
+    assert {program_of(result.unit) for run in kept for result in run.results} == {TUNED_PROGRAM}
+
+
+def test_a_training_of_several_runs_counts_once_with_the_newest(tmp_path):
+    for number, speed in enumerate((1.0, 2.0)):
+        name = f"2026112{number}-000000-gpt-published"
+        original = bench_run(tmp_path / "runs", name, speed=lambda unit, speed=speed: 10 * speed)
+        keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{name}.zip")
+    found = kept_measurements(tmp_path / "reproduced")
+    assert found
+    for each in found:
+        assert each.throughput > 1.5 * each.lowest
+        assert len(each.runs) == 2
+
+
+def test_gpus_that_the_model_does_not_know_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setitem(H200, "name", "GeForce GTX 1080")
+    original = bench_run(tmp_path / "runs")
+    keep(original.path, tmp_path / "reproduced" / "lab" / "runs" / f"{original.id}.zip")
+    assert load("lab", tmp_path / "reproduced").measured
+    assert kept_measurements(tmp_path / "reproduced") == []
