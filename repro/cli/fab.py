@@ -27,7 +27,7 @@ class FabTask(invoke.Task):
         try:
             return self._task(**given)
         except Exit as end:
-            raise invoke.Exit(end.message, end.code) from end
+            raise invoke.Exit(end.message, end.status) from end
 
 
 class _Raw(invoke.Argument):

@@ -62,12 +62,12 @@ OPTIONS = {
 """What the options say of themselves under `--help` wherever a task has no text of its own."""
 
 
-class Exit(Exception):
+class Exit(ReproError):
     """A task ends with this message for a person, and with this exit status."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
-        self.message, self.code = message, code
+        self.message, self.status = message, code
 
 
 class OptionError(ReproError):

@@ -165,7 +165,7 @@ GPT_2_SMALL = Program(
 GPT = Program(
     "gpt-3d-2021-05",
     "E",
-    form="gpt",
+    form="gpt-3d",
     fuse_add_to_output=True,
     fuse_model_update=True,
     fuse_cast_scale=True,

@@ -44,6 +44,7 @@ SPEC = ModelSpec(
     optimizer="sgd",
     regularisation="label_smoothing",
     batch_statistics=True,
+    convolutional=True,
     curves=LossCurves(
         cpu=SmallTraining({"image_size": 32, "classes": 100, "width": 8}, global_batch=16, lr=0.02),
         cuda=SmallTraining({"image_size": 64, "classes": 100}, global_batch=64, lr=0.02),

@@ -101,6 +101,7 @@ class ModelSpec:
     parameters : trainable parameters of a shape, with `vocab_size` as padded; None where nobody has counted them.
     training_flops : floating-point operations of forward and backward per sample of a shape, a multiply-add counted as
         two, and of a second forward if asked (activation checkpointing); None where nobody has counted them.
+    convolutional : whether its work is in convolutions, some of whose algorithms do less than what is counted.
     published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) counts its operations.
     """
 
@@ -127,6 +128,7 @@ class ModelSpec:
     baseline: Baseline | None = None
     parameters: Callable[[Mapping[str, int]], float] | None = None
     training_flops: Callable[[Mapping[str, int], bool], float] | None = None
+    convolutional: bool = False
     published_flops: bool = False
 
     @property

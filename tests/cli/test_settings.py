@@ -93,7 +93,7 @@ def test_a_wrong_text_is_named_and_ends_with_2(name, text, message):
     with pytest.raises(Exit) as caught:
         called(**{name: text})
     assert caught.value.message == message
-    assert caught.value.code == 2
+    assert caught.value.status == 2
 
 
 def test_variables_of_make_are_named_as_make_has_them():
@@ -145,14 +145,14 @@ def test_every_task_and_option_says_what_it_is(each):
 def test_errors_have_a_message_and_a_status(error, status, message):
     with pytest.raises(Exit) as caught, exit_statuses():
         raise error
-    assert caught.value.code == status
+    assert caught.value.status == status
     assert caught.value.message.startswith(message)
 
 
 def test_where_writing_has_begun_the_same_error_is_a_failure():
     with pytest.raises(Exit) as caught, exit_statuses(1):
         raise ReproError("wrong")
-    assert caught.value.code == 1
+    assert caught.value.status == 1
 
 
 def test_a_mistake_of_the_program_keeps_its_traceback():

@@ -248,7 +248,7 @@ def _below_peak(material: Material, case: Case, throughput: Figure, check: str, 
         rate=f"{rate:.2f}",
         peak=f"{peak:g}",
     )
-    severity = "warning" if spec_of(case.model).family == "convolutions" else "error"
+    severity = "warning" if spec_of(case.model).convolutional else "error"
     place, most = Place("results", case.name, "throughput"), f"<= {throughput * peak / rate:.2f}"
     yield unless(
         rate <= peak, check, report, place, "inconsistency", throughput, most, rule, severity=severity, source=PEAK

@@ -1,6 +1,6 @@
-"""GPT as published in May 2021 (form "gpt") and, small, in December 2020 ("gpt-2").
+"""GPT as published in May 2021 (form "gpt-3d") and, small, in December 2020 ("gpt-2").
 
-Pre-normalised decoder, learned positions, output tied to the token table. Activations of "gpt" are (s, b, h) between
+Pre-normalised decoder, learned positions, output tied to the token table. Activations of "gpt-3d" are (s, b, h) between
 embedding and head, those of "gpt-2" (b, s, h).
 """
 
@@ -40,10 +40,10 @@ from repro.trainers.models.operators import (
 from repro.trainers.models.parameters import Parameters
 
 EPSILON = 1e-5
-POSITIONS_STD = {"gpt": INITIAL_STD, "gpt-2": 0.01}
+POSITIONS_STD = {"gpt-3d": INITIAL_STD, "gpt-2": 0.01}
 """Standard deviation of initial position vectors, by form."""
 SAMPLES = 1
-"""Axis of the samples in the activations of "gpt"."""
+"""Axis of the samples in the activations of "gpt-3d"."""
 
 COMPARED = {"published": Text(2, 2048, 16, 1536, 50304), "small": Text(2, 1024, 2, 16, 128)}
 """Sizes in which operators are compared with the CPU, by scale."""
@@ -71,13 +71,13 @@ class Embedding(nn.Module):
     def forward(self, ids, table):
         positions = self.use(self.positions)
         if self.amp:
-            table, positions = ops.to_half(table), ops.to_half(positions) if self.form == "gpt" else positions
+            table, positions = ops.to_half(table), ops.to_half(positions) if self.form == "gpt-3d" else positions
         x = ops.dropout(look_up(table, ids, self.layout) + positions, self.dropout)
-        return x.permute(1, 0, 2) if self.form == "gpt" else x
+        return x.permute(1, 0, 2) if self.form == "gpt-3d" else x
 
 
 class Layer(nn.Module):
-    """A layer of "gpt": attention and perceptron, each on the normalised input and added to it.
+    """A layer of "gpt-3d": attention and perceptron, each on the normalised input and added to it.
 
     Scores are divided by the layer's number and multiplied by it again within a kernel that computes in fp32: so scores
     of deep layers stay in range in half precision.
@@ -225,10 +225,10 @@ class GPT(nn.Module):
         return Embedding(config, make)
 
     def build_layer(self, config: Config, make: Parameters, index: int, stage: int) -> nn.Module:
-        return {"gpt": Layer, "gpt-2": SmallLayer}[config.choices.form](config, make, index, stage)
+        return {"gpt-3d": Layer, "gpt-2": SmallLayer}[config.choices.form](config, make, index, stage)
 
     def build_head(self, config: Config, make: Parameters, stage: int) -> nn.Module:
-        return {"gpt": Head, "gpt-2": SmallHead}[config.choices.form](config, make, stage)
+        return {"gpt-3d": Head, "gpt-2": SmallHead}[config.choices.form](config, make, stage)
 
     def forward(self, ids, *labels):
         table = self.tokens()
