@@ -45,7 +45,7 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
     except Exit as end:
         if end.message:
             print(end.message, file=sys.stderr)
-        return end.code
+        return end.status
     return 0
 
 

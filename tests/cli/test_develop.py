@@ -37,7 +37,7 @@ def test_a_failed_check_stops_nothing_and_is_named(commands):
     with pytest.raises(Exit) as caught:
         develop.test()
     assert len(started) == len(develop.CHECKS) + 2
-    assert (caught.value.code, caught.value.message) == (1, "failed: lint-imports")
+    assert (caught.value.status, caught.value.message) == (1, "failed: lint-imports")
 
 
 def test_what_is_checked_is_installed():
