@@ -9,8 +9,6 @@ from repro.baselines.config import BaselineConfig
 from repro.baselines.parameters import Parameters
 from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 
-CLASSIFIER_STD = 0.01
-
 
 class Projection(nn.Module):
     """Convolution and normalisation that bring a shortcut to its block's shape."""
@@ -57,7 +55,8 @@ class ResNet50(nn.Module):
         self.norm = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, 2, 1)
         self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
-        self.classifier = make.linear("classifier", width * 8 * EXPANSION, classes, CLASSIFIER_STD)
+        features = width * 8 * EXPANSION
+        self.classifier = make.linear("classifier", features, classes, (2.0 / features) ** 0.5)
         self.smoothing = config.label_smoothing
 
     def forward(self, images, labels):

@@ -87,5 +87,5 @@ SPEC = ModelSpec(
         optimizer=transformer.STEADY,
         layouts=("dp2", "dp4"),
     ),
-    baseline=Baseline(),
+    baseline=Baseline(attention=True),
 )

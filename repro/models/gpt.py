@@ -67,6 +67,6 @@ SPEC = ModelSpec(
         optimizer=ADAMW,
         dataset="text",
     ),
-    baseline=Baseline(),
+    baseline=Baseline(attention=True),
     published_flops=True,
 )
