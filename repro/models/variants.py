@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from repro.models.registry import spec_of
 
-VARIANTS = {
-    "pytorch": "eager, true fp32, fused attention and optimizer of today's PyTorch",
-    "pytorch-unfused": "computes what the published program computes: scores, mask, softmax and dropout one by one",
-    "pytorch-tf32": "as pytorch, with TF32",
-    "pytorch-channels-last": "as pytorch, in fp32 with the channels last, of models that have channels",
-    "pytorch-compile": "as pytorch, compiled by torch.compile",
-}
+VARIANTS = ("pytorch", "pytorch-unfused", "pytorch-tf32", "pytorch-channels-last", "pytorch-compile")
+"""`repro.report.run.baselines.DESCRIPTIONS` says what each is."""
 DEFAULT = ("pytorch", "pytorch-unfused", "pytorch-tf32")
 
 
