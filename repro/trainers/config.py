@@ -115,15 +115,6 @@ class Config:
         """Rows of the token embedding, of models that have one."""
         return self.spec.padded_vocab_size(self.shape.vocab_size, self.layout.tensor)
 
-    @property
-    def half_gradients(self) -> bool:
-        """Whether data parallel ranks add up gradients in half precision: under AMP, where weights are so anyway.
-
-        Not on a mesh with tensor parallel ranks, which OneFlow compiles slowly, the more so the more operators there
-        are. Nor where gradients are accumulated: they would travel after each micro-step instead of once.
-        """
-        return self.precision == "amp" and self.layout.tensor == 1 and self.accumulation_steps == 1
-
 
 def load(path: str, parser: Callable[[dict], Any] | None = None) -> Any:
     """Read and check a configuration file; gives what `parse`, or another parser, makes of it.
@@ -149,10 +140,13 @@ def parse(values: dict) -> Config:
     """Build a Config from the decoded JSON; ConfigError names the first key that is wrong."""
     require_table("", values, Config)
     spec = spec_of(one_of("model", values["model"], names()))
+    kind = one_of("program", values["program"], KINDS)
+    generation = one_of("log_generation", values["log_generation"], spec.log_generations)
+    program = spec.program(kind, generation)
     config = Config(
         case=text("case", values["case"]),
         model=spec.name,
-        program=one_of("program", values["program"], KINDS),
+        program=kind,
         device=one_of("device", values["device"], ("cpu", "cuda")),
         seed=whole("seed", values["seed"], 0),
         layout=parse_layout(values["layout"]),
@@ -164,14 +158,14 @@ def parse(values: dict) -> Config:
         dropout=number("dropout", values["dropout"], 0.0, 0.999),
         iterations=whole("iterations", values["iterations"], 1),
         log_interval=whole("log_interval", values["log_interval"], 1),
-        log_generation=one_of("log_generation", values["log_generation"], spec.log_generations),
+        log_generation=generation,
         shape=parse_shape(spec, values["shape"]),
         optimizer=parse_optimizer(spec, values["optimizer"]),
         schedule=parse_schedule(values["schedule"]),
         data=parse_data(spec, values["data"]),
         output=text("output", values["output"]),
         label_smoothing=number("label_smoothing", values.get("label_smoothing", 0.0), 0.0, 0.999),
-        loss_scale=number("loss_scale", values.get("loss_scale", Config.loss_scale), 1.0, 2.0**30),
+        loss_scale=number("loss_scale", values.get("loss_scale", program.loss_scale), 1.0, 2.0**30),
     )
     check_together(config)
     return config

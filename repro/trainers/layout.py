@@ -19,7 +19,6 @@ class Layout:
     """A mesh of pipeline x data x tensor ranks, the tensor axis running fastest.
 
     Tensor parallel ranks are neighbours (one node), pipeline stages are furthest apart, as in the published runs.
-    `half_gradients` has data parallel ranks add up gradients in half precision.
 
     Raises
     ------
@@ -31,7 +30,6 @@ class Layout:
     tensor: int
     pipeline: int
     device: str
-    half_gradients: bool = False
 
     def __post_init__(self) -> None:
         for axis in ("data", "tensor", "pipeline"):
@@ -81,6 +79,6 @@ class Layout:
             return [data, tensor]
         return [tensor] if self.tensor > 1 else [data]
 
-    def batch_signature(self) -> list:
-        """Signature of activations: samples are dealt over the data axis and shared along the tensor axis."""
-        return self.sbp_signature(data=split(0))
+    def batch_signature(self, axis: int = 0) -> list:
+        """Signature of activations: samples, on `axis`, are dealt over the data axis and shared along the tensor axis."""
+        return self.sbp_signature(data=split(axis))

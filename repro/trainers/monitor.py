@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +20,12 @@ TOP = 5
 class Transfer:
     """Takes outputs from the device to the host; each framework has its own. All ranks call it at the same places."""
 
-    def mean(self, value) -> float:
-        """A loss as this host's number, the same on every rank; under accumulation the mean over the micro-steps."""
+    def mean(self, value) -> float | None:
+        """A loss as this host's number, the mean over the micro-steps; None on ranks that do not have it."""
         raise NotImplementedError
 
     def rows(self, value) -> np.ndarray:
-        """This rank's rows of an output."""
+        """The rows of an output that this rank has."""
         raise NotImplementedError
 
     def total(self, counts: np.ndarray) -> np.ndarray:
@@ -36,40 +37,76 @@ class Monitor:
     """Times the iterations and writes the log rows.
 
     Calls of a training step return before their work is done. A window of `log_interval` iterations is closed by
-    fetching the loss of its last one, and nothing is fetched within it. The first window opens before the first
-    iteration and so holds the compilation, as in the published logs.
+    fetching the loss of its last one. The first window opens before the first iteration and so holds the compilation,
+    as in the published logs.
 
     Parameters
     ----------
     speaks : whether this process prints the log.
+    fetches_each : whether the outputs of every iteration are fetched, as the published programs did: after the next one
+        has been started, so that the device does not wait. Without it nothing is fetched within a window.
     """
 
-    def __init__(self, config: Config, nodes: int, speaks: bool, metrics: Metrics, memory: Memory, transfer: Transfer):
+    def __init__(
+        self,
+        config: Config,
+        nodes: int,
+        speaks: bool,
+        metrics: Metrics,
+        memory: Memory,
+        transfer: Transfer,
+        fetches_each: bool = False,
+    ):
         self.config = config
         self.speaks = speaks
         self.metrics = metrics
         self.memory = memory
         self.transfer = transfer
-        self.pending = {}
+        self.fetches_each = fetches_each
+        self.pending: dict[int, Any] = {}
+        self.started: tuple[int, dict] | None = None
+        self.counts = np.zeros(3, np.float32)
         self.lines = LogLines(config, nodes)
-        self.say(self.lines.opening())
+        if speaks:
+            self.say(self.lines.opening())
         self.opened = time.perf_counter()
 
     def after(self, iteration: int, outputs: dict) -> None:
         """Take an iteration's outputs; close the window if it is the last of one."""
+        if not self.fetches_each:
+            self.take(iteration, outputs)
+            return
+        self.finish()
+        self.started = iteration, outputs
+
+    def finish(self) -> None:
+        """Take the outputs of the iteration that was started last, if any."""
+        if self.started:
+            iteration, outputs = self.started
+            self.started = None
+            self.fetch(outputs)
+            self.take(iteration, outputs)
+
+    def take(self, iteration: int, outputs: dict) -> None:
         if iteration % self.config.log_interval == 0:
             self.close_window(iteration, outputs)
         elif iteration <= FIRST_LOSSES:
             self.pending[iteration] = outputs["loss"]
 
+    def fetch(self, outputs: dict) -> None:
+        """Wait for an iteration's outputs, and count the hits of a classifier."""
+        self.transfer.mean(outputs["loss"])
+        if "scores" in outputs:
+            self.counts += self.hits(outputs["scores"], outputs["labels"])
+
     def close_window(self, iteration: int, outputs: dict) -> None:
         values = {"loss": self.transfer.mean(outputs["loss"])}
         closed, stamp = time.perf_counter(), time.time()
         elapsed, self.opened = closed - self.opened, closed
-        for name in sorted(set(outputs) - {"loss", "logits", "labels"}):
+        for name in sorted(set(outputs) - {"loss", "scores", "labels"}):
             values[name] = self.transfer.mean(outputs[name])
-        if "logits" in outputs:
-            values.update(self.accuracy(outputs["logits"], outputs["labels"]))
+        if "scores" in outputs:
+            values.update(self.accuracy(outputs["scores"], outputs["labels"]))
         interval = self.config.log_interval
         row = Row(
             iteration=iteration,
@@ -77,14 +114,17 @@ class Monitor:
             throughput=interval * self.config.global_batch / elapsed,
             latency_ms=elapsed / interval * 1000,
             time=stamp,
-            values=values,
+            values={name: value for name, value in values.items() if value is not None},
         )
         self.write(row)
-        self.say(self.lines.row(row))
+        if self.speaks:
+            self.say(self.lines.row(row))
 
     def write(self, row: Row) -> None:
         for iteration, loss in self.pending.items():
-            self.metrics.write("loss", iteration=iteration, loss=self.transfer.mean(loss))
+            value = self.transfer.mean(loss)
+            if value is not None:
+                self.metrics.write("loss", iteration=iteration, loss=value)
         self.pending.clear()
         self.metrics.write(
             "iteration",
@@ -94,21 +134,33 @@ class Monitor:
             throughput=row.throughput,
             latency_ms=row.latency_ms,
             **row.values,
-            learning_rate=learning_rate(row.iteration, self.config.optimizer.lr, self.config.schedule),
+            learning_rate=learning_rate(
+                row.iteration,
+                self.config.optimizer.lr,
+                self.config.schedule,
+                self.config.choices.warmup_to_base,
+            ),
             memory_mib=self.memory.used_mib(),
             peak_memory_mib=self.memory.peak_mib,
         )
 
-    def accuracy(self, logits, labels) -> dict:
-        """Shares of the global batch whose label has the highest score, or one of the five highest."""
-        scores, targets = self.transfer.rows(logits), self.transfer.rows(labels)
-        own = scores[np.arange(len(targets)), targets]
-        place = (scores > own[:, None]).sum(axis=1)
-        counts = np.array([(place < 1).sum(), (place < TOP).sum(), len(targets)], np.float32)
+    def accuracy(self, scores, labels) -> dict:
+        """Shares of samples whose label has the highest score, or one of the five highest.
+
+        They are over the window where each iteration is fetched, else over its last iteration.
+        """
+        counts = self.counts if self.fetches_each else self.hits(scores, labels)
         first, five, samples = self.transfer.total(counts)
-        return {"top_1": float(first / samples), "top_5": float(five / samples)}
+        self.counts = np.zeros(3, np.float32)
+        return {"top_1": float(first / samples), "top_5": float(five / samples)} if samples else {}
+
+    def hits(self, scores, labels) -> np.ndarray:
+        """How many of this rank's rows have their label first, how many among the first five, and how many there are."""
+        rows, targets = self.transfer.rows(scores), self.transfer.rows(labels)
+        own = rows[np.arange(len(targets)), targets]
+        place = (rows > own[:, None]).sum(axis=1)
+        return np.array([(place < 1).sum(), (place < TOP).sum(), len(targets)], np.float32)
 
     def say(self, lines: list) -> None:
-        if self.speaks:
-            for line in lines:
-                print(line, flush=True)
+        for line in lines:
+            print(line, flush=True)

@@ -11,14 +11,10 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from repro.trainers.config import Config, Sizes, load  # noqa: E402
+from repro.trainers.config import Config, load  # noqa: E402
 from repro.trainers.process import run  # noqa: E402
 
-SWITCHES = {
-    "": ("ACTOR_ENABLE_LIGHT_ACTOR", "THREAD_ENABLE_LOCAL_MESSAGE_QUEUE", "KERNEL_DISABLE_BLOB_ACCESS_CHECKER"),
-    "cuda": ("KERNEL_REDUCE_SUM_USE_MATMUL",),
-    "cpu": ("BOXING_DISABLE_MIDDLE_NODE_AND_CHECK",),
-}
+CPU_SWITCH = "BOXING_DISABLE_MIDDLE_NODE_AND_CHECK"
 ONE_UPDATE = "ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 MASTER_PATIENCE_S = 60.0
 MASTER_POLL_S = 0.02
@@ -28,29 +24,31 @@ M_MXFAST = 1
 
 def train(config: Config) -> None:
     merge_freed_blocks()
-    set_environment(config.device, config.layout)
+    set_environment(config.device, config)
     wait_for_master()
     from repro.trainers.train import train
 
     train(config)
 
 
-def set_environment(device: str, layout: Sizes | None = None) -> None:
-    """Choose what OneFlow reads when it is loaded; what the caller has set stays.
+def set_environment(device: str, config: Config | None = None) -> None:
+    """Choose what OneFlow reads when it is loaded, as the program of a training has it; what the caller has set stays.
 
-    Everywhere its actors pass messages within a thread without a lock and check less. On CUDA sums are taken by
-    products with ones, and all parameters are updated in few kernels. The latter only on one stage that is no
-    two-dimensional mesh: on a mesh OneFlow 0.8.0 ends where it asks for a one-dimensional signature (op_graph.h:43).
-    ONEFLOW_FUSE_MODEL_UPDATE_CAST, which under AMP saves a cast of all parameters, is left off everywhere: the updates
-    that it makes lack the clipping and the flag by which an overflow is skipped. The first gradients beyond half
-    precision make every parameter NaN (seen on H200s), and on pipelines OneFlow ends (task_graph.cpp:638).
+    All parameters are updated in few kernels only on one stage that is no two-dimensional mesh: on a mesh OneFlow 0.8.0
+    ends where it asks for a one-dimensional signature (op_graph.h:43). ONEFLOW_FUSE_MODEL_UPDATE_CAST, which under AMP
+    saves a cast of all parameters, is left off everywhere: the updates that it makes lack the clipping and the flag by
+    which an overflow is skipped. The first gradients beyond half precision make every parameter NaN (seen on H200s), and
+    on pipelines OneFlow ends (task_graph.cpp:638).
 
     On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of the time to
     compile and changes no loss.
     """
-    switches = SWITCHES[""] + SWITCHES[device]
-    if device == "cuda" and layout and layout.pipeline == 1 and 1 in (layout.data, layout.tensor):
-        switches += (ONE_UPDATE,)
+    switches = [CPU_SWITCH] if device == "cpu" else []
+    if config and device == "cuda":
+        layout, program = config.layout, config.choices
+        switches += program.switches
+        if program.one_update and layout.pipeline == 1 and 1 in (layout.data, layout.tensor):
+            switches.append(ONE_UPDATE)
     for name in switches:
         os.environ.setdefault(f"ONEFLOW_{name}", "1")
 

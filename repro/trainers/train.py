@@ -8,45 +8,62 @@ import socket
 import numpy as np
 import oneflow as flow
 
+from repro.models.programs import PUBLISHED
 from repro.models.registry import module_of
 from repro.trainers.config import Config
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.data.readers import build_reader
+from repro.trainers.graph.changes import CHANGES, TABLES, Change
 from repro.trainers.graph.graph import TrainGraph, set_up_device
-from repro.trainers.graph.rewrite import TABLES
-from repro.trainers.layout import BROADCAST, Layout
+from repro.trainers.layout import Layout
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Memory, Metrics, ProcessMemory
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.monitor import Monitor, Transfer
+from repro.trainers.tuning import tuned_module
+from repro.trainers.tuning.parameters import TunedParameters
+from repro.trainers.tuning.rewrite import REWRITES
 from repro.trainers.versions import versions
 
 
 def train(config: Config) -> None:
     """Run all iterations; every process of the layout calls this."""
     sizes = config.layout
-    layout = Layout(sizes.data, sizes.tensor, sizes.pipeline, config.device, config.half_gradients)
+    layout = Layout(sizes.data, sizes.tensor, sizes.pipeline, config.device)
     flow.manual_seed(config.seed)
     set_up_device(config)
     rank = flow.env.get_rank()
     metrics = Metrics(config.output, rank)
-    model = build_model(config, layout)
+    model, changes = build_program(config, layout)
     reader = build_reader(config, layout)
     feeder = None if reader else build_feeder(config, layout)
-    graph = TrainGraph(model, reader, config)
+    graph = TrainGraph(model, reader, config, changes)
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
     write_start(metrics, config, model, memory)
-    monitor = Monitor(config, flow.env.get_node_size(), rank == 0, metrics, memory, GlobalTransfer(layout))
+    monitor = Monitor(
+        config,
+        flow.env.get_node_size(),
+        rank == 0,
+        metrics,
+        memory,
+        GlobalTransfer(rank),
+        config.choices.fetch_each,
+    )
     for iteration in range(1, config.iterations + 1):
-        monitor.after(iteration, graph(*(feeder.batch(iteration - 1) if feeder else ())))
+        outputs = graph(*(feeder.batch(iteration - 1) if feeder else ()))
+        if iteration == 1 and rank == 0:
+            metrics.write("census", operators=graph.census)
+        monitor.after(iteration, outputs)
+    monitor.finish()
     metrics.write("end", iterations=config.iterations)
     metrics.close()
 
 
-def build_model(config: Config, layout: Layout) -> flow.nn.Module:
-    """The configured model with its initial parameters."""
-    program = module_of("repro.trainers.models", config.model)
-    return program.MODEL(config, Parameters(layout, config.seed, config.optimizer_sharding > 0))
+def build_program(config: Config, layout: Layout) -> tuple[flow.nn.Module, tuple[Change, ...]]:
+    """The configured model with its initial parameters, and what is changed in the job that trains it."""
+    if config.program == PUBLISHED:
+        return module_of("repro.trainers.models", config.model).MODEL(config, Parameters(layout, config)), CHANGES
+    return tuned_module(config.model).MODEL(config, TunedParameters(layout, config)), REWRITES
 
 
 def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory: Memory) -> None:
@@ -85,20 +102,16 @@ class DeviceMemory(Memory):
 
 
 class GlobalTransfer(Transfer):
-    """Takes global tensors to the host, from whichever ranks hold them."""
+    """Takes outputs to the host, which the graph has gathered on rank 0; other ranks have nothing to take."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, rank: int) -> None:
+        self.has_outputs = rank == 0
 
-    def mean(self, value: flow.Tensor) -> float:
-        value = value.to_global(sbp=self.layout.sbp_signature())
-        if self.layout.pipeline > 1:
-            value = value.to_global(placement=self.layout.all_ranks(), sbp=[BROADCAST])
-        return float(value.to_local().numpy().mean())
+    def mean(self, value: flow.Tensor) -> float | None:
+        return float(value.to_local().numpy().mean()) if self.has_outputs else None
 
     def rows(self, value: flow.Tensor) -> np.ndarray:
-        return value.to_global(sbp=self.layout.batch_signature()).to_local().numpy()
+        return value.to_local().numpy() if self.has_outputs else np.zeros((0,) * value.ndim, np.int64)
 
     def total(self, counts: np.ndarray) -> np.ndarray:
-        value = flow.tensor(counts).to_global(self.layout.all_ranks(), sbp=[flow.sbp.partial_sum])
-        return value.to_global(sbp=[BROADCAST]).to_local().numpy()
+        return counts

@@ -13,11 +13,12 @@ from oneflow import nn
 
 from repro.models.registry import module_of, names
 from repro.trainers.checks.config import Comparison
-from repro.trainers.graph.rewrite import RewrittenGraph
+from repro.trainers.graph.graph import Change, ChangedGraph
 from repro.trainers.layout import BROADCAST
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Metrics
 from repro.trainers.models.operators import HALF, Input, Operator
+from repro.trainers.tuning import tuned_module
 from repro.trainers.versions import versions
 
 SEED = 20200821
@@ -61,9 +62,13 @@ def compare(comparison: Comparison) -> None:
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """The operators of all models whose modules list them."""
-    programs = [module_of("repro.trainers.models", name) for name in names()]
-    return [each for program in programs if hasattr(program, "operators") for each in program.operators(scale, device)]
+    """The operators of both programs of all models whose modules list them."""
+    found = {}
+    for name in names():
+        for program in (module_of("repro.trainers.models", name), tuned_module(name)):
+            for each in getattr(program, "operators", lambda scale, device: [])(scale, device):
+                found[each.name] = each
+    return list(found.values())
 
 
 def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
@@ -81,7 +86,7 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     size = result.shape[operator.axis]
     places = sorted({size - 1, 0} if operator.places > 1 else {size - 1})
     back = gradient(result, operator.axis, places)
-    if operator.rewritten and device == "cuda":
+    if operator.changes and device == "cuda":
         result, gradients = in_a_graph(operator, tensors, back)
     else:
         gradients = flow.autograd.grad(result, [tensors[index] for index in varied], back)
@@ -111,11 +116,12 @@ class Shifted(nn.Module):
         return self.call(*((each.to(flow.float32) + shift).to(each.dtype) for each, shift in zip(tensors, shifts)))
 
 
-class Once(RewrittenGraph):
+class Once(ChangedGraph):
     """One step down the gradient, by the whole of it: parameters that were 0 become the gradient's negative."""
 
-    def __init__(self, model: Shifted) -> None:
+    def __init__(self, model: Shifted, changes: tuple[Change, ...]) -> None:
         super().__init__()
+        self.changes = changes
         self.model = model
         self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
 
@@ -128,7 +134,7 @@ class Once(RewrittenGraph):
 def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
     """Result of an operator as the models' graph computes it, and the gradient of each of its inputs."""
     model = Shifted(operator, tensors)
-    result = Once(model)(back, *(each.detach() for each in tensors))
+    result = Once(model, operator.changes)(back, *(each.detach() for each in tensors))
     return result, [-shift for shift in model.parameters()]
 
 

@@ -3,61 +3,83 @@
 from __future__ import annotations
 
 import oneflow as flow
+from oneflow.optim.lr_scheduler import CosineDecayLR, LinearLR, PolynomialLR, SequentialLR, WarmUpLR
 
+from repro.models.programs import Program
 from repro.trainers.config import Optimizer, Schedule
-from repro.trainers.graph.schedule import NO_DECAY, decays
 
 
-class AdamW(flow.optim.AdamW):
+class ExemptingAdamW(flow.optim.AdamW):
     """AdamW that passes over some parameters in its weight decay and still clips by the norm of them all.
 
     Parameter groups, the usual way to do the first, would clip each group by a norm of its own.
     """
 
+    def __init__(self, groups: list, not_decayed: tuple[str, ...], **settings) -> None:
+        super().__init__(groups, **settings)
+        self.not_decayed = not_decayed
+
     def _generate_conf_for_graph(self, train_conf, vars_conf):
         confs = super()._generate_conf_for_graph(train_conf, vars_conf)
         for conf in confs:
-            conf.weight_decay_conf.excludes.pattern.extend(NO_DECAY)
+            conf.weight_decay_conf.excludes.pattern.extend(self.not_decayed)
         return confs
 
 
-def build_optimizer(model: flow.nn.Module, settings: Optimizer) -> flow.optim.Optimizer:
-    if settings.name == "adamw":
-        return build_adamw(model, settings)
-    groups = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        groups[decays(name)].append(parameter)
-    return flow.optim.SGD(
-        [
-            {"params": groups[True], "weight_decay": settings.weight_decay},
-            {"params": groups[False], "weight_decay": 0.0},
-        ],
-        lr=settings.lr,
-        momentum=settings.momentum,
-    )
+class DecayingSGD(flow.optim.SGD):
+    """Momentum SGD with decoupled weight decay, and L2 penalties on the gradients of all parameters or of none.
+
+    The decay, `lr * decay * w`, is a part of OneFlow's update that its SGD never asks for.
+    """
+
+    def __init__(self, parameters, decay: float, not_decayed: tuple[str, ...], l2_on_all: bool, **settings) -> None:
+        super().__init__(parameters, weight_decay=decay if l2_on_all else 0.0, **settings)
+        self.decay = decay
+        self.not_decayed = not_decayed
+
+    def _generate_conf_for_graph(self, train_conf, vars_conf):
+        confs = super()._generate_conf_for_graph(train_conf, vars_conf)
+        for conf in confs:
+            conf.weight_decay_conf.weight_decay_rate = self.decay
+            conf.weight_decay_conf.excludes.pattern.extend(self.not_decayed)
+        return confs
 
 
-def build_adamw(model: flow.nn.Module, settings: Optimizer) -> AdamW:
-    group = {"params": list(model.parameters())}
+def build_optimizer(model: flow.nn.Module, settings: Optimizer, program: Program) -> flow.optim.Optimizer:
+    parameters = list(model.parameters())
+    if settings.name == "sgd":
+        return DecayingSGD(
+            parameters,
+            settings.weight_decay,
+            program.not_decayed,
+            program.l2_on_all,
+            lr=settings.lr,
+            momentum=settings.momentum,
+        )
+    group = {"params": parameters}
     if settings.clip_norm is not None:
         group.update(clip_grad_max_norm=settings.clip_norm, clip_grad_norm_type=2.0)
-    return AdamW([group], lr=settings.lr, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay)
-
-
-def build_scheduler(optimizer: flow.optim.Optimizer, lr: float, schedule: Schedule):
-    """Scheduler for the graph, or None for a constant rate without warm-up."""
-    scheduler = None
-    if schedule.kind == "cosine":
-        cosine = flow.optim.lr_scheduler.CosineDecayLR
-        scheduler = cosine(optimizer, schedule.decay_iterations, alpha=schedule.min_lr / lr)
-    elif schedule.kind == "polynomial":
-        polynomial = flow.optim.lr_scheduler.PolynomialLR
-        scheduler = polynomial(optimizer, schedule.decay_iterations, schedule.min_lr, schedule.power)
-    if schedule.warmup_iterations == 0:
-        return scheduler
-    return flow.optim.lr_scheduler.WarmUpLR(
-        optimizer if scheduler is None else scheduler,
-        warmup_factor=0.0,
-        warmup_iters=schedule.warmup_iterations,
-        warmup_method="linear",
+    return ExemptingAdamW(
+        [group],
+        program.not_decayed,
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        do_bias_correction=program.bias_correction,
     )
+
+
+def build_scheduler(optimizer: flow.optim.Optimizer, lr: float, schedule: Schedule, warmup_to_base: bool):
+    """Scheduler for the graph, or None for a constant rate without warm-up; `schedule.learning_rate` has its values."""
+    decay, warmup = None, schedule.warmup_iterations
+    if schedule.kind == "cosine":
+        decay = CosineDecayLR(optimizer, schedule.decay_iterations, alpha=schedule.min_lr / lr)
+    elif schedule.kind == "polynomial":
+        decay = PolynomialLR(optimizer, schedule.decay_iterations, schedule.min_lr, schedule.power)
+    if warmup == 0:
+        return decay
+    if decay is None or not warmup_to_base:
+        return WarmUpLR(decay or optimizer, warmup_factor=0.0, warmup_iters=warmup, warmup_method="linear")
+    rise = LinearLR(optimizer, start_factor=0.0, end_factor=1.0, total_iters=warmup)
+    return SequentialLR(optimizer, [rise, decay], milestones=[warmup], interval_rescaling=False)

@@ -6,24 +6,21 @@ import math
 
 from repro.trainers.config import Schedule
 
-NO_DECAY = ("bias", "norm")
-"""Weight decay passes over parameters with these words in their names."""
+
+def decays(name: str, not_decayed: tuple[str, ...]) -> bool:
+    """Whether weight decay applies to the parameter of this name, given the words that exempt from it."""
+    return not any(word in name for word in not_decayed)
 
 
-def decays(name: str) -> bool:
-    """Whether weight decay applies to the parameter of this name."""
-    return not any(word in name for word in NO_DECAY)
-
-
-def learning_rate(iteration: int, lr: float, schedule: Schedule) -> float:
+def learning_rate(iteration: int, lr: float, schedule: Schedule, warmup_to_base: bool) -> float:
     """Rate of an iteration, counted from 1; OneFlow's graphs use the same and do not give it back.
 
-    The warm-up rises linearly from 0 to where the decay stands at its end, and the decay runs underneath it.
+    The warm-up rises linearly from 0, to `lr` or else to where the decay stands at its end. The decay runs underneath it.
     """
     step, warmup = iteration - 1, schedule.warmup_iterations
-    if step < warmup:
-        return decayed(warmup, lr, schedule) * step / warmup
-    return decayed(step, lr, schedule)
+    if step >= warmup:
+        return decayed(step, lr, schedule)
+    return (lr if warmup_to_base else decayed(warmup, lr, schedule)) * step / warmup
 
 
 def decayed(step: int, lr: float, schedule: Schedule) -> float:

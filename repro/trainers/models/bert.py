@@ -1,8 +1,11 @@
-"""BERT pretraining as published: post-normalised encoder, masked-token loss plus next-sentence loss."""
+"""BERT pretraining as published: post-normalised encoder, masked-token loss plus next-sentence loss.
+
+Hidden states are a matrix (b * s, h) throughout.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+import math
 
 import oneflow as flow
 from oneflow import nn
@@ -10,17 +13,9 @@ from oneflow import nn
 from repro.models.bert import SPEC
 from repro.trainers.config import Config
 from repro.trainers.data.readers import Reader
-from repro.trainers.layout import Layout
+from repro.trainers.layout import BROADCAST, Layout
 from repro.trainers.models import ops
-from repro.trainers.models.layers import (
-    INITIAL_STD,
-    MLP,
-    Attention,
-    LayerNorm,
-    TokenEmbedding,
-    VocabularyHead,
-    look_up,
-)
+from repro.trainers.models.layers import INITIAL_STD, Dense, LayerNorm, TokenEmbedding, thirds
 from repro.trainers.models.operators import (
     NO_DROPS,
     SINGLE,
@@ -31,52 +26,74 @@ from repro.trainers.models.operators import (
     plain_attention,
     transformer,
 )
-from repro.trainers.models.parameters import Parameters, whole
+from repro.trainers.models.parameters import Parameters
 
-EPSILON = 1e-12
+EPSILON = 1e-5
 POSITIONS = 512
 """Rows of BERT's position table, whatever the length of the samples."""
 SEGMENTS = 2
 FEWEST_WEIGHTS = 1e-5
-"""Added to the number of masked tokens, so that a batch with none has a loss (TensorFlow's BERT)."""
-
+"""Added to the mean number of masked tokens of a sample, so that a batch with none has a loss."""
 
 COMPARED = {"published": Text(96, 128, 12, 768, 30522, 20), "small": Text(4, 16, 2, 16, 100, 3)}
 """Sizes in which operators are compared with the CPU, by scale."""
 
 
-class Dense(nn.Module):
-    """Linear layer that every tensor parallel rank holds whole; the bias is returned, not added."""
-
-    def __init__(self, make: Parameters, name: str, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.weight = make.normal(f"{name}.weight", (inputs, outputs), INITIAL_STD)
-        self.bias = make.constant((outputs,), 0.0)
-        self.layout = make.layout
-
-    def forward(self, x):
-        return flow.matmul(x, whole(self.weight, self.layout)), whole(self.bias, self.layout)
-
-
 class Embedding(nn.Module):
-    """Sum of token, position and segment vectors, normalised."""
+    """Sum of token, segment and position vectors, normalised: (b * s, h)."""
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
         shape = config.shape
         positions = max(POSITIONS, shape.seq_length)
-        self.positions = make.normal("positions.weight", (positions, shape.hidden_size), INITIAL_STD)
+        self.positions = make.normal("positions.weight", (1, positions, shape.hidden_size), INITIAL_STD)
         self.segments = make.normal("segments.weight", (SEGMENTS, shape.hidden_size), INITIAL_STD)
         self.norm = LayerNorm(make, shape.hidden_size, EPSILON)
-        self.layout = make.layout
+        self.use = make.use
         self.dropout = config.dropout
-        self.amp = config.precision == "amp"
 
     def forward(self, ids, segments, table):
-        table = ops.to_half(table) if self.amp else table
-        positions = whole(self.positions, self.layout)[: ids.shape[1]]
-        kinds = flow._C.gather(whole(self.segments, self.layout), segments, axis=0)
-        return ops.dropout(self.norm(look_up(table, ids, self.layout) + positions + kinds), self.dropout)
+        size = table.shape[1]
+        vectors = flow._C.gather(table, ids, axis=0) + flow._C.gather(self.use(self.segments), segments, axis=0)
+        positions = flow._C.slice(self.use(self.positions), (0, 0, 0), (1, ids.shape[1], size), (1, 1, 1))
+        return ops.dropout(self.norm(vectors + positions), self.dropout).reshape(-1, size)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention of hidden states (b * s, h): three products, and a softmax over the whole scores."""
+
+    def __init__(self, config: Config, make: Parameters, name: str) -> None:
+        super().__init__()
+        size, self.heads, self.length = config.shape.hidden_size, config.shape.attention_heads, config.shape.seq_length
+        self.query, self.key, self.value = (
+            Dense(make, f"{name}.inward", size, 3 * size, columns) for columns in thirds(self.heads, size)
+        )
+        self.outward = Dense(make, f"{name}.outward", size, size)
+        self.dropout = config.dropout
+
+    def forward(self, x, mask):
+        query, key, value = (self.apart(product(x)) for product in (self.query, self.key, self.value))
+        context = attend(query, key, value, mask, self.dropout).permute(0, 2, 1, 3)
+        return self.outward(context.reshape(-1, x.shape[1]))
+
+    def apart(self, x):
+        """Heads (b, n, s, d) of a matrix (b * s, h)."""
+        return x.reshape(-1, self.length, self.heads, x.shape[1] // self.heads).permute(0, 2, 1, 3)
+
+
+def attend(query, key, value, mask, p: float):
+    """Context (b, n, s, d) of positions that `mask` (b, s, s) lets through; it is turned into addends in each layer."""
+    scores = flow._C.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
+    hidden = (mask.reshape(mask.shape[0], 1, *mask.shape[1:]) - 1.0) * -ops.MASKED
+    return flow._C.matmul(ops.dropout(flow._C.softmax(scores + hidden, dim=-1), p), value)
+
+
+def whole_mask(valid):
+    """What each position sees of a sample (b, s, s), from its flags `valid` (b, s): 1 for a token, 0 for padding."""
+    batch, length = valid.shape
+    shared = [BROADCAST] * len(valid.sbp)
+    zeros = flow.zeros(length, 1, dtype=flow.float32, placement=valid.placement, sbp=shared)
+    return valid.to(flow.float32).reshape(batch, 1, length) + zeros
 
 
 class Layer(nn.Module):
@@ -84,54 +101,66 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config, make: Parameters, index: int) -> None:
         super().__init__()
-        size, heads, name = config.shape.hidden_size, config.shape.attention_heads, f"layer{index}"
-        self.attention = Attention(make, f"{name}.attention", size, heads, INITIAL_STD)
+        size, name = config.shape.hidden_size, f"layer{index}"
+        self.attention = Attention(config, make, f"{name}.attention")
         self.norm1 = LayerNorm(make, size, EPSILON)
-        self.perceptron = MLP(make, f"{name}.perceptron", size, INITIAL_STD)
+        self.perceptron_inward = Dense(make, f"{name}.perceptron.inward", size, 4 * size)
+        self.perceptron_outward = Dense(make, f"{name}.perceptron.outward", 4 * size, size)
         self.norm2 = LayerNorm(make, size, EPSILON)
         self.dropout = config.dropout
 
     def forward(self, x, mask):
-        attend = partial(ops.masked_attention, mask=mask, p=self.dropout)
-        x = self.norm1(x + ops.bias_dropout(*self.attention(x, attend), self.dropout))
-        return self.norm2(x + ops.bias_dropout(*self.perceptron(x), self.dropout))
+        x = self.norm1(x + ops.dropout(self.attention(x, mask), self.dropout))
+        y = self.perceptron_outward(ops.gelu(self.perceptron_inward(x)))
+        return self.norm2(x + ops.dropout(y, self.dropout))
 
 
 class MaskedTokens(nn.Module):
-    """Mean loss of the tokens that were masked: x (b, s, h) at `positions` (b, m) against `labels`, by `weights`."""
+    """Loss of each sample's masked tokens: x (b * s, h) at `positions` (b, m) against `labels`, by `weights`.
+
+    The sum over a sample's tokens is divided by the mean number of them in all samples of the global batch.
+    """
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
-        shape = config.shape
-        self.transform = Dense(make, "masked.transform", shape.hidden_size, shape.hidden_size)
-        self.norm = LayerNorm(make, shape.hidden_size, EPSILON)
-        self.vocabulary = VocabularyHead(make, shape.vocab_size, config.padded_vocab_size)
-        self.bias = make.constant((config.padded_vocab_size,), 0.0, axis=0)
-        self.layout = make.layout
+        size, self.length = config.shape.hidden_size, config.shape.seq_length
+        self.transform = Dense(make, "masked.transform", size, size)
+        self.norm = LayerNorm(make, size, EPSILON)
+        self.bias = make.constant((config.padded_vocab_size,), 1.0)
+        self.use = make.use
 
     def forward(self, x, table, positions, labels, weights):
-        x = self.norm(ops.bias_gelu(*self.transform(flow._C.batch_gather(x, positions))))
-        losses = self.vocabulary(x, table, labels, whole(self.bias, self.layout))
-        weights = weights.reshape(-1)
-        return (losses * weights).sum() / (weights.sum() + FEWEST_WEIGHTS)
+        size = x.shape[1]
+        x = flow._C.batch_gather(x.reshape(-1, self.length, size), positions).reshape(-1, size)
+        x = self.norm(ops.gelu(self.transform(x)))
+        logits = ops.add_bias(flow._C.matmul(x, table, transpose_b=True), self.use(self.bias))
+        losses = flow._C.sparse_softmax_cross_entropy(logits, labels.reshape(-1))
+        losses = (losses.reshape(*labels.shape) * weights).sum(dim=1)
+        return losses / (weights.sum(dim=1).mean() + FEWEST_WEIGHTS)
 
 
 class NextSentence(nn.Module):
-    """Mean loss of telling from the first token whether the second segment follows the first."""
+    """Loss of telling from each sample's first token whether the second segment follows the first."""
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
-        self.pooler = Dense(make, "next.pooler", config.shape.hidden_size, config.shape.hidden_size)
-        self.classifier = Dense(make, "next.classifier", config.shape.hidden_size, 2)
+        size, self.length = config.shape.hidden_size, config.shape.seq_length
+        self.pooler = Dense(make, "next.pooler", size, size)
+        self.classifier = make.normal("next.classifier.weight", (size, 2), INITIAL_STD, transposed=True)
+        self.bias = make.constant((2,), 0.0)
+        self.use = make.use
 
     def forward(self, x, labels):
-        y, bias = self.pooler(x[:, 0])
-        y, bias = self.classifier(flow.tanh(y + bias))
-        return flow._C.sparse_softmax_cross_entropy(y + bias, labels).mean()
+        size = x.shape[1]
+        x = x.reshape(-1, self.length, size)
+        first = flow._C.slice(x, (0, 0, 0), (x.shape[0], 1, size), (1, 1, 1)).reshape(-1, size)
+        pooled = flow.tanh(self.pooler(first))
+        scores = ops.add_bias(flow._C.matmul(pooled, self.use(self.classifier), transpose_b=True), self.use(self.bias))
+        return flow._C.sparse_softmax_cross_entropy(scores, labels)
 
 
 class BERT(nn.Module):
-    """Losses of a batch.
+    """Losses (b,) of the samples of a batch, whose mean is to be minimised.
 
     Inputs, b samples each: ids, valid and segments (b, seq_length); positions, labels and weights of the masked
     tokens (b, max_predictions); next_sentence (b,).
@@ -139,21 +168,29 @@ class BERT(nn.Module):
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
-        self.tokens = TokenEmbedding(make, config.shape.vocab_size, config.padded_vocab_size, config.shape.hidden_size)
+        self.tokens = TokenEmbedding(make, config.padded_vocab_size, config.shape.hidden_size)
         self.embedding = Embedding(config, make)
-        self.layers = nn.ModuleList([Layer(config, make, index) for index in range(config.shape.layers)])
+        self.layers = nn.ModuleList([self.build_layer(config, make, index) for index in range(config.shape.layers)])
         self.masked = MaskedTokens(config, make)
         self.next = NextSentence(config, make)
         self.layout = make.layout
 
-    def forward(self, ids, valid, segments, positions, labels, weights, next_sentence):
-        table, mask = self.tokens(), ops.padding_mask(valid)
-        x = self.embedding(ids, segments, table)
+    def build_layer(self, config: Config, make: Parameters, index: int) -> nn.Module:
+        return Layer(config, make, index)
+
+    def encode(self, x, valid):
+        """Hidden states (b * s, h) of x, the input of the first layer."""
+        mask = whole_mask(valid)
         for layer in self.layers:
             x = layer(x, mask)
-        masked = self.masked(x, table, positions, labels, weights)
-        following = self.next(x, next_sentence)
-        return {"loss": masked + following, "mlm_loss": masked, "nsp_loss": following}
+        return x
+
+    def forward(self, ids, valid, segments, positions, labels, weights, next_sentence):
+        table = self.tokens()
+        x = self.encode(self.embedding(ids, segments, table), valid)
+        masked, following = self.masked(x, table, positions, labels, weights), self.next(x, next_sentence)
+        loss = masked + following
+        return {"loss": loss, "mlm_loss": masked, "nsp_loss": following, "objectives": (loss.mean(),)}
 
 
 class FeatureReader(Reader):
@@ -190,31 +227,23 @@ def operators(scale: str, device: str) -> list[Operator]:
     valid = Input("valid", (sizes.samples, sizes.length), below=2)
     data = Input("data", sizes.tokens_shape)
     positions = Input("positions", (sizes.samples, sizes.predictions), below=sizes.length)
-    masked = Operator(
-        f"masked attention, {SPEC.name} fp32",
-        (SPEC.name,),
-        SINGLE,
-        (*attention, valid),
-        compared_attention,
-        plain_masked_attention,
-    )
-    gather = Operator(
-        f"gather in a sample, {SPEC.name} fp32",
-        (SPEC.name,),
-        SINGLE,
-        (data, positions),
-        flow._C.batch_gather,
-        plain_batch_gather,
-    )
-    return [*transformer(SPEC.name, sizes, SINGLE), masked, gather]
+
+    def operator(name: str, inputs: tuple, call, plain) -> Operator:
+        return Operator(f"{name}, {SPEC.name} {SINGLE}", (SPEC.name,), SINGLE, inputs, call, plain)
+
+    return [
+        *transformer(SPEC.name, sizes, SINGLE),
+        operator("masked attention", (*attention, valid), masked_attention, plain_masked_attention),
+        operator("gather in a sample", (data, positions), flow._C.batch_gather, plain_batch_gather),
+    ]
 
 
 def plain_batch_gather(x, positions):
     return flow.matmul(one_hot(positions, x.shape[1]), x)
 
 
-def compared_attention(query, key, value, valid):
-    return ops.masked_attention(query, key, value, ops.padding_mask(valid), NO_DROPS)
+def masked_attention(query, key, value, valid):
+    return attend(query, key, value, whole_mask(valid), NO_DROPS)
 
 
 def plain_masked_attention(query, key, value, valid):

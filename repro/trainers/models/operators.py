@@ -43,8 +43,8 @@ class Input:
 class Operator:
     """`call` is what the models compute, `plain` the same on the CPU in fp64; both take the inputs and give a tensor.
 
-    `axis` is that of the inputs in the result. Only the places `places` of it are compared with the CPU. `rewritten`
-    says that on CUDA the models' graph changes the operator before it is compiled.
+    `axis` is that of the inputs in the result. Only the places `places` of it are compared with the CPU. `changes`
+    are made to the job in which it runs on CUDA, as the graph of the model makes them.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Operator:
     axis: int = 0
     places: int = 2
     tolerance: float = 0.0
-    rewritten: bool = False
+    changes: tuple[Callable, ...] = ()
 
     @property
     def limit(self) -> float:

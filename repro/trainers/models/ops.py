@@ -1,22 +1,36 @@
-"""Operators that differ between devices: fused kernels on CUDA, plain ones on the CPU.
+"""The operators of the published programs: OneFlow's own on CUDA, plain ones where the CPU has no kernel.
 
-A kernel that a device lacks ends the process (OneFlow 0.8.0), so nothing here is tried: the tensor's device decides.
+A kernel that a device lacks ends the process (OneFlow 0.8.0), so nothing here is tried: the tensor's device decides. A
+graph that is built to be read, and never runs, has the operators of CUDA on any machine (`as_on_cuda`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import numpy as np
 import oneflow as flow
 
 from repro.trainers.layout import BROADCAST
 
 MASKED = -10000.0
 """What is added to a score that must not count; it fits half precision and its exponential is 0."""
+EVERYWHERE = {"cuda": False}
 
-SHORTEST_CUT = 512
-"""The fewest positions whose causal attention is cut into blocks."""
+
+@contextmanager
+def as_on_cuda() -> Iterator[None]:
+    """Build graphs with the operators of CUDA although tensors are on the CPU; they cannot run."""
+    EVERYWHERE["cuda"] = True
+    try:
+        yield
+    finally:
+        EVERYWHERE["cuda"] = False
+
+
+def on_cuda(x) -> bool:
+    return EVERYWHERE["cuda"] or x.is_cuda
 
 
 def layer_norm(x, weight, bias, epsilon: float):
@@ -25,7 +39,7 @@ def layer_norm(x, weight, bias, epsilon: float):
     On the CPU OneFlow's own layer norm has no gradient in a graph, and broadcasting a column over a row is slow. There
     one matrix product takes the mean and spreads it, with a matrix whose elements are all 1 / size.
     """
-    if x.is_cuda:
+    if on_cuda(x):
         last = x.ndim - 1
         return flow._C.layer_norm_affine(x, weight, bias, begin_norm_axis=last, begin_params_axis=last, epsilon=epsilon)
     size, shared = x.shape[-1], [BROADCAST] * len(x.sbp)
@@ -40,94 +54,70 @@ def to_half(x):
     return flow._C.amp_white_identity(x)
 
 
+def add_bias(x, bias):
+    """Add a bias to the last dimension, by the operator that is made for it."""
+    return flow._C.bias_add(x, bias, axis=x.ndim - 1)
+
+
+def gelu(x):
+    """The GELU by the error function."""
+    return flow._C.gelu(x)
+
+
 def bias_gelu(x, bias):
     """Add a bias to the last dimension and apply the GELU (by the error function on both devices)."""
-    if x.is_cuda:
+    if on_cuda(x):
         return flow._C.fused_bias_add_gelu(x, bias, axis=x.ndim - 1)
-    return flow.nn.functional.gelu(x + bias)
+    return gelu(x + bias)
 
 
 def bias_dropout(x, bias, p: float):
     """Add a bias to the last dimension and drop elements with probability p."""
-    if x.is_cuda and p > 0.0:
+    if on_cuda(x) and p > 0.0:
         return flow._C.fused_bias_add_dropout(x, bias, p=p, axis=x.ndim - 1)
     return dropout(x + bias, p)
 
 
 def dropout(x, p: float):
-    return flow.nn.functional.dropout(x, p=p) if p > 0.0 else x
+    return flow._C.dropout(x, p=p) if p > 0.0 else x
 
 
-def attention_blocks(length: int, nested: bool, amp: bool = False) -> int:
-    """Into how many blocks the queries of a causal attention over `length` positions are cut: 4, under AMP 2.
+def self_attention_scores(x, size: int, scale: float):
+    """Scores (b, n, s, s) and values (b, n, s, d) from x (s, b, 3h), in which a head's query, key and value are neighbours.
 
-    More blocks compute less and launch more kernels: the products of half precision are too quick for 4. Too short a
-    text stays in one piece. So does one on a two-dimensional mesh of ranks: OneFlow compiles slowly for it, the more
-    so the more operators there are.
+    `size` is d, that of a head; scores are multiplied by `scale`.
     """
-    blocks = 1 if nested or length < SHORTEST_CUT else 2 if amp else 4
-    return blocks if length % blocks == 0 else 1
+    if on_cuda(x):
+        return flow._C.fused_self_attention(x, head_size=size, alpha=scale)
+    length, batch, width = x.shape
+    heads = x.view(length, batch, width // (3 * size), 3 * size).permute(1, 2, 0, 3)
+    query, key, value = flow.chunk(heads, 3, dim=-1)
+    return flow.matmul(query, key, transpose_b=True, alpha=scale), value
 
 
-def causal_masks(length: int, blocks: int) -> list[np.ndarray]:
-    """What the CPU adds to the scores of each block's positions (rows): (1, 1, length / blocks, end of the block)."""
-    size, hidden = length // blocks, np.triu(np.full((1, 1, length, length), MASKED, np.float32), 1)
-    return [hidden[:, :, end - size : end, :end] for end in range(size, length + 1, size)]
+def causal_weights(scores, scale: float, p: float):
+    """Attention weights (b, n, s, s) of scores times `scale`, those of later positions hidden, after dropout.
 
-
-def causal_attention(query, key, value, layer: int, blocks: int, masks: tuple, p: float):
-    """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
-
-    The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
-    which a mask would hide, are neither computed nor stored. `masks` has one for each block on the CPU, none on CUDA.
-
-    On CUDA the published program's kernel hides what is behind a position, rightly only in a RewrittenGraph. The scores
-    are divided by the layer's number and multiplied by it again inside the kernel, which computes in fp32: so
-    half-precision scores of deep layers stay in range, as published.
+    On CUDA one kernel does it all. Its Python function hides by 0, which `changes.hide_future` makes the published
+    minus infinity before the graph is compiled.
     """
-    size, rows, contexts = query.shape[2] // blocks, flow.chunk(query, blocks, dim=2) if blocks > 1 else [query], []
-    for index in reversed(range(blocks)):
-        if index < blocks - 1:
-            key, value = (flow.narrow(each, 2, 0, (index + 1) * size) for each in (key, value))
-        if query.is_cuda:
-            scores = scaled_scores(rows[index], key, float(layer))
-            causal_softmax = flow._C.fused_scale_tril_softmax_mask_scale
-            weights = causal_softmax(scores, p=p, diagonal=index * size, tril_scale_value=float(layer))[0]
-        else:
-            weights = attention_weights(rows[index], key, masks[index], p)
-        contexts.insert(0, flow.matmul(weights, value))
-    return flow.cat(contexts, dim=2) if blocks > 1 else contexts[0]
+    if on_cuda(scores):
+        return flow._C.fused_scale_tril_softmax_mask_scale(scores, p=p, diagonal=0, tril_scale_value=scale)[0]
+    return dropout(flow.softmax(scores * scale + hidden_future(scores), dim=-1), p)
 
 
-def padding_mask(valid):
-    """Turn (b, s) flags of real tokens into attention_weights' mask: flags (b, 1, s, s) or addends (b, 1, 1, s)."""
-    if valid.is_cuda:
-        keys = valid.unsqueeze(1).unsqueeze(1)
-        return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0
-    return ((1.0 - valid.to(flow.float32)) * MASKED).unsqueeze(1).unsqueeze(1)
+def scaled_past(scores, scale: float):
+    """Scores (b, n, s, s) times `scale`, those of later positions minus infinity."""
+    if on_cuda(scores):
+        return flow._C.fused_scale_tril(scores, diagonal=0, fill_value=-math.inf, scale=scale)
+    return scores * scale + hidden_future(scores)
 
 
-def masked_attention(query, key, value, mask, p: float):
-    """Context (b, n, s, d) from the positions that `mask` lets through, with dropout of the attention weights."""
-    return flow.matmul(attention_weights(query, key, mask, p), value)
-
-
-def attention_weights(query, key, mask, p: float):
-    """Attention weights (b, n, q, k) over the positions that `mask` lets through, after dropout.
-
-    `mask` has flags on CUDA and addends on the CPU.
-    """
-    scores = scaled_scores(query, key)
-    if not scores.is_cuda:
-        return dropout(flow.softmax(scores + mask, dim=-1), p)
-    if p > 0.0:
-        return flow._C.fused_scale_mask_softmax_dropout(scores, mask, fill_value=MASKED, scale=1.0, p=p)[0]
-    return flow._C.fused_scale_mask_softmax(scores, mask, fill_value=MASKED, scale=1.0)
-
-
-def scaled_scores(query, key, damping: float = 1.0):
-    """Scores (b, n, q, k) of keys for queries, divided by `damping`."""
-    return flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
+def hidden_future(scores, diagonal: int = 0):
+    """What the CPU adds to scores (…, s, t) so that a position (row) p does not see those behind p + diagonal."""
+    shared = [BROADCAST] * len(scores.sbp)
+    ones = flow.ones(1, 1, *scores.shape[-2:], dtype=scores.dtype, placement=scores.placement, sbp=shared)
+    return (1.0 - flow.tril(ones, diagonal)) * MASKED
 
 
 def cross_entropy(logits, labels, rows: list):
@@ -136,6 +126,6 @@ def cross_entropy(logits, labels, rows: list):
     CUDA has a kernel for split classes; on the CPU they are gathered first, to the signature `rows`, and the gradient
     is split again.
     """
-    if not logits.is_cuda and list(logits.sbp) != rows:
+    if not on_cuda(logits) and list(logits.sbp) != rows:
         logits = logits.to_global(sbp=rows, grad_sbp=logits.sbp)
     return flow._C.sparse_softmax_cross_entropy(logits, labels)

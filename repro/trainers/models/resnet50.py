@@ -13,14 +13,15 @@ from oneflow import nn
 from repro.models.resnet50 import SPEC
 from repro.trainers.config import Config
 from repro.trainers.data.readers import Reader
+from repro.trainers.graph.changes import CHANGES
 from repro.trainers.layout import BROADCAST, Layout
+from repro.trainers.models import ops
 from repro.trainers.models.operators import SINGLE, Input, Operator
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 
 EPSILON = 1e-5
 MOMENTUM = 0.1
-CLASSIFIER_STD = 0.01
 RGB_MEAN = (123.68, 116.779, 103.939)
 RGB_STD = (58.393, 57.12, 57.375)
 """Statistics of ImageNet's pixels, from the published trainer."""
@@ -57,7 +58,7 @@ class Convolution(nn.Module):
 
 
 class Norm(nn.Module):
-    """Batch normalisation over the samples of one rank; the parameters' names exempt them from weight decay."""
+    """Batch normalisation over the samples of one rank; the parameters' names exempt them from decoupled weight decay."""
 
     def __init__(self, make: Parameters, channels: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -67,6 +68,9 @@ class Norm(nn.Module):
         self.register_buffer("variance", make.fixed(np.ones(channels, np.float32)))
 
     def forward(self, x):
+        return self.normalised(x)
+
+    def normalised(self, x):
         return flow._C.normalization(x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
 
     def state(self) -> tuple:
@@ -74,25 +78,27 @@ class Norm(nn.Module):
 
 
 class NormRelu(Norm):
-    """Batch normalisation, addition of another branch if there is one, and ReLU, in one kernel."""
+    """Batch normalisation, addition of another branch if there is one, and ReLU."""
 
     def forward(self, x, addend=None):
-        fused = flow._C.normalization_add_relu
-        return fused(x, addend, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
+        x = self.normalised(x)
+        return flow._C.relu(x if addend is None else x + addend)
 
 
 class Bottleneck(nn.Module):
     """Three convolutions and a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
 
-    def __init__(self, make: Parameters, name: str, inputs: int, width: int, stride: int) -> None:
+    def __init__(
+        self, make: Parameters, name: str, inputs: int, width: int, stride: int, norm_relu: type[Norm] = NormRelu
+    ) -> None:
         super().__init__()
         outputs = width * EXPANSION
         self.reduce = Convolution(make, f"{name}.reduce", inputs, width, 1)
-        self.norm1 = NormRelu(make, width)
+        self.norm1 = norm_relu(make, width)
         self.spatial = Convolution(make, f"{name}.spatial", width, width, 3, stride)
-        self.norm2 = NormRelu(make, width)
+        self.norm2 = norm_relu(make, width)
         self.expand = Convolution(make, f"{name}.expand", width, outputs, 1)
-        self.norm3 = NormRelu(make, outputs, scale=0.0)
+        self.norm3 = norm_relu(make, outputs, scale=0.0)
         self.shortcut = None
         if inputs != outputs:
             projection = Convolution(make, f"{name}.shortcut", inputs, outputs, 1, stride)
@@ -105,35 +111,67 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Loss and logits of a batch of images (b, 3, size, size) with labels (b,); the labels are handed through.
+    """Loss and class probabilities of a batch of images (b, 3, size, size) with labels (b,), which are handed through.
 
     `shape.width` channels after the stem, 64 as published; fewer give a small network with all 50 layers.
     """
+
+    norm_relu: type[Norm] = NormRelu
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
         width = config.shape.width
         self.stem = Convolution(make, "stem", 3, width, 7, 2)
-        self.norm = NormRelu(make, width)
-        self.pool = nn.MaxPool2d(3, 2, 1)
-        self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
+        self.norm = self.norm_relu(make, width)
+        self.blocks = nn.Sequential(*(Bottleneck(make, *each, self.norm_relu) for each in bottlenecks(width)))
         features, self.classes = width * 8 * EXPANSION, config.shape.classes
-        self.classifier = make.normal("classifier.weight", (features, self.classes), CLASSIFIER_STD)
+        shape, std = (features, self.classes), math.sqrt(2.0 / features)
+        self.classifier = make.normal("classifier.weight", shape, std, transposed=True)
         self.bias = make.constant((self.classes,), 0.0)
         self.smoothing = config.label_smoothing
+        self.per_sample = config.choices.loss_per_sample
+        self.use = make.use
 
     def forward(self, images, labels):
-        x = self.blocks(self.pool(self.norm(self.stem(images))))
-        logits = flow.matmul(x.mean(dim=(2, 3)), self.classifier) + self.bias
-        return {"loss": self.loss(logits, labels), "logits": logits, "labels": labels}
+        logits = self.logits(images)
+        losses = self.losses(logits, labels)
+        loss = losses if self.per_sample else losses.mean()
+        return {
+            "loss": loss,
+            "scores": self.scores(logits),
+            "labels": labels,
+            "objectives": (loss.mean() if self.per_sample else loss,),
+        }
 
-    def loss(self, logits, labels):
-        if self.smoothing == 0.0:
-            return flow._C.sparse_softmax_cross_entropy(logits, labels).mean()
+    def logits(self, images):
+        x = self.blocks(max_pool(self.norm(self.stem(images))))
+        x = flow._C.avg_pool2d_nhwc(x, x.shape[2:], [1, 1], "valid", [0, 0], [0, 0], "channels_first", False)
+        x = flow._C.matmul(x.reshape(x.shape[0], -1), self.use(self.classifier), transpose_b=True)
+        return ops.add_bias(x, self.use(self.bias))
+
+    def scores(self, logits):
+        """What classes are ordered by: their probabilities, which each iteration fetches."""
+        return flow._C.softmax(logits, dim=1)
+
+    def losses(self, logits, labels):
+        """Losses (b,) against targets that share `smoothing` with all classes."""
         share = self.smoothing / self.classes
-        one_hot = flow.nn.functional.one_hot
-        target = one_hot(labels, self.classes, on_value=1.0 - self.smoothing + share, off_value=share)
-        return flow._C.softmax_cross_entropy(logits, target.to(logits.dtype)).mean()
+        target = flow._C.one_hot(labels, self.classes, 1.0 - self.smoothing + share, share)
+        return flow._C.softmax_cross_entropy(logits, target)
+
+
+def max_pool(x):
+    """The largest of 3 x 3 pixels, at every second; `changes.pool_without_places` makes it the published operator."""
+    return flow._C.max_pool2d(
+        x,
+        kernel_size=[3, 3],
+        stride=[2, 2],
+        padding=[1, 1],
+        dilation=[1, 1],
+        return_indices=False,
+        ceil_mode=False,
+        data_format="channels_first",
+    )[0]
 
 
 class ImageReader(Reader):
@@ -188,28 +226,33 @@ def convolutions(sizes: Sizes) -> Iterator[Operator]:
 
 
 def norms(sizes: Sizes) -> Iterator[Operator]:
-    """Batch normalisation as after the stem, and with an addition as at the end of each stage's blocks."""
+    """Batch normalisation alone, and followed by what it is followed by."""
+    channels, side = 4 * sizes.width, sizes.side // 4
+    alone = norm_inputs(sizes, channels, side)
+    name = f"batch norm, {channels} channels at {side}x{side}"
+    yield Operator(name, (SPEC.name,), SINGLE, alone, batch_norm, plain_batch_norm, axis=1)
+    for name, inputs in rectified_inputs(sizes):
+        yield Operator(
+            name, (SPEC.name,), SINGLE, inputs, batch_norm_relu, plain_batch_norm_relu, axis=1, tolerance=RECTIFIED
+        )
+
+
+def norm_inputs(sizes: Sizes, channels: int, side: int, adds: bool = False) -> tuple[Input, ...]:
+    data = Input("data", (sizes.images, channels, side, side), 1)
+    addend = (Input("addend", data.shape, 1),) if adds else ()
+    return (data, *addend, Input("weight", (channels,)), Input("bias", (channels,)))
+
+
+def rectified_inputs(sizes: Sizes) -> Iterator[tuple[str, tuple[Input, ...]]]:
+    """Name and inputs of batch normalisations with ReLU, as after the stem, and with an addition as at a stage's end."""
     for channels, side, adds in (
         (sizes.width, sizes.side // 2, False),
         (4 * sizes.width, sizes.side // 4, True),
         (16 * sizes.width, sizes.side // 16, True),
         (32 * sizes.width, sizes.side // 32, True),
-        (4 * sizes.width, sizes.side // 4, None),
     ):
-        data = Input("data", (sizes.images, channels, side, side), 1)
-        addend = (Input("addend", data.shape, 1),) if adds else ()
-        inputs = (data, *addend, Input("weight", (channels,)), Input("bias", (channels,)))
-        name = "batch norm" if adds is None else "batch norm, addition, ReLU" if adds else "batch norm, ReLU"
-        yield Operator(
-            f"{name}, {channels} channels at {side}x{side}",
-            (SPEC.name,),
-            SINGLE,
-            inputs,
-            batch_norm if adds is None else batch_norm_relu,
-            plain_batch_norm if adds is None else plain_batch_norm_relu,
-            axis=1,
-            tolerance=0.0 if adds is None else RECTIFIED,
-        )
+        name = f"batch norm, {'addition, ' if adds else ''}ReLU, {channels} channels at {side}x{side}"
+        yield name, norm_inputs(sizes, channels, side, adds)
 
 
 def batch_norm(x, weight, bias):
@@ -220,9 +263,8 @@ def batch_norm(x, weight, bias):
 
 def batch_norm_relu(x, *rest):
     addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
-    return flow._C.normalization_add_relu(
-        x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
-    )
+    x = batch_norm(x, weight, bias)
+    return flow._C.relu(x if addend is None else x + addend)
 
 
 def statistics(x) -> tuple:
@@ -245,6 +287,5 @@ def plain_batch_norm_relu(x, *rest):
 
 
 def pooling(sizes: Sizes) -> Operator:
-    pool = flow.nn.MaxPool2d(3, 2, 1)
     data = Input("data", (sizes.images, sizes.width, sizes.side // 2, sizes.side // 2))
-    return Operator("max pooling", (SPEC.name,), SINGLE, (data,), pool, pool)
+    return Operator("max pooling", (SPEC.name,), SINGLE, (data,), max_pool, max_pool, changes=CHANGES)

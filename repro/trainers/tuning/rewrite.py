@@ -1,13 +1,11 @@
-"""Changes to a graph's operators that OneFlow's Python functions cannot ask for, made before it is compiled."""
+"""Changes to a job by which the tuned program computes the same in less time or memory, made before it is compiled."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from oneflow import nn
-
+from repro.trainers.graph.changes import hide_future, tie_tables
 from repro.trainers.graph.job_proto import (
-    add,
     made_by,
     maker,
     nearest,
@@ -21,38 +19,14 @@ from repro.trainers.graph.job_proto import (
     taken_by,
     users_of,
 )
-from repro.trainers.graph.recomputation import RECOMPUTED, find_maxima_again, skip_transfers, spare_recomputation
-from repro.trainers.models.ops import MASKED
+from repro.trainers.tuning.recomputation import RECOMPUTED, find_maxima_again, skip_transfers, spare_recomputation
 
-CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
-TABLES = ("model.tokens.weight", "model.twin.weight")
-"""Parameters that are one, on the first stage and on the last."""
 GRADIENT = "System-AutoGrad-"
 """How the names of operators begin that take a gradient to where its parameter is."""
 ENTROPY = ("sparse_softmax_cross_entropy", "sparse_softmax_cross_entropy_ms")
 """The operators that take a loss, of classes that are whole and that are split over ranks."""
 NORM = "System-ClipGradient-GlobalNorm-GlobalPow"
 """How the name of the operator begins that takes the root of the sum of all gradients' squares."""
-
-
-class RewrittenGraph(nn.Graph):
-    """A graph whose operators are rewritten before it is compiled, at its first call."""
-
-    def _compile(self, *batch):
-        job, outputs = self.build_graph(*batch)
-        join_gradients(job)
-        hide_future(job)
-        skip_transfers(job)
-        cast_once(job)
-        spare_recomputation(job)
-        find_maxima_again(job)
-        check_the_norm(job)
-        tie_tables(job)
-        skip_copies(job)
-        take_turns(job)
-        self._full_graph_proto = job
-        self.finish_complie_and_init_runtime()
-        return outputs
 
 
 def join_gradients(job) -> None:
@@ -111,12 +85,6 @@ def stays_apart(job, part, axis: int) -> bool:
     )
 
 
-def hide_future(job) -> None:
-    """Have the kernel of causal attention fill in for hidden scores what its Python function cannot set (0)."""
-    for op in operators_of(job, CAUSAL_SOFTMAX):
-        op.user_conf.attr["tril_fill_value"].at_float = MASKED
-
-
 def cast_once(job) -> None:
     """Cast a parameter once in an iteration, neither in each micro-step nor again where layers are computed again.
 
@@ -166,43 +134,6 @@ def check_the_norm(job) -> None:
             signatures["x_0"].CopyFrom(known["in_0"])
 
 
-def tie_tables(job) -> None:
-    """Have two parameters that begin alike stay so: both are updated by the sum of their gradients.
-
-    These cross over once in an iteration, after accumulation. The norm of all gradients counts the sum once.
-    """
-    updates = {maker(op.user_conf.input["model"].s[0]): op for op in job.net.op if "model_diff" in op.user_conf.input}
-    pair = [updates[name] for name in TABLES if name in updates]
-    if len(pair) < len(TABLES):
-        return
-    own, other = (update.user_conf.input["model_diff"].s[0] for update in pair)
-    for update in pair:
-        update.user_conf.input["model_diff"].s[:] = [add_sum(job, update, [own, other])]
-    total = pair[0].user_conf.input["model_diff"].s[0]
-    for norm in operators_of(job, "multi_reduce_sum_pow_abs"):
-        given = norm.user_conf.input["x"].s
-        if other in given:
-            for signatures in signatures_of(job, norm.name):
-                del signatures[f"x_{len(given) - 1}"]
-        given[:] = [total if name == own else name for name in given if name != other]
-
-
-def add_sum(job, update, terms: list) -> str:
-    """Add an operator that sums values where an update takes place, spread as its gradient is; the sum's name."""
-    name = f"{update.name}-Sum"
-    op = add(job, name, update)
-    op.user_conf.op_type_name = "add_n"
-    op.user_conf.input["in"].s[:] = terms
-    op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
-    op.user_conf.input_order.append("in")
-    op.user_conf.output_order.append("out")
-    for signatures, known in zip(signatures_of(job, name, update.name), signatures_of(job, update.name)):
-        for place in ("in_0", "in_1", "out_0"):
-            signatures[place].CopyFrom(known["model_diff_0"])
-    job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
-    return f"{name}/out_0"
-
-
 def skip_copies(job) -> None:
     """Have an operator take a gradient where it is summed up over the ranks, and not from the copy made of it there.
 
@@ -238,3 +169,18 @@ def take_turns(job) -> None:
 
 def is_product(op) -> bool:
     return "matmul" in op.user_conf.op_type_name
+
+
+REWRITES = (
+    join_gradients,
+    hide_future,
+    skip_transfers,
+    cast_once,
+    spare_recomputation,
+    find_maxima_again,
+    check_the_norm,
+    tie_tables,
+    skip_copies,
+    take_turns,
+)
+"""All changes to the job of a tuned program, in their order: two of them the published programs need too."""

@@ -1,0 +1,65 @@
+"""The tuned BERT: one product for queries, keys and values, and fused bias, GELU, dropout and masked softmax."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from oneflow import nn
+
+from repro.models.bert import SPEC
+from repro.trainers.config import Config
+from repro.trainers.models import bert, ops
+from repro.trainers.models.bert import COMPARED, EPSILON, plain_masked_attention
+from repro.trainers.models.layers import INITIAL_STD, LayerNorm
+from repro.trainers.models.operators import NO_DROPS, SINGLE, Input, Operator
+from repro.trainers.models.parameters import Parameters
+from repro.trainers.tuning.layers import MLP, Attention, masked_attention, padding_mask
+
+
+class Layer(nn.Module):
+    """Attention and perceptron on x (b, s, h), each added to its input, the sum being normalised."""
+
+    def __init__(self, config: Config, make: Parameters, index: int) -> None:
+        super().__init__()
+        size, name = config.shape.hidden_size, f"layer{index}"
+        self.attention = Attention(make, f"{name}.attention", size, config.shape.attention_heads, INITIAL_STD)
+        self.norm1 = LayerNorm(make, size, EPSILON)
+        self.perceptron = MLP(make, f"{name}.perceptron", size, INITIAL_STD)
+        self.norm2 = LayerNorm(make, size, EPSILON)
+        self.dropout = config.dropout
+
+    def forward(self, x, mask):
+        attend = partial(masked_attention, mask=mask, p=self.dropout)
+        x = self.norm1(x + ops.bias_dropout(*self.attention(x, attend), self.dropout))
+        return self.norm2(x + ops.bias_dropout(*self.perceptron(x), self.dropout))
+
+
+class BERT(bert.BERT):
+    """The published BERT with other layers."""
+
+    def build_layer(self, config: Config, make: Parameters, index: int) -> nn.Module:
+        return Layer(config, make, index)
+
+    def encode(self, x, valid):
+        """Hidden states (b * s, h) of x, through layers that take (b, s, h)."""
+        mask, shape = padding_mask(valid), (*valid.shape, x.shape[1])
+        x = x.reshape(*shape)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x.reshape(-1, x.shape[2])
+
+
+MODEL = BERT
+
+
+def operators(scale: str, device: str) -> list[Operator]:
+    """Attention over what is no padding, its scores masked by the kernel of the softmax."""
+    sizes = COMPARED[scale]
+    heads = tuple(Input(name, sizes.heads_shape) for name in ("query", "key", "value"))
+    valid = Input("valid", (sizes.samples, sizes.length), below=2)
+    name = f"masked attention, fused, {SPEC.name} {SINGLE}"
+    return [Operator(name, (SPEC.name,), SINGLE, (*heads, valid), compared_attention, plain_masked_attention)]
+
+
+def compared_attention(query, key, value, valid):
+    return masked_attention(query, key, value, padding_mask(valid), NO_DROPS)

@@ -1,0 +1,156 @@
+"""The tuned GPT: attention in blocks, positions looked up, and a head that takes its losses in parts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import oneflow as flow
+from oneflow import nn
+
+from repro.models.gpt import SPEC
+from repro.trainers.config import Config
+from repro.trainers.models import gpt, ops
+from repro.trainers.models.gpt import COMPARED, COMPARED_LAYER, EPSILON, plain_causal_attention
+from repro.trainers.models.layers import LayerNorm, look_up, shared
+from repro.trainers.models.operators import HALF, NO_DROPS, SINGLE, Input, Operator
+from repro.trainers.models.parameters import Parameters
+from repro.trainers.tuning.layers import MLP, Attention, attention_blocks, causal_attention
+from repro.trainers.tuning.rewrite import REWRITES
+
+MOST_LOGITS = 1 << 28
+"""Of a rank at a time: 1 GiB in fp32, and as much again for the softmax that the gradient needs."""
+MANY_LOGITS = 1 << 27
+"""With more a head is cut at least once.
+
+On an H200 that took 0.5 GB less of the published DP_1x1x1_2_1536x16, and no more time. To cut MP_1x1x1_8_768x12 once
+more than MOST_LOGITS asks for took 276 MiB more.
+"""
+
+
+class Embedding(gpt.Embedding):
+    """Sum of token and position vectors (b, s, h).
+
+    Positions are looked up, not broadcast: OneFlow sums the gradient of what was broadcast over few samples with a
+    block of threads for each element, which took 3.8 ms of a published iteration on an H200.
+    """
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        super().__init__(config, make)
+        self.register_buffer("order", make.fixed(np.arange(config.shape.seq_length)))
+
+    def forward(self, ids, table):
+        positions = self.use(self.positions)
+        if self.amp:
+            table, positions = ops.to_half(table), ops.to_half(positions)
+        x = look_up(table, ids, self.layout) + flow._C.gather(positions, ids * 0 + self.order, axis=0)
+        return ops.dropout(x, self.dropout)
+
+
+class Layer(nn.Module):
+    """Attention and perceptron, each on the normalised input and added to it."""
+
+    def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
+        super().__init__()
+        size, name = config.shape.hidden_size, f"layer{index}"
+        std = gpt.outward_std(config)
+        self.norm1 = LayerNorm(make, size, EPSILON, stage)
+        self.attention = Attention(make, f"{name}.attention", size, config.shape.attention_heads, std, stage)
+        self.norm2 = LayerNorm(make, size, EPSILON, stage)
+        self.perceptron = MLP(make, f"{name}.perceptron", size, std, stage)
+        amp = config.precision == "amp"
+        blocks = attention_blocks(config.shape.seq_length, make.layout.nested, amp)
+        self.attend = partial(causal_attention, layer=index + 1, blocks=blocks, p=config.dropout)
+        self.dropout = config.dropout
+
+    def forward(self, x):
+        x = x + ops.bias_dropout(*self.attention(self.norm1(x), self.attend), self.dropout)
+        return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
+
+
+class Head(nn.Module):
+    """Losses of a batch, taken in parts of its positions where the logits of all would be too large.
+
+    A part's loss is its sum divided by the number of all positions, so that the parts add up to the mean. Each has a
+    backward pass of its own, with which `rewrite.take_turns` makes them follow each other. Under AMP the losses are taken
+    in fp32.
+    """
+
+    def __init__(self, config: Config, make: Parameters, stage: int) -> None:
+        super().__init__()
+        self.norm = LayerNorm(make, config.shape.hidden_size, EPSILON, stage)
+        self.layout = make.layout
+        self.small = config.choices.form == "gpt-2"
+        length = config.shape.seq_length
+        logits = config.micro_batch * length * config.padded_vocab_size // config.layout.tensor
+        self.parts = 1 if make.layout.nested else head_parts(logits, length)
+
+    def forward(self, x, table, labels):
+        """Losses of x (b, s, h) against labels (b, s), or of "gpt-2" against its ids (b, s), which are one place early."""
+        batch, length = labels.shape
+        if self.small:
+            labels = gpt.following(labels)
+        count = batch * (length - 1 if self.small else length)
+        pairs = zip(*(flow.chunk(each, self.parts, dim=1) for each in (self.norm(x), labels)))
+        losses = [self.losses(part, table, targets) for part, targets in pairs]
+        if self.small:
+            losses[-1] = gpt.without_last(losses[-1])
+        return tuple(each.sum() / count for each in losses)
+
+    def losses(self, x, table, labels):
+        x = shared(x, self.layout) if self.layout.tensor > 1 else x
+        logits = flow.matmul(x, table, transpose_b=True)
+        losses = ops.cross_entropy(logits.view(-1, logits.shape[-1]), labels.reshape(-1), self.layout.batch_signature())
+        return losses.reshape(*labels.shape)
+
+
+def head_parts(logits: int, length: int) -> int:
+    """Into how many parts of `length` positions a head is cut whose ranks have that many logits each: a power of 2."""
+    parts = 1
+    while length % (2 * parts) == 0 and (logits > parts * MOST_LOGITS or (parts == 1 and logits > MANY_LOGITS)):
+        parts *= 2
+    return parts
+
+
+class GPT(gpt.GPT):
+    """The published GPT of both forms, with other operators; activations are (b, s, h)."""
+
+    def build_embedding(self, config: Config, make: Parameters) -> nn.Module:
+        return Embedding(config, make)
+
+    def build_layer(self, config: Config, make: Parameters, index: int, stage: int) -> nn.Module:
+        return Layer(config, make, index, stage)
+
+    def build_head(self, config: Config, make: Parameters, stage: int) -> nn.Module:
+        return Head(config, make, stage)
+
+    def outputs(self, losses: tuple) -> dict:
+        return {"loss": sum(losses[1:], losses[0]), "objectives": losses}
+
+
+MODEL = GPT
+
+
+def operators(scale: str, device: str) -> list[Operator]:
+    """Attention in as many blocks as the program cuts it into; in half precision only on CUDA."""
+    sizes = COMPARED[scale]
+    heads = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
+    return [
+        Operator(
+            f"causal attention in blocks, {SPEC.name} {precision}",
+            (SPEC.name,),
+            precision,
+            heads,
+            compared_attention,
+            plain_causal_attention,
+            axis=1,
+            places=1,
+            changes=REWRITES,
+        )
+        for precision in ((SINGLE, HALF) if device == "cuda" else (SINGLE,))
+    ]
+
+
+def compared_attention(query, key, value):
+    blocks = attention_blocks(query.shape[2], nested=False, amp=query.dtype == flow.float16)
+    return causal_attention(query, key, value, COMPARED_LAYER, blocks, NO_DROPS)

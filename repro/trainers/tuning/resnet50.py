@@ -1,0 +1,59 @@
+"""The tuned ResNet50: batch normalisation, addition and ReLU in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import oneflow as flow
+
+from repro.models.resnet50 import SPEC
+from repro.trainers.models import resnet50
+from repro.trainers.models.operators import SINGLE, Operator
+from repro.trainers.models.resnet50 import COMPARED, EPSILON, MOMENTUM, RECTIFIED, Norm, Sizes, statistics
+
+
+class NormRelu(Norm):
+    """Batch normalisation, addition of another branch if there is one, and ReLU, in one kernel."""
+
+    def forward(self, x, addend=None):
+        fused = flow._C.normalization_add_relu
+        return fused(x, addend, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
+
+
+class ResNet50(resnet50.ResNet50):
+    """The published ResNet50 with other operators."""
+
+    norm_relu = NormRelu
+
+    def scores(self, logits):
+        """Logits order classes as their probabilities do."""
+        return logits
+
+
+MODEL = ResNet50
+
+
+def operators(scale: str, device: str) -> list[Operator]:
+    """Batch normalisation as after the stem, and with an addition as at the end of each stage's blocks."""
+    return list(norms(COMPARED[scale]))
+
+
+def norms(sizes: Sizes) -> Iterator[Operator]:
+    for name, inputs in resnet50.rectified_inputs(sizes):
+        yield Operator(
+            f"{name}, fused",
+            (SPEC.name,),
+            SINGLE,
+            inputs,
+            fused_norm_relu,
+            resnet50.plain_batch_norm_relu,
+            axis=1,
+            tolerance=RECTIFIED,
+        )
+
+
+def fused_norm_relu(x, *rest):
+    addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
+    return flow._C.normalization_add_relu(
+        x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
+    )
