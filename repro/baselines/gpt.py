@@ -41,8 +41,8 @@ class Layer(nn.Module):
 class GPT(nn.Module):
     """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length).
 
-    Rows that pad the vocabulary have logits like the others. The last label of a sample does not count in GPT-2's form,
-    whose program takes the labels from the sample itself.
+    Without labels they are the ids one place on. The last one of a sample does not count in GPT-2's form, whose program
+    took its labels so. Rows that pad the vocabulary have logits like the others.
 
     Unfused, layers take (s, b, h), so that products need no copies of their operands, as in the report of May 2021.
     Its loss is in half precision under AMP; that of December 2020 is in fp32.
@@ -62,7 +62,8 @@ class GPT(nn.Module):
         hidden = torch.ones(shape.seq_length, shape.seq_length, dtype=torch.bool).triu(1)
         self.register_buffer("hidden", hidden if self.unfused else None)
 
-    def forward(self, ids, labels):
+    def forward(self, ids, labels=None):
+        labels = ids.roll(-1, dims=1) if labels is None else labels
         tokens = self.tokens.to(self.dtype)
         x = self.dropout(F.embedding(ids, tokens) + self.positions.to(self.dtype))
         logits = F.linear(self.norm(self.through_layers(x)), tokens)

@@ -46,7 +46,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Loss and logits of a batch of images (b, 3, size, size) with labels (b,); the labels are handed through."""
+    """Loss and class probabilities of a batch of images (b, 3, size, size) with labels (b,), which are handed through."""
 
     def __init__(self, config: BaselineConfig, make: Parameters) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ResNet50(nn.Module):
         x = self.pool(F.relu(self.norm(self.stem(images)), inplace=True))
         logits = self.classifier(self.blocks(x).mean(dim=(2, 3)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.smoothing)
-        return {"loss": loss, "logits": logits, "labels": labels}
+        return {"loss": loss, "scores": F.softmax(logits, dim=1), "labels": labels}
 
 
 MODEL = ResNet50

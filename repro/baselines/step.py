@@ -24,12 +24,8 @@ class Step:
         self.model = wrap(model, config, device, world_size)
         self.device_type = device.type
         self.amp = config.precision == "amp"
-        program = config.choices
         self.scaler = torch.amp.GradScaler(
-            device.type,
-            config.loss_scale or program.loss_scale,
-            growth_interval=program.loss_scale_window,
-            enabled=self.amp,
+            device.type, config.loss_scale, growth_interval=config.choices.loss_scale_window, enabled=self.amp
         )
 
     def __call__(self, iteration: int, micro_batches: list) -> dict:
