@@ -3,6 +3,6 @@
 They are in `repro/cli`; `make TARGET NAME=value` runs the same ones.
 """
 
-from repro.cli.tasks import namespace
+from repro.cli.fab import namespace
 
 __all__ = ["namespace"]

@@ -2,6 +2,6 @@
 
 May import every package; nothing imports it. No task computes anything itself. `tasks.py` collects the tasks of the
 other modules, `settings.py` says what an option is and how errors become exit statuses, `session.py` carries out a
-run, `make.py` takes the variables of make. What a task needs is imported when it runs, so that a list of the tasks is
-quick. Start reading at `bench.py`.
+run, `fab.py` gives the tasks to Fabric, `make.py` takes the variables of make. What a task needs is imported when it
+runs, so that a list of the tasks is quick. Start reading at `bench.py`.
 """

@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.runs.record import RUNS
 from repro.utils.errors import BAD_INPUT, FAILED
 

@@ -93,7 +93,7 @@ def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Cal
     """
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.host_environment import gpu_count, visible_gpus
-    from repro.report.run.kinds import KINDS
+    from repro.report.run.kinds import find
 
     if session.port and jobs and jobs > 1:
         raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
@@ -105,7 +105,7 @@ def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Cal
     def new_run() -> Run:
         return session.create_here(*make_plan(gpu_count()))
 
-    session.run_here(session.before(kind), new_run, pool_of=pool_of if KINDS[kind].side_by_side else None)
+    session.run_here(session.before(kind), new_run, pool_of=pool_of if find(kind).side_by_side else None)
 
 
 @task(run=RUN)

@@ -7,9 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, task
+from repro.cli.settings import Exit, Invocation, task
 from repro.utils.errors import FAILED
 from repro.utils.paths import ROOT
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke import Exit
-
 from repro.cli import bench, correctness, preflight
 from repro.cli.session import chosen_model
-from repro.cli.settings import Invocation, OptionError, task
+from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.runs.record import RUNS
 from repro.targets import command_line

@@ -7,9 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.cli.tables import print_table
 from repro.utils.errors import FAILED
 

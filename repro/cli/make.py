@@ -11,10 +11,8 @@ import os
 import sys
 from collections.abc import Iterable
 
-from invoke import Context, Exit
-
 from repro.cli import tasks
-from repro.cli.settings import OptionError, exit_statuses
+from repro.cli.settings import Exit, OptionError, exit_statuses
 from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, make_variables, renamed
 
 MAKES_OWN = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
@@ -43,7 +41,7 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
             given = {key: value for key, value in variables.items() if key not in ENVIRONMENT}
             task.of_variables(given)
             os.environ.update((key, value) for key, value in variables.items() if key in ENVIRONMENT)
-            task(Context(), **{key.lower(): value for key, value in given.items()})
+            task(**{key.lower(): value for key, value in given.items()})
     except Exit as end:
         if end.message:
             print(end.message, file=sys.stderr)

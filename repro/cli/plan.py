@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from invoke import Exit
-
 from repro.cli.session import chosen_model
-from repro.cli.settings import Invocation, exit_statuses, task
+from repro.cli.settings import Exit, Invocation, exit_statuses, task
 from repro.cli.tables import print_json, print_table
 from repro.utils.errors import FAILED
 

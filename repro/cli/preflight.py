@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, task
+from repro.cli.settings import Exit, Invocation, task
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED

@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from invoke import Exit
-
 from repro.cli.session import chosen_model
-from repro.cli.settings import Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.cli.tables import print_json, print_table
 from repro.utils.errors import FAILED
 

@@ -6,15 +6,14 @@ import contextlib
 import os
 import shlex
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invoke import Exit
-
-from repro.cli.settings import Invocation, exit_statuses
+from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED, INTERRUPTED
@@ -131,15 +130,17 @@ class Session:
         """Run what is left of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
-        from repro.report.run.page import render
-        from repro.runs.manifest import record
         from repro.utils.signals import held
 
         again = f"make {self.task} RUN={run.id}"
         with held() as interrupts, exit_statuses(FAILED):
+            threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
                 Bench(run, plan, progress, attempt_of, self.retries, gpu_pool).run_all()
+            from repro.report.run.page import render
+            from repro.runs.manifest import record
+
             rendered = render(run)
             record(run)
             for path in (*rendered.reports, rendered.results):
@@ -208,6 +209,16 @@ def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int
     from repro.planning.baselines import baseline_program
 
     return baseline_program(python, command, ",".join(variants), gpus)
+
+
+def _import_report(plan: Plan) -> None:
+    """Import what the report of this plan's run is written with.
+
+    In a thread, while ranks are started and run: for pandas alone a short run would wait as long as for all the rest.
+    """
+    from repro.report.run import page
+
+    page.kind_of(plan)
 
 
 def _kernels(plan: Plan, stack: Stack) -> Any:

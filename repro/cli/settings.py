@@ -1,8 +1,8 @@
 """How a task takes its options, and how it ends: types and texts of options, and one mapping from errors to statuses.
 
 A task is a function whose first parameter is an `Invocation`; every other one is an option with a type and a default.
-Fabric shows it as `--max-gpus`, make takes it as `MAX_GPUS=`; both are checked here in the same way. Its text is in
-`OPTIONS` unless the task has one of its own.
+Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are checked here
+in the same way. Its text is in `OPTIONS` unless the task has one of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from invoke import Argument, Context, Exit, Task
 
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.targets import command_line
@@ -65,6 +63,14 @@ OPTIONS = {
 """What the options say of themselves under `--help` wherever a task has no text of its own."""
 
 
+class Exit(Exception):
+    """A task ends with this message for a person, and with this exit status."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
 class OptionError(ReproError):
     """An option that a task does not have, or a value that the option cannot have."""
 
@@ -106,21 +112,6 @@ class Option:
         if isinstance(value, bool):
             return str(int(value))
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-    def argument(self) -> Argument:
-        """As Invoke's parser needs it."""
-        shown = "" if self.default in (None, False, (), "") else f" (default: {self.show(self.default)})"
-        kind = {bool: bool, int: int}.get(self.kind, str)
-        name = self.flag.removeprefix("--")
-        attribute = self.name if name != self.name else None
-        return _Raw(name=name, attr_name=attribute, kind=kind, default=self.default, help=self.help + shown)
-
-
-class _Raw(Argument):
-    """Keeps the text as given: the task parses it, with a message that names the option."""
-
-    def set_value(self, value: Any, cast: bool = True) -> None:
-        super().set_value(value, cast=False)
 
 
 def _whole_number(text: str) -> int:
@@ -195,11 +186,11 @@ class Invocation:
         return command_line(self.task, {**self.texts, **places})
 
 
-class OptionTask(Task):
-    """A task that parses its options itself and ends with a status for every error that a person can cause."""
+class OptionTask:
+    """A task that parses its options and ends with a status for every error that a person can cause."""
 
-    def __init__(self, body: Callable, texts: Mapping[str, str], name: str | None = None) -> None:
-        super().__init__(body, name=name, positional=[], auto_shortflags=False)
+    def __init__(self, body: Callable, texts: Mapping[str, str]) -> None:
+        self.body, self.name, self.__doc__ = body, body.__name__, body.__doc__
         hints = typing.get_type_hints(body)
         self.options = {
             each.name: Option(
@@ -215,9 +206,6 @@ class OptionTask(Task):
         """The task's name as make and Fabric have it."""
         return self.name.replace("_", "-")
 
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        return [option.argument() for option in self.options.values()]
-
     def of_variables(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """The values of variables of make; OptionError names a variable that this task does not have."""
         by_variable = {option.variable: option for option in self.options.values()}
@@ -231,10 +219,8 @@ class OptionTask(Task):
         (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
         return f"{name}: make {self.target} has no such variable; the nearest is {nearest}. It has: {', '.join(sorted(known))}"
 
-    def __call__(self, *args: Any, **given: Any) -> Any:
-        """Run the task with texts or values of options; a Context comes first, as Invoke passes it."""
-        if not args or not isinstance(args[0], Context):
-            raise TypeError(f"{self.target}: a task is called with a Context first")
+    def __call__(self, **given: Any) -> Any:
+        """Run the task with texts or values of options; Exit with its status unless that is 0."""
         with exit_statuses():
             values = {
                 name: self.options[name].parse(value, f"{self.options[name].flag} ")

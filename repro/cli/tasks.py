@@ -1,28 +1,32 @@
-"""All tasks in one collection: what `fab --list` shows, and what make's targets run."""
+"""All tasks by their names."""
 
 from __future__ import annotations
 
 import difflib
+from importlib import import_module
 
-from invoke import Collection
-
-from repro.cli import bench, cluster, correctness, develop, host, image, plan, preflight, published, report
 from repro.cli.settings import OptionError, OptionTask
 
-MODULES = (bench, correctness, report, published, plan, cluster, preflight, image, host, develop)
+MODULES = ("bench", "correctness", "report", "published", "plan", "cluster", "preflight", "image", "host", "develop")
 
-namespace = Collection()
-TASKS: dict[str, OptionTask] = {}
-for module in MODULES:
-    for member in vars(module).values():
-        if isinstance(member, OptionTask) and member.target not in TASKS:
-            namespace.add_task(member)
-            TASKS[member.target] = member
+
+def every() -> dict[str, OptionTask]:
+    """Every task by its name, in the order of the modules."""
+    return {name: task for module in MODULES for name, task in _tasks_of(module).items()}
 
 
 def find(name: str) -> OptionTask:
-    """The task of this name; OptionError names the nearest for one that there is not."""
-    if name not in TASKS:
-        (nearest,) = difflib.get_close_matches(name, TASKS, 1, cutoff=0.0)
-        raise OptionError(f"{name}: no such task; the nearest is {nearest}")
-    return TASKS[name]
+    """The task of this name; OptionError names the nearest for one that there is not.
+
+    The modules behind the task's own are not imported: a short run would wait for them.
+    """
+    for module in MODULES:
+        if task := _tasks_of(module).get(name):
+            return task
+    (nearest,) = difflib.get_close_matches(name, every(), 1, cutoff=0.0)
+    raise OptionError(f"{name}: no such task; the nearest is {nearest}")
+
+
+def _tasks_of(module: str) -> dict[str, OptionTask]:
+    members = vars(import_module(f"repro.cli.{module}")).values()
+    return {member.target: member for member in members if isinstance(member, OptionTask)}

@@ -44,7 +44,7 @@ from repro.utils.paths import TRAINER, TRAINER_PYTHON
 POLL_S = 0.1
 START_POLL_S = 0.02
 GRACE_S = 5.0
-LIBC = ctypes.CDLL(None)
+PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
 PR_SET_PDEATHSIG = 1
 
 
@@ -354,7 +354,7 @@ def _launcher(python: Path) -> Path:
 
 def _end_with_parent() -> None:
     """Lets the kernel end this process when its parent has ended."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _rank_failure(rank: int, status: int) -> Failure:
@@ -367,6 +367,7 @@ def _rank_failure(rank: int, status: int) -> Failure:
 
 def _end_group(process: subprocess.Popen) -> None:
     """End every process of the attempt: with SIGTERM, and what is left after a while with SIGKILL."""
+    process.poll()  # until it is asked for, a process that has ended still counts as one of its group
     for kind in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE_S
         left = _signal_group(process.pid, kind)

@@ -91,7 +91,7 @@ class Plan:
 
     `scale` is the size of what is trained and nothing else: PUBLISHED, the published shapes; SMOKE, the published
     layouts shrunk, with tiny shapes; REDUCED, smaller shapes that are chosen for what the run is to show. `kind` is
-    what the run is for, the name of an entry of `repro.report.run.kinds.KINDS`.
+    what the run is for, the name of a kind of `repro.report.run.kinds`.
     """
 
     scale: str

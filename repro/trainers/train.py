@@ -37,7 +37,7 @@ def train(config: Config) -> None:
     model, changes = build_program(config, layout)
     reader = build_reader(config, layout)
     feeder = None if reader else build_feeder(config, layout)
-    graph = TrainGraph(model, reader, config, changes)
+    graph = TrainGraph(model, reader, config, layout, changes)
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
     write_start(metrics, config, model, memory)
     monitor = Monitor(

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from invoke import Context, Exit
 
 from repro.cli import develop
+from repro.cli.settings import Exit
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def commands(monkeypatch):
 
 def test_lint_types_and_imports_come_before_the_tests(commands):
     started, _ = commands
-    develop.test(Context())
+    develop.test()
     assert [command[0] for command in started] == ["ruff", "ruff", "lint-imports", "deptry", "mypy", "pytest", "pytest"]
     assert "--ignore=tests/trainers" in started[-2] and any("numprocesses" in word for word in started[-2])
     assert started[-1] == ("pytest", "tests/trainers")
@@ -35,7 +35,7 @@ def test_a_failed_check_stops_nothing_and_is_named(commands):
     started, failing = commands
     failing.add("lint-imports")
     with pytest.raises(Exit) as caught:
-        develop.test(Context())
+        develop.test()
     assert len(started) == len(develop.CHECKS) + 2
     assert (caught.value.code, caught.value.message) == (1, "failed: lint-imports")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from repro.cli.tasks import TASKS
+from repro.cli.tasks import every
 from tests.support.paths import LOGS, ROOT
 
 FAB = Path(sys.executable).with_name("fab")
@@ -23,7 +23,7 @@ def test_every_task_is_listed_without_importing_what_it_needs():
     listed = fab("--list")
     assert listed.returncode == 0
     assert {line.split()[0] for line in listed.stdout.splitlines() if line.startswith("  ") and line[2] != " "} == set(
-        TASKS
+        every()
     )
     code = "import sys, fabfile; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -32,7 +32,7 @@ def test_every_task_is_listed_without_importing_what_it_needs():
 
 def test_help_has_every_option_with_its_default():
     shown = " ".join(fab("bench", "--help").stdout.split())
-    for option in TASKS["bench"].options.values():
+    for option in every()["bench"].options.values():
         assert option.flag in shown
     assert "--model=STRING one model, or all (default: all)" in shown
     assert "--repeats=INT runs of each case" in shown

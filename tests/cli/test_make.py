@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from repro.cli.tasks import TASKS
+from repro.cli.tasks import every
 from repro.targets import (
     ENVIRONMENT,
     RENAMED_TASKS,
@@ -20,6 +20,7 @@ from repro.targets import (
 from tests.support import tasks
 from tests.support.paths import ROOT
 
+TASKS = every()
 VARIABLES = {name: {option.variable for option in task.options.values()} for name, task in TASKS.items()}
 
 

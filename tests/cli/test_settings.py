@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from invoke import Context, Exit
 
+from repro.cli.fab import FabTask
 from repro.cli.settings import (
     OPTIONS,
+    Exit,
     Invocation,
     Option,
     OptionError,
@@ -17,7 +18,7 @@ from repro.cli.settings import (
     exit_statuses,
     task,
 )
-from repro.cli.tasks import TASKS
+from repro.cli.tasks import every
 from repro.utils.errors import ReproError
 
 
@@ -48,7 +49,7 @@ def example(
 
 
 def called(**texts):
-    example(Context(), **texts)
+    example(**texts)
     return seen.pop()
 
 
@@ -111,7 +112,7 @@ def test_the_command_has_what_differs_from_the_defaults(monkeypatch):
 
 
 def test_invoke_sees_the_types_defaults_and_texts():
-    arguments = {argument.name: argument for argument in example.get_arguments()}
+    arguments = {argument.name: argument for argument in FabTask(example).get_arguments()}
     assert arguments["repeats"].kind is int and arguments["dry_run"].kind is bool
     assert arguments["scale"].help == "a scale of this test (default: smoke)"
     assert arguments["max_gpus"].names == ("max-gpus",)
@@ -123,7 +124,7 @@ def test_a_text_for_an_option_that_is_not_there_is_a_mistake():
         OptionTask(example.body, {"colour": "red"})
 
 
-@pytest.mark.parametrize("each", TASKS.values(), ids=list(TASKS))
+@pytest.mark.parametrize("each", every().values(), ids=list(every()))
 def test_every_task_and_option_says_what_it_is(each):
     assert all(isinstance(option, Option) and option.help for option in each.options.values())
     first, _, rest = each.__doc__.partition("\n")

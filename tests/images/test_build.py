@@ -11,9 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from invoke import Exit
 
-from repro.cli.settings import exit_statuses
+from repro.cli.settings import Exit, exit_statuses
 from repro.images import build as image
 from repro.images import offline_bundle
 from repro.images.build import Sources, find_docker

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from repro.launch import local
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail, free_port
@@ -100,6 +101,14 @@ def test_a_run_without_end_is_ended(tmp_path, standin, monkeypatch):
     monkeypatch.setenv("STANDIN", "hang@0")
     outcome = attempt(tmp_path, standin, 1, total_s=0.5).run()
     assert outcome.failure.text() == "no end after 0 s, the limit for one run"
+
+
+def test_nobody_waits_for_a_process_that_has_ended(monkeypatch):
+    monkeypatch.setattr(local.time, "sleep", lambda seconds: pytest.fail(f"waits {seconds} s"))
+    process = subprocess.Popen(["true"], start_new_session=True)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    local._end_group(process)
+    assert process.returncode == 0
 
 
 def test_a_trainer_that_is_not_there_is_an_error(tmp_path):

@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 from repro.cli.make import MAKES_OWN
-from repro.cli.tasks import TASKS
+from repro.cli.tasks import every
 from repro.targets import RENAMED_TASKS, RENAMED_VARIABLES
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.processes import heed_interrupts
 
+TASKS = every()
 VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()} | set(RENAMED_VARIABLES)
 STANDIN_COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
 SEAMS = {"TRAINER_COMMAND": "REPRO_TRAINER_COMMAND", "BASELINE_COMMAND": "REPRO_BASELINE_COMMAND"}

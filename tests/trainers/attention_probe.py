@@ -12,15 +12,15 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers.models import ops
+from repro.trainers.tuning import layers
 
-LENGTH = ops.SHORTEST_CUT
+LENGTH = layers.SHORTEST_CUT
 SHAPE = (2, 3, LENGTH, 4)
 computed = []
 """Shapes of the scores that were computed, (queries, keys)."""
 
 
-def scaled_scores(*inputs, scores=ops.scaled_scores):
+def scaled_scores(*inputs, scores=layers.scaled_scores):
     found = scores(*inputs)
     computed.append(list(found.shape[2:]))
     return found
@@ -29,13 +29,12 @@ def scaled_scores(*inputs, scores=ops.scaled_scores):
 def results(blocks: int) -> list:
     draw = np.random.default_rng(1).standard_normal
     inputs = [flow.tensor(draw(SHAPE, np.float32), requires_grad=True) for _ in range(3)]
-    masks = [flow.tensor(values) for values in ops.causal_masks(LENGTH, blocks)]
-    context = ops.causal_attention(*inputs, layer=1, blocks=blocks, masks=masks, p=0.0)
+    context = layers.causal_attention(*inputs, layer=1, blocks=blocks, p=0.0)
     (context * flow.tensor(draw(SHAPE, np.float32))).sum().backward()
     return [context.numpy(), *(each.grad.numpy() for each in inputs)]
 
 
-ops.scaled_scores = scaled_scores
-pairs = zip(results(1), results(ops.attention_blocks(LENGTH, nested=False)), strict=True)
+layers.scaled_scores = scaled_scores
+pairs = zip(results(1), results(layers.attention_blocks(LENGTH, nested=False)), strict=True)
 apart = [float(np.linalg.norm(blocked - whole) / np.linalg.norm(whole)) for whole, blocked in pairs]
 print(json.dumps({"scores": computed, "apart": apart}))

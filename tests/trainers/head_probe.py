@@ -12,8 +12,8 @@ from repro.trainers.config import parse
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.graph.graph import TrainGraph
 from repro.trainers.layout import Layout
-from repro.trainers.models import gpt
-from repro.trainers.models.parameters import Parameters
+from repro.trainers.train import build_program
+from repro.trainers.tuning import gpt
 
 config = parse(json.loads(sys.argv[1]))
 layout = Layout(1, 1, 1, "cpu")
@@ -22,8 +22,8 @@ layout = Layout(1, 1, 1, "cpu")
 def trained(most: int) -> dict:
     gpt.MOST_LOGITS = most
     flow.manual_seed(config.seed)
-    model = gpt.GPT(config, Parameters(layout, config.seed, False))
-    graph, feeder = TrainGraph(model, None, config), build_feeder(config, layout)
+    model, changes = build_program(config, layout)
+    graph, feeder = TrainGraph(model, None, config, layout, changes), build_feeder(config, layout)
     losses = [float(graph(*feeder.batch(i))["loss"].numpy().mean()) for i in range(config.iterations)]
     waits = {op.name: list(op.ctrl_in_op_name) for op in graph._full_graph_proto.net.op if op.ctrl_in_op_name}
     return {"parts": model.head.parts, "losses": losses, "waits": waits}

@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import oneflow as flow
 
+from repro.models.programs import Program
 from repro.trainers.config import Optimizer, Schedule
 from repro.trainers.graph.optimizer import build_optimizer, build_scheduler
 from repro.trainers.graph.schedule import learning_rate
@@ -27,11 +28,12 @@ class Product(flow.nn.Module):
 
 
 class Graph(flow.nn.Graph):
-    def __init__(self, model, settings, schedule):
+    def __init__(self, model, settings, schedule, program):
         super().__init__()
         self.model = model
-        optimizer = build_optimizer(model, settings)
-        self.add_optimizer(optimizer, lr_sch=build_scheduler(optimizer, settings.lr, schedule))
+        optimizer = build_optimizer(model, settings, program)
+        scheduler = build_scheduler(optimizer, settings.lr, schedule, program.warmup_to_base)
+        self.add_optimizer(optimizer, lr_sch=scheduler)
 
     def build(self, x, y):
         loss = self.model(x, y)
@@ -43,10 +45,13 @@ def main():
     task = json.loads(sys.argv[1])
     settings, schedule = Optimizer(**task["optimizer"]), Schedule(**task["schedule"])
     model = Product()
-    graph = Graph(model, settings, schedule)
+    program = Program("test", "A", **task["program"])
+    graph = Graph(model, settings, schedule, program)
     for x, y in task["gradients"]:
         graph(flow.tensor(np.array(x, np.float32)), flow.tensor(np.array(y, np.float32)))
-    rates = [learning_rate(step + 1, settings.lr, schedule) for step in range(len(task["gradients"]))]
+    rates = [
+        learning_rate(step + 1, settings.lr, schedule, program.warmup_to_base) for step in range(len(task["gradients"]))
+    ]
     print(json.dumps({"weight": model.weight.tolist(), "bias": model.bias.tolist(), "rates": rates}))
 
 

@@ -11,8 +11,9 @@ import oneflow as flow
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from repro.trainers.checks.accuracy import gradient, in_a_graph, operators, tensor
-from repro.trainers.graph import recomputation, rewrite
+from repro.trainers.graph.graph import ChangedGraph
 from repro.trainers.graph.job_proto import maker, operators_of
+from repro.trainers.tuning import recomputation, rewrite
 
 PARTS = {"whole": [(0, 2), (2, 4)], "gap": [(0, 2), (4, 2)], "overlap": [(0, 4), (2, 4)], "short": [(0, 2), (2, 3)]}
 """First place and length of the parts of six."""
@@ -33,7 +34,9 @@ class Parts(flow.nn.Module):
         return sum((index + 1) * (cut * cut).sum() for index, cut in enumerate(cuts))
 
 
-class Graph(rewrite.RewrittenGraph):
+class Graph(ChangedGraph):
+    changes = rewrite.REWRITES
+
     def __init__(self, model: Parts) -> None:
         super().__init__()
         self.model = model

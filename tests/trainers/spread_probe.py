@@ -11,8 +11,9 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from repro.trainers.graph.graph import ChangedGraph
 from repro.trainers.graph.job_proto import operators_of
-from repro.trainers.graph.rewrite import GRADIENT, RewrittenGraph
+from repro.trainers.tuning.rewrite import GRADIENT, REWRITES
 
 RANKS = [0, 1]
 RATE = 0.5
@@ -30,7 +31,9 @@ class Linear(flow.nn.Linear):
         return super().forward(x)
 
 
-class Graph(RewrittenGraph):
+class Graph(ChangedGraph):
+    changes = REWRITES
+
     def __init__(self, model: flow.nn.Module, clipped: bool) -> None:
         super().__init__()
         self.model = model

@@ -20,5 +20,6 @@ def test_contexts_and_gradients_are_those_of_attention_in_one_piece(probe):
 
 
 def test_blocks_split_like_the_heads_and_samples_they_belong_to(losses):
-    exclusive = losses(configuration("gpt", global_batch=2, shape=LONG))
-    assert losses(configuration("gpt", (1, 2, 1), global_batch=2, shape=LONG)) == pytest.approx(exclusive, rel=1e-5)
+    given = {"program": "tuned", "global_batch": 2, "shape": LONG}
+    exclusive = losses(configuration("gpt", **given))
+    assert losses(configuration("gpt", (1, 2, 1), **given)) == pytest.approx(exclusive, rel=1e-5)

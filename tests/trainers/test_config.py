@@ -38,18 +38,11 @@ def test_vocabulary_is_padded_as_published(model, tensor, vocabulary, padded):
     assert parse({"output": "out", **configuration(model, (1, tensor, 1), shape=shape)}).padded_vocab_size == padded
 
 
-@pytest.mark.parametrize(
-    ("layout", "precision", "steps", "half"),
-    [
-        ((2, 1, 1), "amp", 1, True),
-        ((2, 1, 1), "fp32", 1, False),
-        ((2, 2, 1), "amp", 1, False),
-        ((2, 1, 1), "amp", 2, False),
-    ],
-)
-def test_gradients_travel_in_half_precision_under_amp_alone(layout, precision, steps, half):
-    changes = {"device": "cuda", "precision": precision, "accumulation_steps": steps, "global_batch": 8}
-    assert parse({"output": "out", **configuration("gpt", layout, **changes)}).half_gradients is half
+@pytest.mark.parametrize(("generation", "scale"), [("D", 2.0**15), ("E", 2.0**20)])
+def test_the_first_loss_scale_is_that_of_the_program_unless_it_is_given(generation, scale):
+    config = {"output": "out", **configuration("gpt", log_generation=generation)}
+    assert parse(config).loss_scale == scale
+    assert parse({**config, "loss_scale": 8.0}).loss_scale == 8.0
 
 
 @pytest.mark.parametrize(
@@ -57,6 +50,7 @@ def test_gradients_travel_in_half_precision_under_amp_alone(layout, precision, s
     [
         ({"colour": 1}, "colour: unknown key"),
         ({"model": "vgg"}, "model: 'vgg' is not one of"),
+        ({"program": "fast"}, "program: 'fast' is not one of 'published', 'tuned'"),
         ({"seed": "1"}, "seed: '1' is not a whole number"),
         ({"micro_batch": 0}, "micro_batch: 0 is not a whole number of at least 1"),
         ({"activation_checkpointing": 1}, "activation_checkpointing: 1 is neither true nor false"),
@@ -85,6 +79,7 @@ def test_wrong_value_is_named(changes, message):
         ("gpt", (1, 3, 1), "layout.tensor: 3 does not divide 4 attention heads"),
         ("gpt", (1, 1, 3), "layout.pipeline: 3 stages for 2 layers"),
         ("bert", (1, 1, 2), "layout.pipeline: bert runs with 1 stage only"),
+        ("bert", (1, 2, 1), "layout.tensor: bert runs with 1 part only"),
         ("resnet50", (1, 2, 1), "layout.tensor: resnet50 runs with 1 part only"),
     ],
 )
@@ -97,7 +92,7 @@ def test_resnet_under_amp_does_not_accumulate():
     assert "accumulation_steps: 2, but resnet50 under amp takes 1" in wrong(config)
 
 
-@pytest.mark.parametrize("key", ["model", "layout", "shape", "optimizer", "output", "accumulation_steps"])
+@pytest.mark.parametrize("key", ["model", "program", "layout", "shape", "optimizer", "output", "accumulation_steps"])
 def test_missing_key_is_named(key):
     config = {"output": "out", **configuration("gpt")}
     del config[key]

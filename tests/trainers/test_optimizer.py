@@ -13,8 +13,9 @@ CONSTANT = {"kind": "constant", "warmup_iterations": 3}
 
 @pytest.fixture
 def optimize(probe):
-    def run(optimizer: dict, schedule: dict) -> dict:
-        task = json.dumps({"optimizer": optimizer, "schedule": schedule, "gradients": GRADIENTS})
+    def run(optimizer: dict, schedule: dict, **program) -> dict:
+        parts = {"optimizer": optimizer, "schedule": schedule, "program": program, "gradients": GRADIENTS}
+        task = json.dumps(parts)
         return json.loads(probe("optimizer_probe.py", task)[-1])
 
     return run
@@ -29,48 +30,57 @@ def decayed(step: int, lr: float, schedule: dict) -> float:
     return least + (lr - least) * (1 - done) ** schedule["power"]
 
 
-def rates(lr: float, schedule: dict) -> list:
+def rates(lr: float, schedule: dict, to_base: bool = True) -> list:
     warmup = schedule["warmup_iterations"]
-    rise = [decayed(warmup, lr, schedule) * step / warmup for step in range(warmup)]
+    top = lr if to_base else decayed(warmup, lr, schedule)
+    rise = [top * step / warmup for step in range(warmup)]
     return rise + [decayed(step, lr, schedule) for step in range(warmup, len(GRADIENTS))]
 
 
-def adamw(lr: float, eps: float, decay: float, clip: float, schedule: dict) -> tuple:
+def adamw(
+    lr: float, eps: float, decay: float, clip: float, schedule: dict, to_base: bool = True, corrects: bool = True
+) -> tuple:
     """Weight and bias after all gradients, by the formulas of AdamW (arXiv 1711.05101) with clipping beforehand."""
     parameters, first, second = [1.0] * 5, [0.0] * 5, [0.0] * 5
-    for step, ((x, y), rate) in enumerate(zip(GRADIENTS, rates(lr, schedule), strict=True), start=1):
+    for step, ((x, y), rate) in enumerate(zip(GRADIENTS, rates(lr, schedule, to_base), strict=True), start=1):
         gradients = [*x, *y]
         norm = math.sqrt(sum(value * value for value in gradients))
         for at, gradient in enumerate(value * min(1.0, clip / norm) for value in gradients):
             first[at] = 0.9 * first[at] + 0.1 * gradient
             second[at] = 0.99 * second[at] + 0.01 * gradient**2
-            corrected = first[at] / (1 - 0.9**step) / (math.sqrt(second[at] / (1 - 0.99**step)) + eps)
+            bias = (1 - 0.9**step, 1 - 0.99**step) if corrects else (1.0, 1.0)
+            corrected = first[at] / bias[0] / (math.sqrt(second[at] / bias[1]) + eps)
             parameters[at] -= rate * (corrected + (decay if at < 3 else 0.0) * parameters[at])
     return parameters[:3], parameters[3:]
 
 
+OPTIMIZER = {"name": "adamw", "lr": 0.1, "weight_decay": 0.5, "betas": [0.9, 0.99], "eps": 0.5, "clip_norm": 1.0}
+
+
+@pytest.mark.parametrize("to_base", [True, False], ids=["to the base rate", "to the decayed rate"])
 @pytest.mark.parametrize("schedule", [COSINE, POLYNOMIAL, CONSTANT], ids=lambda schedule: schedule["kind"])
-def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule):
-    optimizer = {
-        "name": "adamw",
-        "lr": 0.1,
-        "weight_decay": 0.5,
-        "betas": [0.9, 0.99],
-        "eps": 0.5,
-        "clip_norm": 1.0,
-    }
-    found = optimize(optimizer, schedule)
-    weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule)
+def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule, to_base):
+    found = optimize(OPTIMIZER, schedule, warmup_to_base=to_base)
+    weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule, to_base)
     assert found["weight"] == pytest.approx(weight, rel=1e-5)
     assert found["bias"] == pytest.approx(bias, rel=1e-5)
-    assert found["rates"] == pytest.approx(rates(0.1, schedule))
+    assert found["rates"] == pytest.approx(rates(0.1, schedule, to_base))
 
 
-def test_sgd_has_momentum_and_decays_weights_alone(optimize):
-    found = optimize({"name": "sgd", "lr": 0.1, "weight_decay": 0.5, "momentum": 0.875}, {"kind": "constant"})
+def test_moments_are_not_corrected_where_the_program_did_not(optimize):
+    found = optimize(OPTIMIZER, CONSTANT, bias_correction=False)
+    assert found["weight"] == pytest.approx(adamw(0.1, 0.5, 0.5, 1.0, CONSTANT, corrects=False)[0], rel=1e-5)
+    assert found["weight"] != pytest.approx(adamw(0.1, 0.5, 0.5, 1.0, CONSTANT)[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("l2_on_all", [True, False])
+def test_sgd_decays_weights_apart_from_the_momentum_and_penalises_all_parameters_or_none(optimize, l2_on_all):
+    given = {"name": "sgd", "lr": 0.1, "weight_decay": 0.5, "momentum": 0.875}
+    found = optimize(given, {"kind": "constant"}, l2_on_all=l2_on_all, not_decayed=["bias"])
     parameters, momentum = [1.0] * 5, [0.0] * 5
     for x, y in GRADIENTS:
         for at, gradient in enumerate([*x, *y]):
-            momentum[at] = 0.875 * momentum[at] - 0.1 * (gradient + (0.5 * parameters[at] if at < 3 else 0.0))
-            parameters[at] += momentum[at]
+            penalty = 0.5 * parameters[at] if l2_on_all else 0.0
+            momentum[at] = 0.875 * momentum[at] - 0.1 * (gradient + penalty)
+            parameters[at] += momentum[at] - (0.1 * 0.5 * parameters[at] if at < 3 else 0.0)
     assert [*found["weight"], *found["bias"]] == pytest.approx(parameters, rel=1e-5)

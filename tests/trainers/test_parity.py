@@ -51,13 +51,31 @@ def test_the_table_of_the_last_stage_is_that_of_the_first(exclusive, losses):
     assert agree(losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, **changes)), expected)
 
 
+@pytest.mark.parametrize("sharding", [0, 1])
+def test_gpt_2_small(exclusive, losses, sharding):
+    expected = single(exclusive, losses, "gpt", log_generation="D")
+    found = losses(configuration("gpt", (2, 1, 1), log_generation="D", optimizer_sharding=sharding))
+    assert agree(found, expected)
+
+
+@pytest.mark.parametrize("sharding", [0, 1])
+def test_bert(exclusive, losses, sharding):
+    found = losses(configuration("bert", (2, 1, 1), optimizer_sharding=sharding))
+    assert agree(found, single(exclusive, losses, "bert"))
+
+
 @pytest.mark.parametrize(
-    ("layout", "changes"),
-    [((1, 2, 1), {}), ((2, 1, 1), {"optimizer_sharding": 1})],
-    ids=["tensor", "data-sharded"],
+    ("model", "generation"), [("gpt", "D"), ("gpt", "E"), ("bert", "C"), ("resnet50", "A"), ("resnet50", "B")]
 )
-def test_bert(exclusive, losses, layout, changes):
-    assert agree(losses(configuration("bert", layout, **changes)), single(exclusive, losses, "bert"))
+def test_the_tuned_program_has_the_losses_of_the_published_one(exclusive, losses, model, generation):
+    expected = single(exclusive, losses, model, log_generation=generation)
+    assert agree(losses(configuration(model, program="tuned", log_generation=generation)), expected)
+
+
+@pytest.mark.parametrize("layout", [(2, 1, 1), (2, 2, 1)], ids=["data-sharded", "mesh-sharded"])
+def test_the_tuned_program_shards_the_optimizer_by_itself(exclusive, losses, layout):
+    changes = {"program": "tuned", "optimizer_sharding": 1}
+    assert agree(losses(configuration("gpt", layout, **changes)), single(exclusive, losses, "gpt"))
 
 
 def test_resnet_normalises_within_each_data_parallel_rank(losses):

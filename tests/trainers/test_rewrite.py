@@ -76,7 +76,7 @@ def test_a_gradient_that_one_operator_takes_is_not_copied_after_its_transfer(spr
 @pytest.mark.parametrize("changes", [{}, {"precision": "amp", "accumulation_steps": 2}], ids=["fp32", "amp"])
 def test_parts_of_a_head_follow_each_other_and_their_losses_are_that_of_the_whole(probe, changes):
     """The product of each part but the first waits for both of the gradient's products of the part before."""
-    config = {**configuration("gpt", **changes), "output": "."}
+    config = {**configuration("gpt", program="tuned", **changes), "output": "."}
     whole, cut = json.loads(probe("head_probe.py", json.dumps(config), "4")[-1])
     assert (whole["parts"], whole["waits"]) == (1, {})
     assert cut["parts"] == 4
@@ -89,7 +89,7 @@ def test_parts_of_a_head_follow_each_other_and_their_losses_are_that_of_the_whol
 
 
 def test_a_head_is_cut_as_often_as_its_logits_want_and_its_length_allows(probe):
-    config = {**configuration("gpt", shape={"seq_length": 12}), "output": "."}
+    config = {**configuration("gpt", program="tuned", shape={"seq_length": 12}), "output": "."}
     published, (_, cut) = map(json.loads, probe("head_probe.py", json.dumps(config), "100")[-2:])
     assert cut["parts"] == 4
     assert published == [1, 2, 2, 4], "parts of a published GPT with 1, 2, 4 and 8 samples a rank"

@@ -1,5 +1,6 @@
 """OneFlow's switches: which of them a trainer sets, and that what the caller has set stays."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,12 +8,14 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
+from tests.trainers.conftest import configuration
 
 PROGRAM = """
-import os, sys
-from repro.trainers.config import Sizes
+import json, os, sys
+from repro.trainers.config import parse
 from repro.trainers.run import set_environment
-set_environment(sys.argv[1], Sizes(*map(int, sys.argv[2:])))
+config = parse(json.loads(sys.argv[1]))
+set_environment(config.device, config)
 print(*(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ONEFLOW_")))
 """
 FREED = """
@@ -35,9 +38,11 @@ print(libc.mallinfo().fsmblks)
 ONE_UPDATE = "ONEFLOW_ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 
 
-def switches(device, *layout, **given) -> set[str]:
+def switches(device, layout, program="tuned", **given) -> set[str]:
+    shape = {"layers": 4}
+    config = {**configuration("gpt", layout, program=program, device=device, shape=shape), "output": "out"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, device, *map(str, layout)],
+        [sys.executable, "-c", PROGRAM, json.dumps(config)],
         cwd=ROOT,
         env=os.environ | given,
         capture_output=True,
@@ -60,15 +65,19 @@ def switches(device, *layout, **given) -> set[str]:
     ],
 )
 def test_parameters_are_updated_at_once_only_where_oneflow_can(layout, one_update):
-    assert (f"{ONE_UPDATE}=1" in switches("cuda", *layout)) == one_update
+    assert (f"{ONE_UPDATE}=1" in switches("cuda", layout)) == one_update
 
 
-def test_the_cpu_has_switches_of_its_own():
-    assert not any("MATMUL" in each or ONE_UPDATE in each for each in switches("cpu", 1, 1, 1))
+def test_a_published_program_sets_no_switch_on_cuda():
+    assert switches("cuda", (1, 1, 1), "published") == set()
+
+
+def test_the_cpu_has_a_switch_of_its_own():
+    assert switches("cpu", (1, 1, 1)) == {"ONEFLOW_BOXING_DISABLE_MIDDLE_NODE_AND_CHECK=1"}
 
 
 def test_what_is_set_stays():
-    assert f"{ONE_UPDATE}=0" in switches("cuda", 1, 1, 1, **{ONE_UPDATE: "0"})
+    assert f"{ONE_UPDATE}=0" in switches("cuda", (1, 1, 1), **{ONE_UPDATE: "0"})
 
 
 @pytest.mark.parametrize("how", ["merged", "as it is"])

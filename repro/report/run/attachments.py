@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from repro.report.charts.figure import write_figures
 from repro.report.document import Attachment, Document, Figure, Section
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import kind_of
@@ -48,6 +47,8 @@ def run_figures(
     data: ReportData, files: RunPath, folder: Path, language: str, formats: tuple[str, ...] = FORMATS
 ) -> list[Figure]:
     """Write the figures of a run, whose files these are, into `folder`; the blocks that show them."""
+    from repro.report.charts.figure import write_figures  # takes time to import, which a short run's report saves
+
     return write_figures(kind_of(data.plan).figures(data, files), folder, language, formats=formats)
 
 

@@ -1,13 +1,23 @@
 """The sections of a bench's report: verdicts, figures compared with the published ones, results, parity, and the rule."""
 
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from repro.analysis.bench import examine
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
 from repro.published.cases import Rule, load_catalogue
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
+from repro.report.run.kinds import Kind, register
 from repro.report.run.verdicts import verdict_sections
-from repro.utils.i18n import Translate
+from repro.runs.files import RunPath
+from repro.utils.i18n import N_, Translate
+
+if TYPE_CHECKING:
+    from repro.report.charts.figure import FigureSpec
 
 
 def bench_sections(_: Translate, data: ReportData) -> list[Section]:
@@ -205,3 +215,23 @@ def rule_text(_: Translate, rule: Rule) -> str:
 
 def _columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
     return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
+
+
+def _figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
+    from repro.report.run.figures import bench_figures  # a short run is not drawn, see repro.report.run.attachments
+
+    return bench_figures(data, files)
+
+
+register(
+    Kind(
+        BENCH,
+        N_("bench: cases measured by the rules of their reports"),
+        lambda run, plan, attempts, results: examine(plan, attempts, results),
+        bench_sections,
+        _figures,
+        figures_after="results",
+        closing=lambda _, data: [method_section(_, data)],
+        judges_speed=True,
+    )
+)

@@ -1,25 +1,30 @@
-"""The kinds of run: how each is analysed, and the sections and figures of its report. A new kind is one entry here."""
+"""The kinds of run by their names: how each is analysed, and the sections and figures of its report."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from repro.analysis import bench, convergence, loss_curves, profiles
 from repro.analysis.results import Result
-from repro.planning import convergence as convergence_plan
-from repro.planning import loss_curves as curves_plan
-from repro.planning import profiling
-from repro.planning.plan import BENCH, Plan, PlanError
-from repro.report.charts.figure import FigureSpec
+from repro.planning.plan import Plan, PlanError
 from repro.report.document import Section
-from repro.report.run.bench import bench_sections, method_section
 from repro.report.run.data import Findings, ReportData
-from repro.report.run.figures import bench_figures
-from repro.report.run.learning import learning_figures, learning_section
-from repro.report.run.loss_curves import curve_figures, curve_section
-from repro.report.run.profile import profile_figures, profile_section
 from repro.runs.files import RunPath
 from repro.runs.record import Run
-from repro.utils.i18n import N_, Translate
+from repro.utils.i18n import Translate
+
+if TYPE_CHECKING:
+    from repro.report.charts.figure import FigureSpec
+
+# Imported when a run of the kind is at hand: what the other kinds need takes as long to import as a short run.
+OWN = {
+    "bench": "repro.report.run.bench",
+    "curves": "repro.report.run.loss_curves",
+    "convergence": "repro.report.run.learning",
+    "profile": "repro.report.run.profile",
+}
 
 
 @dataclass(frozen=True)
@@ -51,65 +56,31 @@ class Kind:
     side_by_side: bool = False
 
 
-KINDS: dict[str, Kind] = {}
+registered: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> Kind:
     """Add a kind of run; ValueError if there is another of its name."""
-    if kind.name in KINDS:
+    if kind.name in registered:
         raise ValueError(f"there is a kind of run named {kind.name} already")
-    KINDS[kind.name] = kind
+    registered[kind.name] = kind
     return kind
+
+
+def names() -> tuple[str, ...]:
+    """The names of all kinds, those of this package first."""
+    return (*OWN, *(name for name in registered if name not in OWN))
+
+
+def find(name: str) -> Kind:
+    """The kind of this name; PlanError if this release does not know it."""
+    if name not in registered and name in OWN:
+        import_module(OWN[name])
+    if name not in registered:
+        raise PlanError(f"this run is of the kind {name}, which is not known here; known: {', '.join(names())}")
+    return registered[name]
 
 
 def kind_of(plan: Plan) -> Kind:
     """The kind of a planned run; PlanError if this release does not know it."""
-    if plan.kind not in KINDS:
-        raise PlanError(f"this run is of the kind {plan.kind}, which is not known here; known: {', '.join(KINDS)}")
-    return KINDS[plan.kind]
-
-
-register(
-    Kind(
-        BENCH,
-        N_("bench: cases measured by the rules of their reports"),
-        lambda run, plan, attempts, results: bench.examine(plan, attempts, results),
-        bench_sections,
-        bench_figures,
-        figures_after="results",
-        closing=lambda _, data: [method_section(_, data)],
-        judges_speed=True,
-    )
-)
-register(
-    Kind(
-        curves_plan.KIND,
-        N_("curves: loss curves of every layout and precision, compared with one device's"),
-        lambda run, plan, attempts, results: loss_curves.compare(plan, attempts, run.files),
-        lambda _, data: [curve_section(_, data.findings, data.description)],
-        lambda data, files: curve_figures(data.findings),
-        figures_after="curves",
-        side_by_side=True,
-    )
-)
-register(
-    Kind(
-        convergence_plan.KIND,
-        N_("convergence: real data, trained to a stated loss on one device"),
-        lambda run, plan, attempts, results: convergence.learned(plan, attempts, run.files, run.description()["goals"]),
-        lambda _, data: [learning_section(_, data.findings, data.description)],
-        lambda data, files: learning_figures(data.findings),
-        figures_after="learning",
-        side_by_side=True,
-    )
-)
-register(
-    Kind(
-        profiling.KIND,
-        N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
-        lambda run, plan, attempts, results: profiles.profiles(plan, attempts, run.files),
-        lambda _, data: [profile_section(_, data.findings)],
-        lambda data, files: profile_figures(data.findings),
-        figures_after="profile",
-    )
-)
+    return find(plan.kind)

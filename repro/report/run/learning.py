@@ -2,11 +2,13 @@
 
 import math
 
-from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult
+from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult, learned
+from repro.planning.convergence import KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
-from repro.utils.i18n import Translate
+from repro.report.run.kinds import Kind, register
+from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)
 """What a value in nats is divided by to be in bits."""
@@ -96,3 +98,16 @@ def _series(_: Translate, result: ConvergenceResult) -> tuple[Series, ...]:
     limit = result.goal.limit / NAT
     points = tuple((iteration, loss / NAT) for iteration, loss in enumerate(losses, 1))
     return Series(_("loss"), points), Series(_("must be below"), ((1, limit), (len(losses), limit)))
+
+
+register(
+    Kind(
+        KIND,
+        N_("convergence: real data, trained to a stated loss on one device"),
+        lambda run, plan, attempts, results: learned(plan, attempts, run.files, run.description()["goals"]),
+        lambda _, data: [learning_section(_, data.findings, data.description)],
+        lambda data, files: learning_figures(data.findings),
+        figures_after="learning",
+        side_by_side=True,
+    )
+)

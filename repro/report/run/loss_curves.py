@@ -9,11 +9,13 @@ from repro.analysis.loss_curves import (
     CurveComparison,
     Curves,
     Tolerance,
+    compare,
 )
-from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
+from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
+from repro.report.run.kinds import Kind, register
 from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}
@@ -193,3 +195,16 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
             "deviation at all is drawn as {smallest}."
         ).format(smallest=f"{SMALLEST:.0e}"),
     )
+
+
+register(
+    Kind(
+        KIND,
+        N_("curves: loss curves of every layout and precision, compared with one device's"),
+        lambda run, plan, attempts, results: compare(plan, attempts, run.files),
+        lambda _, data: [curve_section(_, data.findings, data.description)],
+        lambda data, files: curve_figures(data.findings),
+        figures_after="curves",
+        side_by_side=True,
+    )
+)

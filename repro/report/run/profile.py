@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
-from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
+from repro.analysis.profiles import ProfileComparison, Profiled, Profiles, profiles
 from repro.analysis.relations import variant
-from repro.planning.profiling import INTERVAL
+from repro.planning.profiling import INTERVAL, KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
 from repro.report.run.baselines import descriptions
-from repro.utils.i18n import Translate
+from repro.report.run.kinds import Kind, register
+from repro.utils.i18n import N_, Translate
 
 LARGEST = 10
 IDLE = "idle"
@@ -210,3 +211,15 @@ def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[
         chart,
         lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
     )
+
+
+register(
+    Kind(
+        KIND,
+        N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
+        lambda run, plan, attempts, results: profiles(plan, attempts, run.files),
+        lambda _, data: [profile_section(_, data.findings)],
+        lambda data, files: profile_figures(data.findings),
+        figures_after="profile",
+    )
+)

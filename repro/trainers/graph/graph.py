@@ -12,7 +12,7 @@ from oneflow import nn
 from repro.trainers.config import Config
 from repro.trainers.graph.changes import CHANGES, Change
 from repro.trainers.graph.optimizer import build_optimizer, build_scheduler
-from repro.trainers.layout import BROADCAST
+from repro.trainers.layout import BROADCAST, Layout
 
 
 class ChangedGraph(nn.Graph):
@@ -54,10 +54,16 @@ class TrainGraph(ChangedGraph):
     """
 
     def __init__(
-        self, model: nn.Module, source: nn.Module | None, config: Config, changes: tuple[Change, ...] = CHANGES
+        self,
+        model: nn.Module,
+        source: nn.Module | None,
+        config: Config,
+        layout: Layout,
+        changes: tuple[Change, ...] = CHANGES,
     ) -> None:
         super().__init__()
         self.changes = changes
+        self.layout = layout
         self.model = model
         self.source = source
         program = config.choices
@@ -87,8 +93,10 @@ class TrainGraph(ChangedGraph):
         return {name: self.gathered(value) for name, value in outputs.items()}
 
     def gathered(self, value):
-        """A value on rank 0."""
-        return value.to_global(placement=flow.placement(value.placement.type, ranks=[0]), sbp=[BROADCAST])
+        """A value on rank 0; on a mesh on all of the first stage, as OneFlow moves values only to a mesh like theirs."""
+        if self.layout.nested:
+            return value.to_global(placement=self.layout.placement(0), sbp=[BROADCAST, BROADCAST])
+        return value.to_global(placement=flow.placement(self.layout.device, ranks=[0]), sbp=[BROADCAST])
 
     def scale_losses(self, config: Config) -> None:
         """Keep gradients in the range of half precision under AMP.
@@ -105,7 +113,7 @@ class TrainGraph(ChangedGraph):
 
     def place_stages(self) -> None:
         for part, stage in self.model.stages():
-            part.config.set_stage(stage, self.model.layout.placement(stage))
+            part.config.set_stage(stage, self.layout.placement(stage))
 
     def checkpoint_layers(self) -> None:
         for layer in self.model.layers:

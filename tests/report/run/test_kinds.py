@@ -12,7 +12,7 @@ from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import LineChart, Series
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.host.results import KeptRun
-from repro.report.run.kinds import KINDS, Kind, kind_of, register
+from repro.report.run.kinds import OWN, Kind, find, kind_of, names, register, registered
 from repro.report.run.page import render
 from repro.runs.record import Run
 from tests.support.synthetic import environment, published_run
@@ -55,7 +55,7 @@ def falling():
     yield register(
         Kind("falling", "falling: whether losses fall", analyse, sections, figures, "falls", lambda _, data: closing)
     )
-    del KINDS["falling"]
+    del registered["falling"]
 
 
 def planned(kind: str) -> Plan:
@@ -134,9 +134,10 @@ def test_only_a_bench_at_the_published_scale_measures_speed():
 
 
 def test_attempts_run_side_by_side_where_speed_is_not_judged():
-    assert [name for name, kind in KINDS.items() if kind.side_by_side] == ["curves", "convergence"]
-    assert not any(kind.side_by_side and kind.judges_speed for kind in KINDS.values())
-    assert all(name == kind.name for name, kind in KINDS.items())
+    kinds = {name: find(name) for name in names()}
+    assert [name for name, kind in kinds.items() if kind.side_by_side] == ["curves", "convergence"]
+    assert not any(kind.side_by_side and kind.judges_speed for kind in kinds.values())
+    assert [kind.name for kind in kinds.values()] == list(OWN)
 
 
 def test_only_speeds_of_benches_are_compared(falling, tmp_path):

@@ -1,0 +1,100 @@
+"""What a bench spends on itself: what it imports, and when, beside the ranks that it starts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import tasks
+from tests.support.paths import ROOT
+
+WATCHED = """
+import atexit, gc, json, os, sys, threading
+seen = {}
+atexit.register(lambda: print(json.dumps(seen | {"frozen": gc.get_freeze_count() > 0})))
+from repro import __main__
+from repro.cli import session
+def watched(plan):
+    seen.update(before=sorted(sys.modules), waits=threading.current_thread() is threading.main_thread())
+    os.register_at_fork = lambda **hooks: at_fork.append(str(hooks))
+    imported(plan)
+imported, session._import_report = session._import_report, watched
+at_fork, phases = [], []
+gc.callbacks.append(lambda phase, about: phases.append(about["generation"]))
+status = __main__.main(sys.argv[1:])
+seen.update(after=sorted(sys.modules), looks=len(phases), at_fork=at_fork, status=status)
+"""
+NOT_NEEDED = {
+    "PIL",
+    "ansible",
+    "docker",
+    "fabric",
+    "invoke",
+    "matplotlib",
+    "paramiko",
+    "repro.analysis.convergence",
+    "repro.analysis.loss_curves",
+    "repro.analysis.profiles",
+    "repro.cli.fab",
+    "repro.cli.host",
+    "repro.launch.nodes",
+    "repro.launch.slurm",
+    "repro.launch.ssh",
+    "repro.preflight",
+    "repro.published.audit",
+    "repro.report.charts.figure",
+    "repro.report.run.figures",
+    "repro.report.run.learning",
+    "repro.report.run.loss_curves",
+    "repro.report.run.profile",
+    "rich",
+    "rocrate",
+}
+"""What other tasks, other kinds of run, clusters, terminals and figures are for."""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What a bench of one case did: the modules that were there before ranks and at the end, and looks for garbage."""
+    argv, environment = tasks.call(
+        "bench",
+        MODEL="bert",
+        CASES="bert_1n1g_bs96",
+        REPEATS=1,
+        RUNS=tmp_path_factory.mktemp("runs"),
+        TRAINER_COMMAND=tasks.STANDIN_COMMAND,
+    )
+    command = [sys.executable, "-c", WATCHED, *argv[argv.index("repro") + 1 :]]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_bench_imports_what_it_needs_alone(seen):
+    assert seen["status"] == 0
+    assert {"pandas", "jinja2", "repro.report.run.bench"} <= set(seen["after"])
+    assert NOT_NEEDED & set(seen["after"]) == set()
+
+
+def test_there_is_all_that_it_does_not_need():
+    """So that a module that gets another name does not leave the list without notice."""
+    own = {name for name in NOT_NEEDED if name.startswith("repro.")}
+    places = {name: ROOT.joinpath(*name.split(".")) for name in own}
+    assert [name for name, path in places.items() if not path.is_dir() and not path.with_suffix(".py").is_file()] == []
+
+
+def test_ranks_do_not_wait_for_what_the_report_is_written_with(seen):
+    before = set(seen["before"])
+    assert "repro.launch.runner" in before and not seen["waits"]
+    assert not {"numpy", "pandas", "repro.analysis.results", "repro.report"} & before
+
+
+def test_processes_may_be_started_while_that_is_imported(seen):
+    """A hook of forks that is registered during a fork is called at its end without having been called at its start."""
+    assert seen["at_fork"] == []
+
+
+def test_a_short_run_never_looks_for_garbage(seen):
+    assert seen["looks"] == 0
+    assert seen["frozen"], "the interpreter would look through all objects at its end"
