@@ -19,11 +19,20 @@ class Variant:
     tf32: bool = False
     channels_last: bool = False
     compile: bool = False
+    unfused: bool = False
 
 
 @dataclass(frozen=True)
 class BaselineConfig(Config):
     baseline: Variant = field(default_factory=Variant)
+
+    @property
+    def unfused_amp(self) -> bool:
+        """Whether all between the token embedding and the loss is in half precision, as in the published programs.
+
+        Under PyTorch's own AMP sums along the layers, normalisation and softmax are in fp32.
+        """
+        return self.baseline.unfused and self.precision == "amp"
 
 
 def load(path: str) -> BaselineConfig:
@@ -47,4 +56,6 @@ def parse_baseline(values: Any, spec: ModelSpec) -> Variant:
     baseline = Variant(**{key: flag(f"baseline.{key}", value) for key, value in values.items()})
     if baseline.channels_last and not (spec.baseline and spec.baseline.channels_last):
         raise ConfigError(f"baseline.channels_last: {spec.name} has no channels, give false")
+    if baseline.unfused and not (spec.baseline and spec.baseline.attention):
+        raise ConfigError(f"baseline.unfused: {spec.name} has no attention, give false")
     return baseline

@@ -10,6 +10,7 @@ from repro.baselines.config import BaselineConfig
 from repro.baselines.parameters import Parameters
 
 INITIAL_STD = 0.02
+"""Standard deviation of initial weights, where a model says no other."""
 MASKED = -10000.0
 """What is added to a score that must not count; it fits half precision and its exponential is 0."""
 

@@ -15,15 +15,16 @@ class Parameters:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def table(self, name: str, shape: tuple, std: float, rows: int = 0) -> nn.Parameter:
-        """Parameter whose leading `rows` are drawn and the others 0; 0 draws all."""
-        return nn.Parameter(torch.from_numpy(normal_values(self.seed, name, shape, std, rows)))
+    def table(self, name: str, shape: tuple, std: float) -> nn.Parameter:
+        return nn.Parameter(torch.from_numpy(normal_values(self.seed, name, shape, std)))
 
-    def linear(self, name: str, inputs: int, outputs: int, std: float) -> nn.Linear:
-        layer = nn.Linear(inputs, outputs, device="meta")
+    def linear(self, name: str, inputs: int, outputs: int, std: float, columns: np.ndarray | None = None) -> nn.Linear:
+        """Linear layer; `columns` chooses, of the `outputs` that are drawn, those that it has, in their order."""
         drawn = normal_values(self.seed, f"{name}.weight", (inputs, outputs), std)
+        drawn = drawn if columns is None else drawn[:, columns]
+        layer = nn.Linear(*drawn.shape, device="meta")
         layer.weight = nn.Parameter(torch.from_numpy(np.ascontiguousarray(drawn.T)))
-        layer.bias = nn.Parameter(torch.zeros(outputs))
+        layer.bias = nn.Parameter(torch.zeros(drawn.shape[1]))
         return layer
 
     def convolution(self, name: str, inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:

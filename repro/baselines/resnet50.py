@@ -9,8 +9,6 @@ from repro.baselines.config import BaselineConfig
 from repro.baselines.parameters import Parameters
 from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 
-CLASSIFIER_STD = 0.01
-
 
 class Projection(nn.Module):
     """Convolution and normalisation that bring a shortcut to its block's shape."""
@@ -48,7 +46,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Loss and logits of a batch of images (b, 3, size, size) with labels (b,); the labels are handed through."""
+    """Loss and class probabilities of a batch of images (b, 3, size, size) with labels (b,), which are handed through."""
 
     def __init__(self, config: BaselineConfig, make: Parameters) -> None:
         super().__init__()
@@ -57,14 +55,15 @@ class ResNet50(nn.Module):
         self.norm = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, 2, 1)
         self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
-        self.classifier = make.linear("classifier", width * 8 * EXPANSION, classes, CLASSIFIER_STD)
+        features = width * 8 * EXPANSION
+        self.classifier = make.linear("classifier", features, classes, (2.0 / features) ** 0.5)
         self.smoothing = config.label_smoothing
 
     def forward(self, images, labels):
         x = self.pool(F.relu(self.norm(self.stem(images)), inplace=True))
         logits = self.classifier(self.blocks(x).mean(dim=(2, 3)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.smoothing)
-        return {"loss": loss, "logits": logits, "labels": labels}
+        return {"loss": loss, "scores": F.softmax(logits, dim=1), "labels": labels}
 
 
 MODEL = ResNet50

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.models.variants import DEFAULT, VARIANTS
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 
 OPTIONS = {
     "base": "base image in place of the pinned one: any Debian 11",
     "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
-    "baselines": "PyTorch variants to run: pytorch, pytorch-tf32, pytorch-channels-last, pytorch-compile",
+    "baselines": f"PyTorch variants to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
     "bundle": "folder of the offline bundle",
     "ca": "file with CA certificates that the build trusts",

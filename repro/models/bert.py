@@ -91,7 +91,7 @@ SPEC = ModelSpec(
         optimizer=transformer.STEADY,
         layouts=("dp2", "dp4"),
     ),
-    baseline=Baseline(),
+    baseline=Baseline(attention=True),
     parameters=transformer.parameters,
     training_flops=training_flops,
 )

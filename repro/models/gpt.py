@@ -66,7 +66,7 @@ SPEC = ModelSpec(
         optimizer=ADAMW,
         dataset="text",
     ),
-    baseline=Baseline(),
+    baseline=Baseline(attention=True),
     parameters=parameters,
     training_flops=training_flops,
     published_flops=True,

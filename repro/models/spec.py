@@ -66,9 +66,14 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the PyTorch program of a model can do; `channels_last` says whether its inputs and weights have channels."""
+    """What the PyTorch program of a model can do.
+
+    channels_last : whether its inputs and weights have channels.
+    attention : whether it has attention, which PyTorch fuses unless told otherwise.
+    """
 
     channels_last: bool = False
+    attention: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from repro.models.registry import spec_of
 
-VARIANTS = {
-    "pytorch": "eager, fused attention, true fp32",
-    "pytorch-tf32": "the same with TF32",
-    "pytorch-channels-last": "fp32 with the channels last, of models that have channels",
-    "pytorch-compile": "true fp32, compiled by torch.compile",
-}
-DEFAULT = ("pytorch", "pytorch-tf32")
+VARIANTS = ("pytorch", "pytorch-unfused", "pytorch-tf32", "pytorch-channels-last", "pytorch-compile")
+"""`repro.report.run.baselines.DESCRIPTIONS` says what each is."""
+DEFAULT = ("pytorch", "pytorch-unfused", "pytorch-tf32")
 
 
 def baseline_configs(config: dict, names: tuple) -> dict:
     """The baselines' configurations by variant, without variants that would be the same as another.
 
     Where tensor cores compute (AMP and TF32) a model with channels runs with the channels last, which is faster. TF32
-    exists for fp32 on a GPU alone. No baseline runs what `refusal` refuses.
+    exists for fp32 on a GPU alone. A model without attention has nothing that PyTorch fuses: in the published precision
+    its `pytorch` computes what the published program computes. No baseline runs what `refusal` refuses.
     """
     if refusal(config):
         return {}
@@ -25,6 +22,8 @@ def baseline_configs(config: dict, names: tuple) -> dict:
     channels = baseline is not None and baseline.channels_last
     options = {"pytorch": {"tf32": False, "channels_last": channels and not exact}}
     options["pytorch-compile"] = {**options["pytorch"], "compile": True}
+    if baseline is not None and baseline.attention:
+        options["pytorch-unfused"] = {"tf32": False, "unfused": True}
     if exact and config["device"] == "cuda":
         options["pytorch-tf32"] = {"tf32": True, "channels_last": channels}
     if exact and channels:
@@ -32,7 +31,9 @@ def baseline_configs(config: dict, names: tuple) -> dict:
     return {name: make_baseline_config(config, **options[name]) for name in names if name in options}
 
 
-def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, compile: bool = False) -> dict:
+def make_baseline_config(
+    config: dict, tf32: bool, channels_last: bool = False, compile: bool = False, unfused: bool = False
+) -> dict:
     """The configuration of the baseline of a trainer with `config`.
 
     Parameters
@@ -40,6 +41,7 @@ def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, 
     tf32 : fp32 matrix products and convolutions may use TF32; OneFlow 0.8.0 never does.
     channels_last : images and weights are stored with the channels last.
     compile : the model is compiled by torch.compile, not run eagerly.
+    unfused : attention, half precision, clipping and update are done in the published program's steps.
 
     Raises
     ------
@@ -49,7 +51,8 @@ def make_baseline_config(config: dict, tf32: bool, channels_last: bool = False, 
     reason = refusal(config)
     if reason:
         raise ValueError(reason)
-    return {**config, "baseline": {"tf32": tf32, "channels_last": channels_last, "compile": compile}}
+    variant = {"tf32": tf32, "channels_last": channels_last, "compile": compile, "unfused": unfused}
+    return {**config, "baseline": variant}
 
 
 def refusal(config: dict) -> str | None:

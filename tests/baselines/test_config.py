@@ -17,14 +17,14 @@ def full(model: str = "gpt", *arguments, **changes) -> dict:
 def test_a_baseline_has_the_trainers_configuration_and_its_variant():
     content = full("resnet50")
     config = parse(make_baseline_config(content, tf32=True, channels_last=True))
-    assert config.baseline == Variant(tf32=True, channels_last=True, compile=False)
+    assert config.baseline == Variant(tf32=True, channels_last=True, compile=False, unfused=False)
     trainer = trainers.parse(content)
     assert {name: getattr(config, name) for name in vars(trainer)} == vars(trainer)
     assert isinstance(config, Config) and "baseline" not in content
 
 
 def test_without_a_table_the_baseline_is_eager_in_true_fp32():
-    assert parse(full()).baseline == Variant(tf32=False, channels_last=False, compile=False)
+    assert parse(full()).baseline == Variant(tf32=False, channels_last=False, compile=False, unfused=False)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_sharding_among_one_rank_is_none():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"tf64": True}, "baseline.tf64: unknown key; known are tf32, channels_last, compile"),
+        ({"tf64": True}, "baseline.tf64: unknown key; known are tf32, channels_last, compile, unfused"),
         ({"tf32": 1}, "baseline.tf32: 1 is neither true nor false"),
         ("fast", "baseline: 'fast' is not a table"),
         ({"channels_last": True}, "baseline.channels_last: gpt has no channels, give false"),
@@ -66,6 +66,11 @@ def test_a_wrong_table_is_named(table, message):
     with pytest.raises(ConfigError) as caught:
         parse({**full(), "baseline": table})
     assert str(caught.value) == message
+
+
+def test_a_model_without_attention_has_nothing_to_run_unfused():
+    with pytest.raises(ConfigError, match=r"baseline\.unfused: resnet50 has no attention, give false"):
+        parse(make_baseline_config(full("resnet50"), tf32=False, unfused=True))
 
 
 @pytest.mark.parametrize(

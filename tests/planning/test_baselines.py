@@ -38,7 +38,7 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     found = baseline_program(python, (), None, 2)
     assert found.command == (python, str(SCRIPT))
     assert found.versions["torch"] == "2.9.1"
-    assert found.variants == ("pytorch", "pytorch-tf32")
+    assert found.variants == ("pytorch", "pytorch-unfused", "pytorch-tf32")
     assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
@@ -59,7 +59,7 @@ def test_without_an_interpreter_there_are_no_baselines():
         ("/nowhere/python", None, 0, "BASELINE_PYTHON=/nowhere/python: no such program"),
         ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
         ("blind", None, 4, "sees 1 of the 4 GPUs here"),
-        ("blind", "pytorch,jax", 0, "BASELINES=pytorch,jax: no jax; there are pytorch, pytorch-tf32"),
+        ("blind", "pytorch,jax", 0, "BASELINES=pytorch,jax: no jax; there are pytorch, pytorch-unfused"),
         (None, "pytorch", 0, "BASELINES needs BASELINE_PYTHON"),
     ],
 )
@@ -103,16 +103,21 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     folder = only_run(tmp_path)
     ours = ["DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16.as_2x1x1"]
     order = [(attempt["unit"], attempt["repeat"]) for attempt in attempts(folder)]
-    once = [name for unit in ours for name in (unit, f"{unit}.pytorch")]
+    once = [name for unit in ours for name in (unit, f"{unit}.pytorch", f"{unit}.pytorch-unfused")]
     assert order == [(name, repeat) for repeat in (1, 2) for name in once], "drift hits both programs alike"
     rows = {row["unit"]: row for row in csv.DictReader((folder / "results.csv").open())}
-    assert [rows[name]["program"] for name in once] == ["oneflow", "pytorch"] * 2
-    assert [rows[name]["baseline_of"] for name in once] == ["", ours[0], "", ours[1]]
+    assert [rows[name]["program"] for name in once] == ["oneflow", "pytorch", "pytorch"] * 2
+    assert [rows[name]["baseline_of"] for name in once] == ["", ours[0], ours[0], "", ours[1], ours[1]]
     assert rows[ours[1]]["derived_from"] == "DP_8x1x1_16_1536x16"
     verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]
     assert [verdict["unit"] for verdict in verdicts] == ours[:1]
+    said = {
+        "en": "`pytorch-unfused`: computes what the published program",
+        "zh": "`pytorch-unfused`: 计算与已发布的程序相同",
+    }
     for language in ("en", "zh"):
         text = (folder / f"report.{language}.md").read_text()
+        assert said[language] in text
         assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 … 1.000 | 100 | 100 | – |" in text
         assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 1.000 … 1.000 |" in text
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
@@ -124,6 +129,6 @@ def test_a_run_with_baselines_is_resumed(task, tmp_path):
     folder = only_run(tmp_path)
     assert task("bench", RUN=folder.name).returncode == 0, "its baselines' command is in run.json"
     found = attempts(folder)
-    assert [attempt["status"] for attempt in found] == ["failed", "failed", "ok", "ok"]
+    assert [attempt["status"] for attempt in found] == ["failed"] * 3 + ["ok"] * 3
     text = (folder / "report.en.md").read_text()
-    assert "| Baselines that print OneFlow's losses | 1 / 1 |" in text
+    assert "| Baselines that print OneFlow's losses | 2 / 2 |" in text

@@ -6,14 +6,14 @@ import pytest
 
 from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations, variant
 from repro.analysis.results import summarise
-from repro.models.variants import VARIANTS
+from repro.models.variants import DEFAULT, VARIANTS
 from repro.planning.derived import shrunk_case
 from repro.planning.plan import Plan, PlanError, Unit, make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 
 CATALOGUE = load_catalogue()
-BASELINES = ("pytorch", "pytorch-tf32")
+BASELINES = DEFAULT
 
 
 def plan(model, cases=None, gpus=4, max_gpus=(4,), **rest):
@@ -129,7 +129,7 @@ def test_baselines_come_right_after_their_unit_and_share_its_work():
     assert names == [
         f"{unit}{baseline}"
         for unit in ("bert_1n1g_bs96", "bert_1n8g_bs96.as_4x1x1")
-        for baseline in ("", ".pytorch", ".pytorch-tf32")
+        for baseline in ("", ".pytorch", ".pytorch-unfused", ".pytorch-tf32")
     ]
     for unit in found.units:
         ours = by_name(found)[unit.baseline_of or unit.name]
@@ -141,12 +141,13 @@ def test_baselines_come_right_after_their_unit_and_share_its_work():
         rest = {key: value for key, value in unit.config.items() if key not in ("case", "baseline")}
         assert rest == {key: value for key, value in ours.config.items() if key != "case"}
         assert unit.config.get("baseline", {}).get("tf32", False) is (variant(unit) == "pytorch-tf32")
+        assert unit.config.get("baseline", {}).get("unfused", False) is (variant(unit) == "pytorch-unfused")
 
 
 def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out():
     gpt = plan("gpt", baselines=tuple(VARIANTS))
     kinds = {(unit.config["precision"], variant(unit)) for unit in gpt.units if unit.baseline_of}
-    assert kinds == {("amp", "pytorch"), ("amp", "pytorch-compile")}
+    assert kinds == {("amp", "pytorch"), ("amp", "pytorch-unfused"), ("amp", "pytorch-compile")}
     for unit in gpt.units:
         layout = unit.config["layout"]
         refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
@@ -159,12 +160,13 @@ def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out()
     channels_last, tf32 = ({kind for kind, each in options.items() if each[key]} for key in ("channels_last", "tf32"))
     assert channels_last == {"pytorch-tf32", "pytorch-channels-last"}
     assert tf32 == {"pytorch-tf32"}
+    assert "pytorch-unfused" not in options, "ResNet50 has no attention: it would be pytorch over again"
 
 
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
     found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
     baselines = [unit for unit in found.units if unit.baseline_of]
-    assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch"], "TF32 is a matter of GPUs"
+    assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch-unfused"] * 2, "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)
 
 
@@ -196,14 +198,14 @@ def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():
     measured = results(found, lambda unit: speeds[unit.program] * (3.8 if unit.world_size == 4 else 1))
     baselines = baseline_relations(measured)
     assert [each.base.unit.name for each in baselines] == [unit.name for unit in found.units if unit.baseline_of]
-    assert [each.ratio.value for each in baselines] == pytest.approx([0.9] * 4)
+    assert [each.ratio.value for each in baselines] == pytest.approx([0.9] * 6)
     assert all(each.ratio.interval.low < 0.9 < each.ratio.interval.high for each in baselines)
     scaled = scaling_relations(measured)
     assert {each.result.unit.name: each.base.unit.name for each in scaled} == {
         f"bert_1n8g_bs96.as_4x1x1{baseline}": f"bert_1n1g_bs96{baseline}"
-        for baseline in ("", ".pytorch", ".pytorch-tf32")
+        for baseline in ("", ".pytorch", ".pytorch-unfused", ".pytorch-tf32")
     }
-    assert [each.ratio.value for each in scaled] == pytest.approx([0.95] * 3)
+    assert [each.ratio.value for each in scaled] == pytest.approx([0.95] * 4)
     assert {result.unit.name: result.speedup for result in measured}["bert_1n8g_bs96.as_4x1x1"] == pytest.approx(3.8)
 
 

@@ -13,7 +13,7 @@ from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
 from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
 from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
-from repro.report.run.baselines import interval
+from repro.report.run.baselines import descriptions, interval
 from repro.report.run.verdicts import COMPARED
 from repro.utils.i18n import N_, Translate
 
@@ -92,10 +92,12 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     text = _(
         "Every ratio is of medians within one run, where OneFlow and PyTorch took turns; above 1 OneFlow is faster. A "
         "target is met if the whole 95% interval of the ratio reaches it, missed if the whole interval is below it, "
-        "and not decided otherwise. Rows with a target: {tally}."
+        "and not decided otherwise. Rows with a target: {tally}. The baselines are:"
     ).format(tally=tally(_, rows) or _("none"))
     table = Table("ratios", (*titles, Column(_("Status"))), cells)
-    return [Section("ratios", _("Beside PyTorch in the same run"), (Text(text), *figures_of(drawn, "ratios"), table))]
+    described = descriptions(_, (variant(row.base.unit) for row in rows))
+    blocks: list[Block] = [Text(text), described, *figures_of(drawn, "ratios"), table]
+    return [Section("ratios", _("Beside PyTorch in the same run"), tuple(blocks))]
 
 
 def _repeats(row: Row) -> Cell:

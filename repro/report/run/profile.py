@@ -10,6 +10,7 @@ from repro.planning.profiling import INTERVAL, KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.report.run.baselines import descriptions
 from repro.report.run.kinds import Kind, register
 from repro.utils.i18n import N_, Translate
 
@@ -29,7 +30,9 @@ def profile_section(_: Translate, found: Profiles) -> Section:
             "iteration takes here is no measurement of a throughput."
         ).format(n=INTERVAL)
     )
-    blocks: list[Block] = [text, _iterations(_, found)]
+    names = [program(baseline) for comparison in found.comparisons for baseline in comparison.baselines]
+    described = [descriptions(_, names)] if names else []
+    blocks: list[Block] = [text, *described, _iterations(_, found)]
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
     return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
