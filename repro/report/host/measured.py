@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
-from repro.analysis.relations import layout_text, variant
+from repro.analysis.relations import layout_text
 from repro.analysis.results import Result
 from repro.planning.derived import published_case
 from repro.planning.plan import Unit
@@ -74,7 +74,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
                 row.result.unit.model,
                 row.result.unit.name,
                 row.result.unit.config["precision"],
-                variant(row.base.unit),
+                row.base.unit.label,
             ),
             figure(row.result.unit.world_size, 0),
             figure(row.result.throughput, 2),

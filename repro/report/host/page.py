@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.analysis.relations import variant
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
@@ -138,7 +137,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "ratios",
                 compared,
-                lambda row: variant(row.base.unit),
+                lambda row: row.base.unit.label,
                 lambda _: (
                     _("OneFlow beside PyTorch"),
                     _("throughput of OneFlow over that of PyTorch in the same run"),
@@ -153,7 +152,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "efficiency",
                 scaled,
-                _program,
+                lambda row: row.result.unit.label,
                 lambda _: (
                     _("Efficiency of data parallelism"),
                     _("share of the throughput that one GPU promises"),
@@ -165,16 +164,12 @@ def figure_specs(host: Host) -> list[FigureSpec]:
     return [*found, *shown_figures(host)]
 
 
-def _program(row: Row) -> str:
-    return variant(row.result.unit) if row.result.unit.baseline_of else "OneFlow"
-
-
 def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callable[[Translate], tuple]) -> FigureSpec:
     """A bar for each row, grouped by unit and run; `kind` names the bar within its group."""
     kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
     values: dict[str, dict[str, float]] = {}
     for row in rows:
-        unit = row.result.unit.baseline_of or row.result.unit.name
+        unit = row.result.unit.follows or row.result.unit.name
         values.setdefault(f"{unit} · {row.kept.label}", {})[kind(row)] = row.ratio.value
 
     def chart(_: Translate) -> BarChart:

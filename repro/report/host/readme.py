@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from repro.analysis.relations import variant
 from repro.report.document import Block, Code, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.host.machine import day, gpus
 from repro.report.host.measured import columns, tally
@@ -77,7 +76,7 @@ def _runs(rows: list[Row]) -> list[KeptRun]:
 
 def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
     """A row for each model, precision and number of GPUs, a column for each kind of baseline."""
-    kinds = tuple(dict.fromkeys(variant(row.base.unit) for row in rows))
+    kinds = tuple(dict.fromkeys(row.base.unit.label for row in rows))
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         config = row.result.unit.config
@@ -85,7 +84,7 @@ def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
     cells = []
     for (model, precision, count), mine in groups.items():
         ours = {(row.kept.label, row.result.unit.name) for row in mine}
-        ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
+        ratios = words(*(_range([row.ratio.value for row in mine if row.base.unit.label == kind]) for kind in kinds))
         targets = [row.target.at_least for row in mine if row.target]
         least = ", ".join(dict.fromkeys(f"≥ {target:.2f}" for target in targets)) or "–"
         status = tally(_, mine) or "–"

@@ -16,7 +16,7 @@ import pandas as pd
 
 from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
+from repro.analysis.relations import Relation, baseline_relations, scaling_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -136,7 +136,7 @@ class Host:
     def ratios(self) -> list[Row]:
         """OneFlow over each baseline in the same run, by model, precision and number of GPUs."""
         found = [
-            self._row(kept, each, "ratio", baseline=variant(each.base.unit))
+            self._row(kept, each, "ratio", baseline=each.base.unit.label)
             for kept in self.measured
             for each in baseline_relations(kept.results)
         ]

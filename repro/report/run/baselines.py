@@ -7,7 +7,6 @@ from repro.analysis.relations import (
     layout_relations,
     layout_text,
     scaling_relations,
-    variant,
 )
 from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
@@ -98,7 +97,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
 def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
     ours, baseline = relation.result, relation.base
     return (
-        *words(ours.unit.name, variant(baseline.unit)),
+        *words(ours.unit.name, baseline.unit.label),
         figure(ours.throughput, 2),
         figure(baseline.throughput, 2),
         figure(relation.ratio.value, 3),
