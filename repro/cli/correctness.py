@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Programs, Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, OptionError, task
 from repro.images.stack import Libraries
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.record import RUNS
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from invoke import Exit
 
 from repro.cli import bench, correctness, preflight
-from repro.cli.session import Programs, chosen_model
+from repro.cli.session import chosen_model
 from repro.cli.settings import Invocation, OptionError, task
 from repro.models.registry import spec_of
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.record import RUNS
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED

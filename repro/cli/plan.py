@@ -6,10 +6,10 @@ from typing import Literal
 
 from invoke import Exit
 
-from repro.cli.session import Programs, chosen_model
+from repro.cli.session import chosen_model
 from repro.cli.settings import Invocation, exit_statuses, task
 from repro.cli.tables import print_json, print_table
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import FAILED
 
 Format = Literal["table", "json"]

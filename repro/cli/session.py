@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from invoke import Exit
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from repro.planning.plan import Plan
     from repro.runs.record import Run
 
-Programs = tuple[Literal["published", "tuned"], ...]
-"""The type of the option that says what trains: members of `repro.models.programs.KINDS`."""
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
 
 

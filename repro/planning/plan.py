@@ -118,11 +118,6 @@ class Plan:
     kind: str = BENCH
 
     @property
-    def follows(self) -> str | None:
-        """The unit that this one runs in turn with and is measured against; None for one that others follow."""
-        return self.baseline_of or self.tuned_of
-
-    @property
     def label(self) -> str:
         """The last part of a run's name: the scale of a bench, the kind of any other run."""
         return self.scale if self.kind == BENCH else self.kind
@@ -193,8 +188,8 @@ def make_plan(
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        units = _in_turn(_smoke_units(cases, processes), programs, baselines)
-        return Plan(SMOKE, "cpu", repeats or 2, units)
+        tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
+        return Plan(SMOKE, "cpu", repeats or 2, tiny)
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 
 if TYPE_CHECKING:
     from repro.planning.plan import Unit
 
-DEFAULT_PROGRAMS = (PUBLISHED,)
+Programs = tuple[Literal["published", "tuned"], ...]
+"""Members of `repro.models.programs.KINDS`, as the type of an option."""
+DEFAULT_PROGRAMS: Programs = ("published",)
 
 
 def tuned_name(name: str) -> str:

@@ -17,6 +17,7 @@ from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.launch.select import register, select
 from repro.planning.plan import PlanError, make_plan
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run, write_json
