@@ -19,7 +19,7 @@ KINDS = {
 MATTERS = {SPEED: N_("speed"), MEMORY: N_("memory"), LOSS: N_("loss")}
 EVIDENCE = {
     "measured": N_("measured"),
-    "published": N_("published"),
+    "published": N_("as published"),
     "estimated": N_("estimated"),
     "source": N_("from the sources"),
 }
@@ -83,20 +83,29 @@ def _value(_: Translate, value: object) -> str:
 def deviation_table(
     _: Translate, language: str, id: str, found: Iterable[Deviation], reports: Sequence[str] = ()
 ) -> Table:
-    """Deviations in a language, a row each; `reports` adds a column that names those of these that differ so."""
-    columns = [_("Deviation"), _("Kind"), _("What differs"), _("Expected effect"), _("May matter for"), _("Sources")]
+    """Deviations in a language, a row each.
+
+    With `reports`, what was configured to run, a column names those of these whose programs differ so; without it, one
+    names the configurations that do.
+    """
+    scope = _("Programs") if reports else _("Configurations")
+    titles = (
+        *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
+        *(_("May matter for"), _("Sources")),
+    )
     rows = []
     for each in found:
         effect = _("{effect} ({evidence})").format(effect=each.effect[language], evidence=_(EVIDENCE[each.evidence]))
+        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("every one")
+        own = _("every one") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
         row = words(
             each.id,
+            own if reports else where,
             _(KINDS[each.kind]),
             each.what[language],
             effect,
             _(", ").join(_(MATTERS[one]) for one in each.matters) or "–",
             ", ".join(f"`{source}`" for source in each.sources),
         )
-        own = _("all") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
-        rows.append((row[0], Cell(own), *row[1:]) if reports else row)
-    titles = [columns[0], _("Programs"), *columns[1:]] if reports else columns
+        rows.append(row)
     return Table(id, tuple(map(Column, titles)), tuple(rows))

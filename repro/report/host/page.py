@@ -13,9 +13,10 @@ from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
-from repro.report.host.measured import columns, layouts, link, ratios, scaling, tally, transfers
+from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
 from repro.report.host.notes import NOTES
 from repro.report.host.results import Host, Row, results_table
+from repro.report.run.programs import deviation_section
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -33,6 +34,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
     sections = (
         *_glance(_, host),
         *_failures(_, host),
+        *gains(_, host),
         *ratios(_, host, drawn),
         *scaling(_, host, drawn),
         *layouts(_, host),
@@ -41,6 +43,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *transfers(_, host),
         *_notes(_, host, language),
         *_experiments(_, host, language),
+        *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
         *runs(_, host),
@@ -126,6 +129,12 @@ def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
     )
     table = Table("experiments", (*titles, *columns(_("In the trainers now"))), rows)
     return [Section("experiments", _("What was tried by hand"), (Text(note), table))]
+
+
+def _deviations(_: Translate, host: Host, language: str) -> list[Section]:
+    """What the programs of all runs cannot keep of the published ones; nothing without a run."""
+    units = [unit for kept in host.runs for unit in kept.plan.units]
+    return [deviation_section(_, language, units)] if units else []
 
 
 def figure_specs(host: Host) -> list[FigureSpec]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations
+from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -41,7 +41,7 @@ BUSY = 50
 class Target:
     """The least that a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
-    `where` narrows it: what it names of `model`, `precision`, `baseline` and `gpus` must be so.
+    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so.
     """
 
     of: str
@@ -143,6 +143,16 @@ class Host:
         return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
 
     @cached_property
+    def gains(self) -> list[Row]:
+        """The tuned program over the published one in the same run."""
+        found = [
+            Row(kept, each.result, each.base, each.ratio, None)
+            for kept in self.measured
+            for each in tuning_relations(kept.results)
+        ]
+        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+
+    @cached_property
     def efficiencies(self) -> list[Row]:
         """Data parallel units over the same on one GPU in the same run, OneFlow's and its baselines'."""
         found = [
@@ -173,7 +183,8 @@ class Host:
 
     def _target(self, of: str, result: Result, **more: str) -> Target | None:
         config = result.unit.config
-        facts = {"model": config["model"], "precision": config["precision"], "gpus": result.unit.world_size, **more}
+        facts = {name: config[name] for name in ("model", "program", "precision")}
+        facts |= {"gpus": result.unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
         return next(matching, None)
 

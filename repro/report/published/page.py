@@ -11,6 +11,7 @@ from repro.report.document import Attachment, Cell, Column, Document, Figure, Se
 from repro.report.html import html
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
+from repro.report.published import program
 from repro.report.published import tables as published_tables
 from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
@@ -41,6 +42,8 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         audit_report.noise(_, result, report.id),
         audit_report.findings(_, result.of(report.id)),
         published_context.open_points(sheet),
+        program.choices(sheet),
+        program.kept_otherwise(sheet, language),
         published_context.reproduce(sheet),
         published_context.sources(sheet),
     )

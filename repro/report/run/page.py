@@ -116,7 +116,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.sections(_, data),
         *_failures(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
-        deviation_section(_, language, data),
+        deviation_section(_, language, data.plan.units),
         environment_section(_, description["environment"], data.starts),
         *kind.closing(_, data),
     )

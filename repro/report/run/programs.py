@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
 from repro.models.registry import spec_of
 from repro.planning.plan import Unit
@@ -14,34 +16,29 @@ from repro.utils.i18n import N_, Translate
 PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
 
 
-def own_units(data: ReportData) -> list[Unit]:
-    """The units of a run that OneFlow trains."""
-    return [unit for unit in data.plan.units if not unit.baseline_of]
-
-
-def found_deviations(data: ReportData) -> list[Deviation]:
-    """What the programs of a run, as they are configured there, cannot keep of the published ones."""
-    configs = [unit.config for unit in own_units(data)]
+def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
+    """What the programs of these units, as they are configured, cannot keep of the published ones."""
+    configs = [unit.config for unit in _own(units)]
     return [each for each in deviations() if any(each.applies(config) for config in configs)]
+
+
+def _own(units: Iterable[Unit]) -> list[Unit]:
+    """The units that OneFlow trains."""
+    return [unit for unit in units if not unit.baseline_of]
 
 
 def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     """Rows of a report's first table: the program, its deviations, and the release of OneFlow."""
-    ran = {
-        kind: dict.fromkeys(published_program(unit.config) for unit in own_units(data) if unit.program == kind)
-        for kind in KINDS
-    }
+    units = _own(data.plan.units)
     named = [
         _("{program} of {reports}").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
-        for kind, reports in ran.items()
-        if reports
+        for kind in KINDS
+        if (reports := dict.fromkeys(published_program(unit.config) for unit in units if unit.program == kind))
     ]
-    releases = dict.fromkeys(
-        str(release)
-        for label, start in data.starts.items()
-        if label.startswith("OneFlow") and (release := (start.get("versions") or {}).get("oneflow"))
-    )
-    listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(data)))
+    labels = {unit.label for unit in units}
+    versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
+    releases = dict.fromkeys(str(each["oneflow"]) for each in versions if "oneflow" in each)
+    listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(units)))
     return [
         words(_("Training program"), _("; ").join(named)),
         words(_("Deviations"), listed),
@@ -49,9 +46,9 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     ]
 
 
-def deviation_section(_: Translate, language: str, data: ReportData) -> Section:
-    """What differs from the published programs, and, if the tuned one ran, what it chooses otherwise."""
-    found, units = found_deviations(data), own_units(data)
+def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
+    """What differs from the published programs in these units, and what the tuned program chooses otherwise, if it ran."""
+    units = _own(every)
     reports = list(dict.fromkeys(published_program(unit.config) for unit in units))
     text = Text(
         _(
@@ -59,7 +56,7 @@ def deviation_section(_: Translate, language: str, data: ReportData) -> Section:
             "keep, as far as it applies to what ran here."
         )
     )
-    blocks: list[Block] = [text, deviation_table(_, language, "deviations", found, reports)]
+    blocks: list[Block] = [text, deviation_table(_, language, "deviations", found_deviations(units), reports)]
     tuned: dict[str, Program] = {
         published_program(unit.config): spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
         for unit in units
