@@ -43,6 +43,7 @@ SAME_IN_CHINESE = {
     "RDMA",
     "OneFlow",
     "XLA",
+    "loss",
     "CV",
     "{framework} {version}",
 }
