@@ -18,10 +18,10 @@ KINDS = {
 }
 MATTERS = {SPEED: N_("speed"), MEMORY: N_("memory"), LOSS: N_("loss")}
 EVIDENCE = {
-    "measured": N_("measured"),
-    "published": N_("as published"),
-    "estimated": N_("estimated"),
-    "source": N_("from the sources"),
+    "measured": N_("measurement"),
+    "published": N_("published figures"),
+    "estimated": N_("estimate"),
+    "source": N_("source code"),
 }
 NAMES = ("report", "log_generation", "form")
 """Fields of a program that name it and are no choices."""
@@ -65,7 +65,7 @@ def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = F
         if each.name not in NAMES
     ]
     rows = tuple(
-        (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="" if ours == other else "muted"))
+        (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="muted" if ours == other else ""))
         for name, ours, other in pairs
         if ours != other or not only_tuned
     )
@@ -91,11 +91,10 @@ def deviation_table(
     scope = _("Programs") if reports else _("Configurations")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
-        *(_("May matter for"), _("Sources")),
+        *(_("Known from"), _("May matter for"), _("Sources")),
     )
     rows = []
     for each in found:
-        effect = _("{effect} ({evidence})").format(effect=each.effect[language], evidence=_(EVIDENCE[each.evidence]))
         where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("every one")
         own = _("every one") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
         row = words(
@@ -103,7 +102,8 @@ def deviation_table(
             own if reports else where,
             _(KINDS[each.kind]),
             each.what[language],
-            effect,
+            each.effect[language],
+            _(EVIDENCE[each.evidence]),
             _(", ").join(_(MATTERS[one]) for one in each.matters) or "–",
             ", ".join(f"`{source}`" for source in each.sources),
         )
