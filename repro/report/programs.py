@@ -91,7 +91,7 @@ def deviation_table(
     scope = _("Programs") if reports else _("Configurations")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
-        *(_("Known from"), _("May matter for"), _("Sources")),
+        *(_("Known from"), _("Matters for"), _("Sources")),
     )
     rows = []
     for each in found:
