@@ -21,6 +21,11 @@ def tuned_name(name: str) -> str:
     return f"{name}.{TUNED}"
 
 
+def published_name(name: str) -> str:
+    """The name without what `tuned_name` adds."""
+    return name.removesuffix(f".{TUNED}")
+
+
 def tuned(unit: Unit) -> Unit:
     """A unit of the published program in the tuned one; what it refers to stays as it is."""
     name = tuned_name(unit.name)

@@ -8,6 +8,7 @@ import pytest
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.convergence import make_convergence_plan
+from repro.planning.derived import case_of
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, make_curve_plan
 from repro.planning.plan import Plan, make_plan
 from repro.planning.profiling import make_profile_plan
@@ -57,6 +58,12 @@ def test_both_run_in_turn_and_then_the_baselines():
     assert (baseline.framework, baseline.program, baseline.follows) == ("pytorch", PUBLISHED, BERT)
     assert (published.label, tuned.label, baseline.label) == ("OneFlow", "OneFlow (tuned)", "pytorch")
     assert Plan.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_a_tuned_unit_runs_the_case_of_the_published_one():
+    published, tuned, baseline = plan(programs=BOTH, baselines=("pytorch",)).units
+    assert case_of(published) == case_of(tuned) == load_catalogue().select(None, BERT)[0]
+    assert case_of(baseline) is None
 
 
 def test_a_baseline_follows_the_program_that_it_is_beside():
