@@ -10,11 +10,17 @@ from repro.planning.derived import same_window
 from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, Report
+from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
 MEMORY_TOLERANCE = 0.05
 FREE_KEYS = {"case", "data", "seed"}
+ASPECT_OF = {"precision": "precision", "device": "hardware.device", "program": "program"}
+"""Aspects of a configuration's keys that have one of their own."""
+
+DECIDING = (SPEED, MEMORY)
+"""What a verdict or a comparison is about, and so which deviations it names."""
 
 ASPECTS = {
     "scale": N_("scale"),
@@ -25,6 +31,7 @@ ASPECTS = {
     "hardware.gpu_memory": N_("GPU memory"),
     "hardware.nodes": N_("nodes"),
     "hardware.gpu_count": N_("GPUs"),
+    "program": N_("program"),
     "precision": N_("precision"),
     "stack.oneflow": "OneFlow",
     "stack.cuda": "CUDA",
@@ -36,6 +43,7 @@ ASPECTS = {
     "input": N_("input data"),
     "iterations": N_("iterations"),
     "code": N_("code"),
+    "deviations": N_("deviations"),
     "published_stack": N_("published stack"),
 }
 CLAUSE = N_("{aspect}: {detail}")
@@ -57,6 +65,10 @@ OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the 
 SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
 OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
 CHANGED = N_("{measured} files differ from commit {expected}")
+OTHER_PROGRAM = N_(
+    "the figure is of the {expected} program, here ran the {measured} one, which never decides a verdict"
+)
+DEVIATES = N_("the port differs from the published program in {measured}")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
 
 
@@ -126,10 +138,14 @@ def remarks(
         (changed, "code", CHANGED, commit[:12], str(changed)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
-    return tuple(
-        Reason(aspect, "remark", message, expected, measured)
-        for holds, aspect, message, expected, measured in found
-        if holds
+    deviating = ((f"deviations:{what}", [each.id for each in deviations_of(unit.config, what)]) for what in DECIDING)
+    return (
+        *(
+            Reason(aspect, "remark", message, expected, measured)
+            for holds, aspect, message, expected, measured in found
+            if holds
+        ),
+        *(Reason(aspect, "remark", DEVIATES, measured=", ".join(ids)) for aspect, ids in deviating if ids),
     )
 
 
@@ -145,8 +161,9 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
     free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
     for key in sorted((published.keys() | unit.config.keys()) - free):
         if published.get(key) != unit.config.get(key):
-            aspect = {"precision": "precision", "device": "hardware.device"}.get(key, f"configuration:{key}")
-            yield _differs(aspect, published.get(key), unit.config.get(key))
+            aspect = ASPECT_OF.get(key, f"configuration:{key}")
+            reason = _differs(aspect, published.get(key), unit.config.get(key))
+            yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
 
 
 def _hardware(case: Case, environment: dict, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:

@@ -7,7 +7,7 @@ of each attempt. For instance, the throughput of every configuration over all ru
 
     attempts = frames.load("runs/*")
     succeeded = attempts[attempts.status == "ok"]
-    by = ["gpu", "unit", "program"]
+    by = ["gpu", "unit", "framework", "program"]
     print(succeeded.groupby(by, dropna=False).throughput_samples_per_s.agg(["median", "count"]))
 
 A repeat that was retried has several attempts, so filter by `status` before you aggregate. What is not known is
@@ -49,9 +49,11 @@ UNIT_COLUMNS = {
     "model": ("string", "gpt, bert, resnet50, ..."),
     "case": ("string", "published cases it stands for, separated by spaces; missing if there are none"),
     "derived_from": ("string", "published cases it was derived from, separated by spaces"),
-    "program": ("string", "oneflow or pytorch"),
+    "framework": ("string", "oneflow or pytorch"),
+    "program": ("string", "published or tuned: which training program; a baseline has that of its unit"),
     "baseline": ("string", "variant of the baseline, such as pytorch-compile; missing for OneFlow"),
     "baseline_of": ("string", "unit of OneFlow that a baseline is measured against"),
+    "tuned_of": ("string", "unit of the published program that this one, of the tuned program, runs in turn with"),
     "reference": ("string", "unit whose losses this one must print"),
     "role": ("string", "what a loss curve is for; missing in other runs"),
     "precision": ("string", "fp32 or amp"),
@@ -252,9 +254,11 @@ def _unit_row(unit: Unit) -> dict:
         "model": unit.model,
         "case": " ".join(unit.stands_for) or None,
         "derived_from": " ".join(unit.derived_from) or None,
+        "framework": unit.framework,
         "program": unit.program,
         "baseline": unit.variant,
         "baseline_of": unit.baseline_of,
+        "tuned_of": unit.tuned_of,
         "reference": unit.reference,
         "role": unit.role or None,
         "model_shape": json.dumps(config["shape"], sort_keys=True),

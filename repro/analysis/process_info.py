@@ -57,19 +57,18 @@ def process_info(files: RunPath, attempts: list[dict], world_size: int) -> Proce
 
 
 def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
-    """The start event of rank 0 in each program's first successful attempt, by the program's name.
+    """The start event of rank 0 in each program's first successful attempt, by the label of its units.
 
-    Programs are "OneFlow" and the variants of the baselines; `files` are the run's. A program without a start event
-    has no entry.
+    `files` are the run's. A program without a start event has no entry.
     """
     units = {unit.name: unit for unit in plan.units}
     found: dict[str, dict] = {}
     for attempt in attempts:
         unit = units.get(attempt["unit"])
         if unit and attempt["status"] == "ok":
-            name = unit.variant or "OneFlow"
-            if name not in found and (start := start_event(files / attempt["folder"] / "metrics-rank0.jsonl")):
-                found[name] = start
+            metrics = files / attempt["folder"] / "metrics-rank0.jsonl"
+            if unit.label not in found and (start := start_event(metrics)):
+                found[unit.label] = start
     return found
 
 

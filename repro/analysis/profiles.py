@@ -1,4 +1,4 @@
-"""What a run of `make profile` shows: the profile of each case, and those of its baselines."""
+"""What a run of `make profile` shows: the profile of each case, of its tuned program, and of its baselines."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ class Profiled:
 
 @dataclass(frozen=True)
 class ProfileComparison:
-    """A case of OneFlow's and its baselines, in the plan's order."""
+    """A case of OneFlow's and what ran in turn with it, in the plan's order: its tuned program, its baselines."""
 
     own: Profiled
-    baselines: tuple[Profiled, ...]
+    others: tuple[Profiled, ...]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Profiles:
 
     @property
     def every(self) -> list[Profiled]:
-        """Cases and baselines, in the plan's order."""
-        return [each for comparison in self.comparisons for each in (comparison.own, *comparison.baselines)]
+        """Cases and what ran in turn with them, in the plan's order."""
+        return [each for comparison in self.comparisons for each in (comparison.own, *comparison.others)]
 
     @property
     def problems(self) -> list[str]:
@@ -62,10 +62,8 @@ def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
     ]
     return Profiles(
         tuple(
-            ProfileComparison(
-                each, tuple(baseline for baseline in found if baseline.unit.baseline_of == each.unit.name)
-            )
+            ProfileComparison(each, tuple(other for other in found if other.unit.follows == each.unit.name))
             for each in found
-            if not each.unit.baseline_of
+            if not each.unit.follows
         )
     )

@@ -10,7 +10,7 @@ from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, bases
 from repro.planning.plan import Unit
 
-MODEL = ["world_size", "model", "precision", "activation_checkpointing", "model_shape"]
+MODEL = ["program", "world_size", "model", "precision", "activation_checkpointing", "model_shape"]
 """What two layouts of a model that are compared have in common; their batches may differ."""
 
 
@@ -27,11 +27,24 @@ class Relation:
 
 
 def baseline_relations(results: Iterable[Result]) -> list[Relation]:
-    """Each unit of OneFlow over each of its baselines, where both succeeded."""
+    """Each unit of OneFlow over each of its baselines, where both succeeded.
+
+    A tuned unit that runs in turn with a published one has the baselines of the latter.
+    """
     measured = _measured(results)
     units = _units(measured)
-    pairs = units[units.baseline_of.isin(units.unit)]
-    return [_relation(measured, unit, base) for unit, base in zip(pairs.baseline_of, pairs.unit, strict=True)]
+    ours = units[units.baseline_of.isna()]
+    ours = ours.assign(of=ours.tuned_of.where(ours.tuned_of.notna(), ours.unit))
+    pairs = units.merge(ours[["unit", "of"]], left_on="baseline_of", right_on="of", suffixes=("_base", ""))
+    return [_relation(measured, unit, base) for unit, base in zip(pairs.unit, pairs.unit_base, strict=True)]
+
+
+def tuning_relations(results: Iterable[Result]) -> list[Relation]:
+    """Each unit of the tuned program over the one of the published program that it ran in turn with."""
+    measured = _measured(results)
+    units = _units(measured)
+    pairs = units[units.tuned_of.isin(units.unit)]
+    return [_relation(measured, unit, base) for unit, base in zip(pairs.unit, pairs.tuned_of, strict=True)]
 
 
 def scaling_relations(results: Iterable[Result]) -> list[Relation]:
@@ -52,11 +65,6 @@ def layout_relations(results: Iterable[Result]) -> list[Relation]:
     base = units[data_parallel].drop_duplicates(MODEL)
     found = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
     return [_relation(measured, row["unit"], row["unit_base"]) for row in records(found)]
-
-
-def variant(unit: Unit) -> str:
-    """Which variant of the baseline a unit is, such as "pytorch-compile"."""
-    return unit.variant or unit.name
 
 
 def layout_text(unit: Unit) -> str:

@@ -16,7 +16,7 @@ from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PA
 from repro.runs.record import Run
 from repro.utils.stats import spread
 
-TRAINING = ["model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
+TRAINING = ["program", "model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
 """What a unit and the single GPU that its speed-up is against have in common."""
 MEDIANS = [
     "throughput_samples_per_s",
@@ -30,8 +30,10 @@ MEDIANS = [
 """What is the median over the successful repeats of a unit, by linear interpolation (`repro.utils.stats.quantile`)."""
 RESULT_COLUMNS = (
     "unit",
+    "framework",
     "program",
     "baseline_of",
+    "tuned_of",
     "model",
     "stands_for",
     "derived_from",
@@ -162,12 +164,15 @@ def bases(units: pd.DataFrame) -> pd.Series:
 
     It is the first with the same training on one device: same program, report, shape, precision and micro-batch. At the
     smoke scale the global batch is kept instead of the micro-batch, and the reference is the base. On one device there
-    is nothing to shard an optimizer over, so it does not matter that it is sharded elsewhere.
+    is nothing to shard an optimizer over, so it does not matter that it is sharded elsewhere. The base of a tuned unit
+    that runs in turn with a published one is the tuned unit of the latter's base.
     """
     single = units[units.world_size == 1].drop_duplicates(TRAINING)
     same = units[TRAINING].merge(single[[*TRAINING, "unit"]], on=TRAINING, how="left").unit.set_axis(units.unit)
     reference = units.reference.where(units.baseline_of.isna()).set_axis(units.unit)
-    return same.where(reference.isna(), reference)
+    base = same.where(reference.isna(), reference)
+    published, tuned = units.tuned_of.set_axis(units.unit), units.dropna(subset="tuned_of").set_index("tuned_of").unit
+    return base.where(published.isna(), published.map(base).map(tuned))
 
 
 def summarise(plan: Plan, attempts: list[dict]) -> list[Result]:

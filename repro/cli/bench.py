@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, task
 from repro.images.stack import Libraries
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def bench(
     invocation: Invocation,
     model: str = "all",
     cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
     scale: str | None = None,
     max_gpus: tuple[int, ...] = (),
     precision: str | None = None,
@@ -66,10 +68,12 @@ def bench(
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)
         gpus = 0 if scale == SMOKE else gpu_count()
-        program = None if name else baseline_program_of(baseline_python, baselines, gpus)
-        variants = program.variants if program else ()
-        plan = chosen_launcher.plan(chosen, scale or None, repeats, max_gpus, iterations, precision or None, variants)
-        return plan, {"baseline": program.as_json()} if program else {}
+        baseline = None if name else baseline_program_of(baseline_python, baselines, gpus)
+        variants = baseline.variants if baseline else ()
+        plan = chosen_launcher.plan(
+            chosen, scale or None, repeats, max_gpus, iterations, precision or None, variants, program
+        )
+        return plan, {"baseline": baseline.as_json()} if baseline else {}
 
     if dry_run:
         print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, OptionError, task
 from repro.images.stack import Libraries
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def curves(
     invocation: Invocation,
     model: str = "all",
     cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
     run: str | None = None,
@@ -45,7 +47,7 @@ def curves(
 
     def make_plan(gpus: int) -> tuple[Plan, dict]:
         text = text_dataset()
-        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None)
+        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None, program)
         return plan, {"datasets": [text.facts]}
 
     libraries = Libraries(cublas, cudnn)
@@ -57,6 +59,7 @@ def curves(
 def convergence(
     invocation: Invocation,
     model: str = "all",
+    program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
     run: str | None = None,
@@ -77,7 +80,7 @@ def convergence(
 
     def make_plan(gpus: int) -> tuple[Plan, dict]:
         datasets = datasets_for(chosen_model(model))
-        plan, goals = make_convergence_plan(gpus, datasets, repeats)
+        plan, goals = make_convergence_plan(gpus, datasets, repeats, programs=program)
         return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
 
     libraries = Libraries(cublas, cudnn)
@@ -113,6 +116,7 @@ def profile(
     invocation: Invocation,
     model: str = "all",
     cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
     max_gpus: tuple[int, ...] = (),
     precision: str | None = None,
     baseline_python: str | None = None,
@@ -140,18 +144,18 @@ def profile(
     libraries = Libraries(cublas, cudnn, cupti, baseline_python)
     session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
     before = session.before(KIND)
-    program = None
+    baseline = None
     if before:
         plan = planned(before)
     else:
         gpus = gpu_count()
-        program = baseline_program_of(baseline_python, baselines, gpus) if gpus else None
+        baseline = baseline_program_of(baseline_python, baselines, gpus) if gpus else None
         chosen = load_catalogue().select(chosen_model(model), cases or None)
-        variants = program.variants if program else ()
-        plan = make_profile_plan(chosen, gpus, max_gpus, variants, precision or None)
+        variants = baseline.variants if baseline else ()
+        plan = make_profile_plan(chosen, gpus, max_gpus, variants, precision or None, program)
     cupti_here, tracer = find_cupti(libraries), build_forward("kernel_trace")
 
     def new_run() -> Run:
-        return session.create_here(plan, {"baseline": program.as_json()} if program else {}, leave_out=True)
+        return session.create_here(plan, {"baseline": baseline.as_json()} if baseline else {}, leave_out=True)
 
     session.run_here(before, new_run, lambda attempt_of: traced(attempt_of, tracer, cupti_here))

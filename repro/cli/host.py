@@ -13,6 +13,7 @@ from repro.cli import bench, correctness, preflight
 from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.record import RUNS
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED
@@ -32,6 +33,7 @@ def reproduce(
     steps: tuple[str, ...] = STEPS,
     model: str = "all",
     cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
     max_gpus: tuple[int, ...] = (),
     precision: str | None = None,
     iterations: int | None = None,

@@ -7,6 +7,7 @@ from typing import Literal
 from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, exit_statuses, task
 from repro.cli.tables import print_json, print_table
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import FAILED
 
 Format = Literal["table", "json"]
@@ -14,12 +15,18 @@ CLUSTER = "a published cluster, an inventory by its name or folder, or NODExN fo
 PUBLISHED = "v100x32"
 
 
-@task(cluster=CLUSTER, repeats="runs of each case (default: as published)")
+@task(
+    cluster=CLUSTER,
+    repeats="runs of each case (default: as published)",
+    program="what trains: published, tuned or published,tuned; the duration is that of all, the model expects the same "
+    "speed of each",
+)
 def plan(
     invocation: Invocation,
     cluster: str = PUBLISHED,
     model: str = "all",
     cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
     repeats: int | None = None,
     iterations: int | None = None,
     format: Format = "table",
@@ -36,7 +43,7 @@ def plan(
 
     chosen = load_catalogue().select(chosen_model(model), cases or None)
     described = describe(cluster)
-    rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats)
+    rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats, len(program))
     if format == "json":
         print_json(plan_json(rows, described))
         return

@@ -50,6 +50,8 @@ OPTIONS = {
     "model": "one model, or all",
     "nccl": "2.7.8 from a wheel, or 2.7.3 from NVIDIA's repository",
     "port": "rendezvous port (default: a free one)",
+    "program": "what trains: published, the program of the report; tuned, the same with faster operators and settings; or "
+    "published,tuned for both in turn, with the gain",
     "precision": "run every case in fp32 or amp; those published in the other become derived cases",
     "repeats": "runs of each case (default: as published; 2 in a smoke run)",
     "retries": "how many times to retry a failed attempt",
@@ -103,7 +105,7 @@ class Option:
         if text == "":
             return "" if self.kind is str and self.default is None else self.default
         try:
-            return PARSERS[self.kind](text) if self.kind in PARSERS else _choice(self.kind, text)
+            return PARSERS[self.kind](text) if self.kind in PARSERS else _chosen(self.kind, text)
         except ValueError as error:
             raise OptionError(f"{label}{text}: {error}") from None
 
@@ -145,6 +147,16 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(sorted({_whole_number(each) for each in _names(text)}))
     except ValueError:
         raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
+
+
+def _chosen(kind: Any, text: str) -> Any:
+    """One value of a Literal, or several of a tuple of them in the Literal's order."""
+    if typing.get_origin(kind) is not tuple:
+        return _choice(kind, text)
+    choices, found = typing.get_args(typing.get_args(kind)[0]), _names(text)
+    if not found or set(found) - set(choices):
+        raise ValueError(f"it is {' or '.join(choices)}, or {','.join(choices)}")
+    return tuple(each for each in choices if each in found)
 
 
 def _choice(kind: Any, text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
 from repro.planning.plan import Plan, Unit
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case
 from repro.runs.record import Run
 
@@ -81,6 +82,7 @@ class Launcher(ABC):
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
+        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
     ) -> Plan:
         """What to run here; parameters and PlanError as `repro.planning.plan.make_plan` has them."""
 

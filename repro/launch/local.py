@@ -36,6 +36,7 @@ from repro.launch.select import register
 from repro.planning.baselines import recorded_command
 from repro.planning.plan import Plan, PlanError, Unit
 from repro.planning.plan import make_plan as plan_of
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
@@ -77,9 +78,18 @@ class LocalLauncher(Launcher):
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
+        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
     ) -> Plan:
         return plan_of(
-            cases, gpu_count(), scale, repeats, max_gpus, baselines, precision=precision, iterations=iterations
+            cases,
+            gpu_count(),
+            scale,
+            repeats,
+            max_gpus,
+            baselines,
+            precision=precision,
+            iterations=iterations,
+            programs=programs,
         )
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
@@ -146,9 +156,9 @@ def local_attempts(
     Parameters
     ----------
     trainer : replaces the trainer's command.
-    baseline : the command of units whose program is a baseline's.
+    baseline : the command of baselines.
     environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
-        programs communicate in the same way.
+        frameworks communicate in the same way.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
     shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}

@@ -184,6 +184,7 @@ class _Watch:
         self._started, self._forward = started, forward
         self._start: Event = {}
         self._end: Event = {}
+        self._census: Event = {}
         self._losses: list[float] = []
         self._first: float | None = None
         self._memory: list[float] = []
@@ -199,6 +200,8 @@ class _Watch:
             self._start = event
         elif event["event"] == "end":
             self._end = event
+        elif event["event"] == "census":
+            self._census = event
         elif event["event"] == "iteration":
             self._first = self._first or event["time"]
             self._memory.append(event.get("memory_mib") or 0)
@@ -216,7 +219,8 @@ class _Watch:
     def seen(self) -> dict:
         """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row.
 
-        `memory_allocated_mib` is the most that the program's tensors held, where the program reports it.
+        `memory_allocated_mib` is the most that the program's tensors held, `operators` how often each type of operator is
+        in the compiled job; both where the program reports them.
         """
         return {
             "losses": self._losses,
@@ -225,6 +229,7 @@ class _Watch:
             "versions": self._start.get("versions"),
             "memory_allocated_mib": self._end.get("peak_allocated_mib"),
             "parameters": self._start.get("parameters"),
+            "operators": self._census.get("operators"),
         }
 
 

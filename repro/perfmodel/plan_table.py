@@ -23,10 +23,10 @@ class Row:
     skipped: str = ""
 
 
-def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None) -> list[Row]:
-    """A row for each case; `repeats` runs of each, or as many as its report made."""
+def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None, programs: int = 1) -> list[Row]:
+    """A row for each case; `repeats` runs of each, or as many as its report made, by each of so many programs."""
     calibration = default_calibration()
-    return [_row(case, cluster, repeats or case.rule.repeats, calibration) for case in cases]
+    return [_row(case, cluster, (repeats or case.rule.repeats) * programs, calibration) for case in cases]
 
 
 def _row(case: Case, cluster: Cluster, repeats: int, calibration: Calibration) -> Row:

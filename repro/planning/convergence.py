@@ -9,6 +9,7 @@ from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import RULE, SINGLE
 from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
@@ -20,7 +21,11 @@ DIGITS_GOAL = N_("1/{divisor} of the entropy of the labels")
 
 
 def make_convergence_plan(
-    gpus: int, datasets: dict[str, Dataset], repeats: int = 1, iterations: int | None = None
+    gpus: int,
+    datasets: dict[str, Dataset],
+    repeats: int = 1,
+    iterations: int | None = None,
+    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> tuple[Plan, dict]:
     """Plan the trainings on one device, and the goal of each unit, for run.json.
 
@@ -28,6 +33,7 @@ def make_convergence_plan(
     ----------
     datasets : by model; models without one are left out.
     iterations : fewer than usual, for a quick look.
+    programs : which training programs train each model, of `repro.models.programs.KINDS`.
 
     Raises
     ------
@@ -39,9 +45,10 @@ def make_convergence_plan(
     for model, dataset in datasets.items():
         spec, convergence, training = training_of(model, device)
         for precision in ("fp32", "amp") if gpus else ("fp32",):
-            unit = _unit(spec, convergence, training, device, precision, dataset, iterations)
-            units.append(unit)
-            goals[unit.name] = _goal(training, dataset)
+            published = _unit(spec, convergence, training, device, precision, dataset, iterations)
+            for unit in in_programs(published, programs):
+                units.append(unit)
+                goals[unit.name] = _goal(training, dataset)
     return Plan(REDUCED, device, repeats, tuple(units), kind=KIND), goals
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from repro.planning.programs import published_name
 from repro.published.cases import Case, Layout, load_catalogue
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 def published_case(unit: Unit) -> Case | None:
     """The published case that a unit is, or the first that it was derived from; None for a baseline."""
     known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else unit.name)
+    return known.get(unit.derived_from[0] if unit.derived_from else published_name(unit.name))
 
 
 def case_of(unit: Unit) -> Case | None:

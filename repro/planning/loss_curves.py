@@ -7,6 +7,7 @@ from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
 from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
 from repro.published.cases import Layout, Rule
 from repro.utils.i18n import N_
@@ -50,7 +51,12 @@ RATE_ERROR = 1.1
 
 
 def make_curve_plan(
-    gpus: int, text: dict, repeats: int = 1, model: str | None = None, names: str | None = None
+    gpus: int,
+    text: dict,
+    repeats: int = 1,
+    model: str | None = None,
+    names: str | None = None,
+    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> Plan:
     """Plan the loss curves for this machine: fp32 and AMP on GPUs; tiny models in fp32 on the CPU if there is none.
 
@@ -60,6 +66,8 @@ def make_curve_plan(
         since OneFlow deals real records over the ranks and no two layouts would see the same order.
     model, names : only this model, or layouts whose names match one of these patterns, separated by commas; what
         they are compared with is always included.
+    programs : which training programs train each layout, of `repro.models.programs.KINDS`. Where both do, the tuned one
+        is compared with the published one's reference, by the same tolerance.
 
     Raises
     ------
@@ -85,7 +93,18 @@ def make_curve_plan(
         for unit in every
         if unit.world_size > (gpus or CPU_PROCESSES)
     )
-    return Plan(REDUCED, device, repeats, tuple(chosen), skipped, KIND)
+    units = tuple(each for unit in chosen for each in _in_programs(unit, programs))
+    return Plan(REDUCED, device, repeats, units, skipped, KIND)
+
+
+def _in_programs(unit: Unit, programs: tuple[str, ...]) -> tuple[Unit, ...]:
+    """A unit in each program. Where both run, what says how far curves may differ is run once, by the published one."""
+    group = in_programs(unit, programs)
+    if len(group) == 1:
+        return group
+    if unit.role not in (REFERENCE, LAYOUT):
+        return (unit,)
+    return unit, replace(group[1], role=LAYOUT, reference=unit.reference or unit.name)
 
 
 def _chosen(units: list[Unit], names: str | None) -> list[Unit]:

@@ -5,7 +5,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
     SMOKE_PROCESSES,
@@ -46,8 +48,10 @@ class Unit:
     reference : the unit whose losses it must print.
     derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
         changed to this unit's.
-    program : what trains, "oneflow" or "pytorch".
+    framework : what trains, "oneflow" or "pytorch".
+    program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
     baseline_of : for a baseline, the unit whose configuration and rule it shares.
+    tuned_of : for a unit of the tuned program that runs in turn with the published one, the unit of the latter.
     role : what it is for in a run that compares loss curves.
     """
 
@@ -59,8 +63,10 @@ class Unit:
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
     derived_from: tuple[str, ...] = ()
-    program: str = "oneflow"
+    framework: str = "oneflow"
+    program: str = PUBLISHED_PROGRAM
     baseline_of: str | None = None
+    tuned_of: str | None = None
     role: str = ""
 
     @property
@@ -72,6 +78,16 @@ class Unit:
     def variant(self) -> str | None:
         """Which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow."""
         return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
+
+    @property
+    def follows(self) -> str | None:
+        """The unit that this one runs in turn with and is measured against; None for one that others follow."""
+        return self.baseline_of or self.tuned_of
+
+    @property
+    def label(self) -> str:
+        """What trains, for tables that list several: "OneFlow", "OneFlow (tuned)", or the variant of the baseline."""
+        return self.variant or ("OneFlow" if self.program == PUBLISHED_PROGRAM else f"OneFlow ({self.program})")
 
     @property
     def cost(self) -> int:
@@ -133,6 +149,7 @@ def make_plan(
     precision: str | None = None,
     iterations: int | None = None,
     misfit: Callable[[Case], dict | None] = lambda case: None,
+    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> Plan:
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -150,6 +167,7 @@ def make_plan(
     iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
         a derived case.
     misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
+    programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
 
     Raises
     ------
@@ -170,7 +188,8 @@ def make_plan(
             raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        return Plan(SMOKE, "cpu", repeats or 2, _with_baselines(_smoke_units(cases, processes), baselines))
+        tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
+        return Plan(SMOKE, "cpu", repeats or 2, tiny)
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
@@ -196,7 +215,7 @@ def make_plan(
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
-    return Plan(PUBLISHED, "cuda", repeats, _with_baselines(units, baselines), tuple(skipped))
+    return Plan(PUBLISHED, "cuda", repeats, _in_turn(units, programs, baselines), tuple(skipped))
 
 
 def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
@@ -235,34 +254,36 @@ def _key(unit: Unit) -> str:
     return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
 
 
-def _with_baselines(units: list[Unit] | tuple[Unit, ...], names: tuple[str, ...]) -> tuple[Unit, ...]:
-    """Each unit, directly followed by its baselines, so that a machine's drift affects both equally.
+def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[str, ...]) -> tuple[Unit, ...]:
+    """Each unit in its programs, directly followed by its baselines, so that a machine's drift affects all equally.
 
-    At the smoke scale, where nothing is random, a baseline must print its unit's losses.
+    At the smoke scale, where nothing is random, the tuned program and the baselines must print the unit's losses.
     """
+    found: list[Unit] = []
+    for unit in units:
+        group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
+        found += [*group, *_baselines(group[0], baselines)]
+    return tuple(found)
+
+
+def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
     if not names:
-        return tuple(units)
+        return []
     from repro.models.variants import baseline_configs
 
-    found = []
-    for unit in units:
-        found.append(unit)
-        for name, config in baseline_configs(unit.config, names).items():
-            label = f"{unit.name}.{name}"
-            reference = unit.name if config["device"] == "cpu" else None
-            found.append(
-                replace(
-                    unit,
-                    name=label,
-                    config={**config, "case": label},
-                    stands_for=(),
-                    derived_from=(),
-                    reference=reference,
-                    program="pytorch",
-                    baseline_of=unit.name,
-                )
-            )
-    return tuple(found)
+    return [
+        replace(
+            unit,
+            name=f"{unit.name}.{name}",
+            config={**config, "case": f"{unit.name}.{name}"},
+            stands_for=(),
+            derived_from=(),
+            reference=unit.name if config["device"] == "cpu" else None,
+            framework="pytorch",
+            baseline_of=unit.name,
+        )
+        for name, config in baseline_configs(unit.config, names).items()
+    ]
 
 
 def _too_large(case: Case, gpus: int) -> dict:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from repro.planning.plan import PUBLISHED, Plan, PlanError, Unit, make_plan
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case, Rule
 
 KIND = "profile"
@@ -18,10 +19,11 @@ def make_profile_plan(
     max_gpus: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),
     precision: str | None = None,
+    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> Plan:
     """Plan one short run of each case in its published shape, and of its baselines right after it.
 
-    `max_gpus`, `baselines` and `precision` are those of `make_plan`. No unit represents a published case, since a traced
+    `max_gpus`, `baselines`, `precision` and `programs` are those of `make_plan`. No unit represents a published case, since a traced
     run is no measurement of its speed.
 
     Raises
@@ -31,7 +33,7 @@ def make_profile_plan(
     """
     if not gpus:
         raise PlanError("make profile traces what a GPU does, and nvidia-smi shows none here")
-    plan = make_plan(cases, gpus, PUBLISHED, 1, max_gpus, baselines, precision=precision)
+    plan = make_plan(cases, gpus, PUBLISHED, 1, max_gpus, baselines, precision=precision, programs=programs)
     return replace(plan, kind=KIND, units=tuple(map(_short, plan.units)))
 
 

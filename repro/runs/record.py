@@ -150,8 +150,9 @@ OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced
 def in_terms_of_today(description: dict) -> dict:
     """A run's description with the names that earlier releases gave its parts replaced.
 
-    Baselines were called peers, data sets corpora, control perturbations of loss curves harmless changes, and a plan's scale was also the
-    kind of its run.
+    Baselines were called peers, data sets corpora, control perturbations of loss curves harmless changes, and a plan's
+    scale was also the kind of its run. What is now the framework of a unit was called its program: there was only the
+    tuned one of today.
     """
     plan = description.get("plan") or {}
     if "scale" in plan and "kind" not in plan:
@@ -167,6 +168,9 @@ def in_terms_of_today(description: dict) -> dict:
             unit["role"] = "control"
         if "peer" in unit["config"]:
             unit["config"]["baseline"] = unit["config"].pop("peer")
+        if "framework" not in unit:
+            unit["framework"] = unit.pop("program", "oneflow")
+            unit["program"] = unit["config"].setdefault("program", "tuned")
     return description
 
 

@@ -45,7 +45,13 @@ def test_a_row_per_attempt_with_the_documented_columns(runs):
     assert list(found.attempt[-3:]) == [1, 1, 2] and list(found.repeat[-3:]) == [1, 2, 2]
     row = found[(found.run == "second") & (found.status == "ok")].iloc[0]
     assert row.throughput_samples_per_s == pytest.approx(float(CASE.published.throughput) * 1.1)
-    assert (row.gpu, row.host, row.case, row.program) == ("Tesla V100-SXM2-16GB", "node1", EIGHT, "oneflow")
+    assert (row.gpu, row.host, row.case, row.framework, row.program) == (
+        "Tesla V100-SXM2-16GB",
+        "node1",
+        EIGHT,
+        "oneflow",
+        "published",
+    )
     assert (row.data_parallel, row.tensor_parallel, row.pipeline_parallel, row.world_size) == (8, 1, 1, 8)
     assert (row.micro_batch, row.global_batch, row.precision) == (CASE.micro_batch, CASE.global_batch, CASE.precision)
     assert json.loads(row.model_shape) == CASE.shape
@@ -60,9 +66,9 @@ def test_every_column_can_be_written_as_an_attribute():
 
 def test_baselines_are_named_by_their_variant(tmp_path):
     found = frames.load(bench_run(tmp_path, "kept"))
-    pytorch = found[found.program == "pytorch"]
+    pytorch = found[found.framework == "pytorch"]
     assert set(pytorch.baseline) == {"pytorch"} and set(pytorch.baseline_of) <= set(found.unit)
-    assert found[found.program == "oneflow"].baseline.isna().all()
+    assert found[found.framework == "oneflow"].baseline.isna().all()
     assert (
         set(found.gpu) == {"NVIDIA H200"}
         and set(found.host_gpus) == {4}
@@ -132,7 +138,7 @@ def test_results_are_rows_of_the_table_that_the_csv_is(runs):
     assert [result] == summarise(plan, attempts)
     header, row, end = results_csv(table).split("\n")
     assert header.split(",") == list(table) and end == ""
-    assert row.startswith(f"{EIGHT},oneflow,,gpt,{EIGHT},,8,16,1,{result.throughput!r},,")
+    assert row.startswith(f"{EIGHT},oneflow,published,,,gpt,{EIGHT},,8,16,1,{result.throughput!r},,")
 
 
 def test_without_pyarrow_it_is_said_what_to_install(runs, monkeypatch):

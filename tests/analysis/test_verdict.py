@@ -13,9 +13,12 @@ from repro.analysis.results import summarise
 from repro.analysis.verdict import judge, outcome, tolerance
 from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
+from repro.published.deviations import deviations_of
 from repro.report.run.page import render
 from repro.runs.record import read_json, write_json
+from repro.utils.i18n import catalogue
 from repro.utils.stats import Interval, TooFew, t_interval
+from tests.support.pages import table
 from tests.support.paths import ROOT
 from tests.support.synthetic import GPU, NCCL_LINE, VERSIONS, add_attempt, edit_starts, environment, published_run
 
@@ -115,7 +118,13 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     run = published_run(tmp_path, [EIGHT], env=environment({"driver_version": "470.57.02"}, git_changed_files=3))
     verdict = only(run)
     assert verdict.outcome == "reproduced"
-    assert {remark.aspect: (remark.expected, remark.measured) for remark in verdict.remarks} == {
+    found = {remark.aspect: (remark.expected, remark.measured) for remark in verdict.remarks}
+    deviating = {aspect: found.pop(aspect)[1].split(", ") for aspect in ("deviations:speed", "deviations:memory")}
+    (unit,) = Plan.from_json(run.description()["plan"]).units
+    assert deviating == {
+        f"deviations:{what}": [each.id for each in deviations_of(unit.config, what)] for what in ("speed", "memory")
+    }
+    assert found == {
         "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),
         "driver": ("440.33.01", "470.57.02"),
         "input": ("Megatron-format tokens of an OpenWebText sample, split 949, 50, 1", "synthetic"),
@@ -234,6 +243,31 @@ def test_precision_device_and_configuration_are_compared_with_the_case(tmp_path)
     found = judged(run)
     assert aspects(found.verdicts[0]) == ["hardware.device", "precision", "configuration:shape"]
     assert not found.comparisons, "another model is compared in nothing"
+
+
+def test_the_tuned_program_never_decides_a_verdict(tmp_path):
+    run = published_run(tmp_path, [SINGLE], programs=("published", "tuned"))
+    found = judged(run)
+    published, tuned = found.verdicts
+    assert (published.outcome, published.comparable) == ("reproduced", True)
+    assert (tuned.unit, tuned.outcome, tuned.comparable) == (f"{SINGLE}.tuned", "none", False)
+    (reason,) = tuned.reasons
+    assert (reason.aspect, reason.expected, reason.measured) == ("program", "published", "tuned")
+    assert found.status == 0 and found.short_of == []
+    assert {each.case for each in found.comparisons} <= {SINGLE} and len(found.comparisons) <= 1
+    for language, text in (("en", "never decides a verdict"), ("zh", "不参与判定")):
+        assert text in reason.text(catalogue(language).gettext)
+    alone = judged(published_run(tmp_path, [SINGLE], programs=("tuned",), label="tuned"))
+    assert alone.status == 3 and "never decides a verdict" in alone.summary()
+
+
+def test_the_gain_of_tuning_is_a_ratio_with_an_interval(tmp_path):
+    run = published_run(tmp_path, [SINGLE], programs=("published", "tuned"))
+    render(run)
+    for language, title in (("en", "Gain of the tuned program"), ("zh", "调优程序的提升")):
+        (row,) = table((run.folder / f"report.{language}.md").read_text(), title)
+        values = list(row.values())
+        assert values[0] == SINGLE and values[3] == "1.050" and float(values[4].split(" … ")[0]) < 1.05
 
 
 def test_ranks_on_the_cpu_are_seen_in_what_they_report(tmp_path):

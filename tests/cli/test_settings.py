@@ -36,6 +36,7 @@ def example(
     max_gpus: tuple[int, ...] = (),
     baselines: tuple[str, ...] = (),
     scale: Literal["smoke", "published"] = "smoke",
+    program: tuple[Literal["published", "tuned"], ...] = ("published",),
     tolerance: float | None = None,
     runs: Path = Path("runs"),
     cases: str | None = None,
@@ -45,7 +46,7 @@ def example(
 
     Says more.
     """
-    seen.append((invocation, repeats, max_gpus, baselines, scale, tolerance, runs, cases, dry_run))
+    seen.append((invocation, repeats, max_gpus, baselines, scale, program, tolerance, runs, cases, dry_run))
 
 
 def called(**texts):
@@ -59,18 +60,29 @@ def test_texts_become_values():
         "max_gpus": "4,2 4",
         "baselines": "a,b,a",
         "scale": "published",
+        "program": "tuned,published",
         "tolerance": "2.5%",
         "runs": "elsewhere",
         "cases": "DP_*",
         "dry_run": "1",
     }
     _, *values = called(**texts)
-    assert values == [3, (2, 4), ("a", "b"), "published", 0.025, Path("elsewhere"), "DP_*", True]
+    assert values == [
+        3,
+        (2, 4),
+        ("a", "b"),
+        "published",
+        ("published", "tuned"),
+        0.025,
+        Path("elsewhere"),
+        "DP_*",
+        True,
+    ]
 
 
 def test_what_is_not_given_has_its_default():
     _, *values = called()
-    assert values == [None, (), (), "smoke", None, Path("runs"), None, False]
+    assert values == [None, (), (), "smoke", ("published",), None, Path("runs"), None, False]
     assert called(repeats="", scale="", runs="")[1:] == tuple(values)
 
 
@@ -85,6 +97,8 @@ def test_an_empty_answer_is_an_answer():
         ("repeats", "²", "--repeats ²: it is a whole number from 1 on"),
         ("max_gpus", "0,2", "--max-gpus 0,2: it is a whole number from 1 on, or several such as 2,4"),
         ("scale", "huge", "--scale huge: it is smoke or published"),
+        ("program", "published,x", "--program published,x: it is published or tuned, or published,tuned"),
+        ("program", ",", "--program ,: it is published or tuned, or published,tuned"),
         ("tolerance", "nan", "--tolerance nan: it is a number of per cent between 0 and 100, such as 2.5"),
         ("tolerance", "100", "--tolerance 100: it is a number of per cent between 0 and 100, such as 2.5"),
     ],

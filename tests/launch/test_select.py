@@ -17,6 +17,7 @@ from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.launch.select import register, select
 from repro.planning.plan import PlanError, make_plan
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run, write_json
@@ -64,8 +65,19 @@ class OneByOne(Launcher):
     def of(cls, options):
         return cls(options.port or 1)
 
-    def plan(self, cases, scale=None, repeats=None, max_gpus=(), iterations=None, precision=None, baselines=()):
-        return make_plan(cases, 0, scale, repeats, max_gpus, baselines, precision=precision, iterations=iterations)
+    def plan(
+        self,
+        cases,
+        scale=None,
+        repeats=None,
+        max_gpus=(),
+        iterations=None,
+        precision=None,
+        baselines=(),
+        programs=DEFAULT_PROGRAMS,
+    ):
+        asked = {"precision": precision, "iterations": iterations, "programs": programs}
+        return make_plan(cases, 0, scale, repeats, max_gpus, baselines, **asked)
 
     def dry_run(self, plan):
         return (f"{unit.name} at port {self.port}" for unit in plan.units)

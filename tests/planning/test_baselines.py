@@ -104,9 +104,9 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     ours = ["DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16.as_2x1x1"]
     order = [(attempt["unit"], attempt["repeat"]) for attempt in attempts(folder)]
     once = [name for unit in ours for name in (unit, f"{unit}.pytorch", f"{unit}.pytorch-unfused")]
-    assert order == [(name, repeat) for repeat in (1, 2) for name in once], "drift hits both programs alike"
+    assert order == [(name, repeat) for repeat in (1, 2) for name in once], "drift hits both frameworks alike"
     rows = {row["unit"]: row for row in csv.DictReader((folder / "results.csv").open())}
-    assert [rows[name]["program"] for name in once] == ["oneflow", "pytorch", "pytorch"] * 2
+    assert [rows[name]["framework"] for name in once] == ["oneflow", "pytorch", "pytorch"] * 2
     assert [rows[name]["baseline_of"] for name in once] == ["", ours[0], ours[0], "", ours[1], ours[1]]
     assert rows[ours[1]]["derived_from"] == "DP_8x1x1_16_1536x16"
     verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations, variant
+from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations
 from repro.analysis.results import summarise
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.planning.derived import shrunk_case
@@ -133,27 +133,27 @@ def test_baselines_come_right_after_their_unit_and_share_its_work():
     ]
     for unit in found.units:
         ours = by_name(found)[unit.baseline_of or unit.name]
-        assert (unit.program, unit.rule, unit.global_batch) == (
+        assert (unit.framework, unit.rule, unit.global_batch) == (
             "pytorch" if unit.baseline_of else "oneflow",
             ours.rule,
             ours.global_batch,
         )
         rest = {key: value for key, value in unit.config.items() if key not in ("case", "baseline")}
         assert rest == {key: value for key, value in ours.config.items() if key != "case"}
-        assert unit.config.get("baseline", {}).get("tf32", False) is (variant(unit) == "pytorch-tf32")
-        assert unit.config.get("baseline", {}).get("unfused", False) is (variant(unit) == "pytorch-unfused")
+        assert unit.config.get("baseline", {}).get("tf32", False) is (unit.variant == "pytorch-tf32")
+        assert unit.config.get("baseline", {}).get("unfused", False) is (unit.variant == "pytorch-unfused")
 
 
 def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out():
     gpt = plan("gpt", baselines=tuple(VARIANTS))
-    kinds = {(unit.config["precision"], variant(unit)) for unit in gpt.units if unit.baseline_of}
+    kinds = {(unit.config["precision"], unit.variant) for unit in gpt.units if unit.baseline_of}
     assert kinds == {("amp", "pytorch"), ("amp", "pytorch-unfused"), ("amp", "pytorch-compile")}
     for unit in gpt.units:
         layout = unit.config["layout"]
         refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
         assert (f"{unit.name}.pytorch" in by_name(gpt)) is (not refused and not unit.baseline_of)
     options = {
-        variant(unit): unit.config["baseline"]
+        unit.variant: unit.config["baseline"]
         for unit in plan("resnet50", "*1n1g*", baselines=tuple(VARIANTS)).units
         if unit.baseline_of
     }
@@ -166,7 +166,7 @@ def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out()
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
     found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
     baselines = [unit for unit in found.units if unit.baseline_of]
-    assert [variant(unit) for unit in baselines] == ["pytorch", "pytorch-unfused"] * 2, "TF32 is a matter of GPUs"
+    assert [unit.variant for unit in baselines] == ["pytorch", "pytorch-unfused"] * 2, "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)
 
 
@@ -187,7 +187,7 @@ def test_a_plan_from_before_there_were_baselines_is_read():
         "stands_for",
         "reference",
     }
-    assert {"derived_from", "program", "baseline_of"} <= new
+    assert {"derived_from", "framework", "program", "baseline_of", "tuned_of"} <= new
     old["units"] = [{key: value for key, value in unit.items() if key not in new} for unit in old["units"]]
     assert Plan.from_json(old) == found
 
@@ -195,7 +195,7 @@ def test_a_plan_from_before_there_were_baselines_is_read():
 def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():
     found = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", baselines=BASELINES)
     speeds = {"oneflow": 90.0, "pytorch": 100.0}
-    measured = results(found, lambda unit: speeds[unit.program] * (3.8 if unit.world_size == 4 else 1))
+    measured = results(found, lambda unit: speeds[unit.framework] * (3.8 if unit.world_size == 4 else 1))
     baselines = baseline_relations(measured)
     assert [each.base.unit.name for each in baselines] == [unit.name for unit in found.units if unit.baseline_of]
     assert [each.ratio.value for each in baselines] == pytest.approx([0.9] * 6)

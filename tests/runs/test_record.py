@@ -95,3 +95,17 @@ def test_a_record_with_harmless_changes_and_corpora_is_read(tmp_path):
     description = run.description()
     assert [unit["role"] for unit in description["plan"]["units"]] == ["control"]
     assert description["datasets"] == ["a text"] and "corpora" not in description
+
+
+@pytest.mark.parametrize("framework", ["oneflow", "pytorch"])
+def test_a_record_from_before_there_were_programs_is_of_the_tuned_one(tmp_path, framework):
+    unit = {"name": "bert_1n1g_bs96", "program": framework, "config": {"model": "bert"}}
+    run = Run.create("old", {"plan": {"scale": "published", "kind": "bench", "units": [unit]}}, tmp_path)
+    (read,) = run.description()["plan"]["units"]
+    assert (read["framework"], read["program"], read["config"]["program"]) == (framework, "tuned", "tuned")
+
+
+def test_a_record_that_names_the_program_is_read_as_it_is(tmp_path):
+    unit = {"name": "a", "framework": "oneflow", "program": "published", "config": {"program": "published"}}
+    run = Run.create("new", {"plan": {"scale": "published", "kind": "bench", "units": [unit]}}, tmp_path)
+    assert run.description()["plan"]["units"] == [unit]

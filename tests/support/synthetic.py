@@ -1,9 +1,12 @@
 """Builds the folder of a run that never took place: the published cluster's environment, and attempts as asked."""
 
 import json
+from dataclasses import replace
 
 from repro.launch.host_environment import LOCKS
+from repro.models.programs import PUBLISHED
 from repro.planning.plan import make_plan
+from repro.planning.programs import tuned_name
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
@@ -32,11 +35,16 @@ def environment(gpu=None, count=8, **changes):
     }
 
 
-def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run"):
-    """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`."""
+def published_run(
+    folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run", programs=("published",)
+):
+    """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`.
+
+    That of the tuned program is 5 % higher.
+    """
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
-    plan = make_plan(cases, gpus, "published", len(ratios) or 1)
+    plan = make_plan(cases, gpus, "published", len(ratios) or 1, programs=programs)
     description = {
         "created": 1_600_000_000.0,
         "command": "make bench",
@@ -49,7 +57,10 @@ def published_run(folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=Non
     write_json(run.folder / "run.json", {"id": label, **description})
     for repeat, factor in enumerate(ratios, 1):
         for case in cases:
-            add_attempt(run, case, repeat, factor * (scale(case) if scale else 1.0))
+            for program in programs:
+                unit = case if program == PUBLISHED else replace(case, name=tuned_name(case.name))
+                gain = 1.0 if program == PUBLISHED else 1.05
+                add_attempt(run, unit, repeat, gain * factor * (scale(case) if scale else 1.0))
     return run
 
 

@@ -15,6 +15,7 @@ from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
 from repro.launch.placement import misfit_on
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, make_plan
+from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 
@@ -98,6 +99,7 @@ class ClusterLauncher(Launcher):
         iterations: int | None = None,
         precision: str | None = None,
         baselines: tuple[str, ...] = (),
+        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
     ) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.target.cluster
@@ -118,6 +120,7 @@ class ClusterLauncher(Launcher):
             precision=precision,
             iterations=iterations,
             misfit=misfit_on(cluster),
+            programs=programs,
         )
 
 

@@ -18,7 +18,7 @@ from repro.report.host.measured import columns, figures_of, link, share
 from repro.report.host.results import Host, KeptRun
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
-from repro.report.run.profile import program, stacked_figure
+from repro.report.run.profile import stacked_figure
 from repro.utils.i18n import Translate
 
 
@@ -45,11 +45,11 @@ def shown_figures(host: Host) -> list[FigureSpec]:
         result for kept in host.runs if isinstance(kept.findings, Convergence) for result in kept.findings.results
     ]
     bars = [
-        (f"{comparison.own.unit.name} · {kept.label} · {program(each)}", each.profile)
+        (f"{comparison.own.unit.name} · {kept.label} · {each.unit.label}", each.profile)
         for kept in host.runs
         if isinstance(kept.findings, Profiles)
         for comparison in kept.findings.comparisons
-        for each in (comparison.own, *comparison.baselines)
+        for each in (comparison.own, *comparison.others)
         if each.profile
     ]
     return [
@@ -126,30 +126,30 @@ def _learning(_: Translate, kept: KeptRun, learned: Convergence, drawn: list[Fig
 
 
 def _profiles(_: Translate, kept: KeptRun, profiles: Profiles, drawn: list[Figure]) -> list[Block]:
-    """A row for each case and baseline, or for a case without baselines."""
+    """A row for each case and what ran in turn with it, or for a case alone."""
     rows = []
     for comparison in profiles.comparisons:
         if comparison.own.profile:
-            rows += [_profile_row(_, comparison.own, baseline) for baseline in comparison.baselines or (None,)]
+            rows += [_profile_row(_, comparison.own, other) for other in comparison.others or (None,)]
     text = _(
         "Run {run}: rank 0's GPU traced for a few iterations, which costs time, so that nothing here is a "
-        "throughput. The last column names the class of kernels in which OneFlow spends most more than its baseline, "
+        "throughput. The last column names the class of kernels in which OneFlow spends most more than the other, "
         "and how much an iteration; the run's report has all classes, kernels and gaps."
     ).format(run=link(kept))
     titles = columns(
         _("Configuration"),
-        _("Baseline"),
-        numeric=("OneFlow (ms)", _("Busy share"), "PyTorch (ms)", _("Its busy share")),
+        _("Against"),
+        numeric=("OneFlow (ms)", _("Busy share"), _("The other (ms)"), _("Its busy share")),
     )
     table = Table(f"profile-{kept.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
     return [Text(text), table]
 
 
-def _profile_row(_: Translate, own: Profiled, baseline: Profiled | None) -> tuple[Cell, ...]:
-    ours, theirs = own.profile, baseline.profile if baseline else None
+def _profile_row(_: Translate, own: Profiled, other: Profiled | None) -> tuple[Cell, ...]:
+    ours, theirs = own.profile, other.profile if other else None
     assert ours is not None  # only what has a profile has a row
     return (
-        *words(own.unit.name, program(baseline) if baseline else "–"),
+        *words(own.unit.name, other.unit.label if other else "–"),
         figure(ours.iteration_ms, 2),
         percent(ours.busy_ms / ours.iteration_ms, 1),
         figure(theirs.iteration_ms if theirs else None, 2),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
-from repro.analysis.relations import layout_text, variant
+from repro.analysis.relations import layout_text
 from repro.analysis.results import Result
 from repro.planning.derived import published_case
 from repro.planning.plan import Unit
@@ -14,6 +14,7 @@ from repro.published.cases import load_catalogue
 from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
 from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
 from repro.report.run.baselines import descriptions, interval
+from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.utils.i18n import N_, Translate
 
@@ -53,6 +54,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         _("Run"),
         _("Model"),
         _("Configuration"),
+        _("Training program"),
         _("Precision"),
         _("Baseline"),
         numeric=(
@@ -73,8 +75,9 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
                 link(row.kept),
                 row.result.unit.model,
                 row.result.unit.name,
+                _(PROGRAMS[row.result.unit.program]),
                 row.result.unit.config["precision"],
-                variant(row.base.unit),
+                row.base.unit.label,
             ),
             figure(row.result.unit.world_size, 0),
             figure(row.result.throughput, 2),
@@ -95,9 +98,48 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         "and not decided otherwise. Rows with a target: {tally}. The baselines are:"
     ).format(tally=tally(_, rows) or _("none"))
     table = Table("ratios", (*titles, Column(_("Status"))), cells)
-    described = descriptions(_, (variant(row.base.unit) for row in rows))
+    described = descriptions(_, (row.base.unit.label for row in rows))
     blocks: list[Block] = [Text(text), described, *figures_of(drawn, "ratios"), table]
     return [Section("ratios", _("Beside PyTorch in the same run"), tuple(blocks))]
+
+
+def gains(_: Translate, host: Host) -> list[Section]:
+    """The tuned program compared with the published one, a row for each unit of both."""
+    rows = host.gains
+    if not rows:
+        return []
+    titles = columns(
+        _("Run"),
+        _("Model"),
+        _("Configuration"),
+        _("Precision"),
+        numeric=(
+            _("GPUs"),
+            _("Published program (samples/s)"),
+            _("Tuned program (samples/s)"),
+            _("Tuned / published"),
+            _("95% interval"),
+            _("Repeats"),
+            _("Published program: memory (MiB)"),
+            _("Tuned program: memory (MiB)"),
+        ),
+    )
+    cells = tuple(
+        (
+            *words(link(row.kept), row.result.unit.model, row.base.unit.name, row.result.unit.config["precision"]),
+            figure(row.result.unit.world_size, 0),
+            figure(row.base.throughput, 2),
+            figure(row.result.throughput, 2),
+            figure(row.ratio.value, 3),
+            interval(_, row.ratio),
+            _repeats(row),
+            figure(row.base.memory_mib, 0),
+            figure(row.result.memory_mib, 0),
+        )
+        for row in rows
+    )
+    text = Text(_("Both programs took turns within one run; above 1 the tuned one is faster."))
+    return [Section("gain", _("Gain of the tuned program"), (text, Table("gain", titles, cells)))]
 
 
 def _repeats(row: Row) -> Cell:
@@ -131,6 +173,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         _("Model"),
         _("Configuration"),
         _("Against"),
+        _("Training program"),
         _("Precision"),
         numeric=(
             _("GPUs"),
@@ -148,6 +191,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
                 row.result.unit.model,
                 row.result.unit.name,
                 row.base.unit.name,
+                _(PROGRAMS[row.result.unit.program]),
                 row.result.unit.config["precision"],
             ),
             figure(row.result.unit.world_size, 0),
@@ -188,6 +232,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     titles = columns(
         _("Run"),
         _("Configuration"),
+        _("Training program"),
         _("Layout (data x tensor x pipeline)"),
         _("Precision"),
         numeric=(
@@ -207,6 +252,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
             *words(
                 link(row.kept),
                 row.result.unit.name,
+                _(PROGRAMS[row.result.unit.program]),
                 layout_text(row.result.unit),
                 row.result.unit.config["precision"],
             ),
@@ -299,19 +345,25 @@ def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
     groups: dict[tuple, list[float]] = {}
     for result, factor in factors:
         config = result.unit.config
-        groups.setdefault((config["model"], config["precision"], result.unit.world_size), []).append(factor)
+        key = (config["model"], config["program"], config["precision"], result.unit.world_size)
+        groups.setdefault(key, []).append(factor)
     rows = tuple(
         (
-            *words(model, precision),
+            *words(model, _(PROGRAMS[program]), precision),
             figure(gpus, 0),
             figure(len(values), 0),
             figure(min(values), 2),
             figure(max(values), 2),
         )
-        for (model, precision, gpus), values in sorted(groups.items())
+        for (model, program, precision, gpus), values in sorted(groups.items())
     )
     return Table(
         "factors",
-        columns(_("Model"), _("Precision"), numeric=(_("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor"))),
+        columns(
+            _("Model"),
+            _("Training program"),
+            _("Precision"),
+            numeric=(_("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor")),
+        ),
         rows,
     )

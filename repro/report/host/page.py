@@ -8,15 +8,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.analysis.relations import variant
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
-from repro.report.host.measured import columns, layouts, link, ratios, scaling, tally, transfers
+from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
 from repro.report.host.notes import NOTES
 from repro.report.host.results import Host, Row, results_table
+from repro.report.run.programs import deviation_section
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -34,6 +34,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
     sections = (
         *_glance(_, host),
         *_failures(_, host),
+        *gains(_, host),
         *ratios(_, host, drawn),
         *scaling(_, host, drawn),
         *layouts(_, host),
@@ -42,6 +43,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *transfers(_, host),
         *_notes(_, host, language),
         *_experiments(_, host, language),
+        *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
         *runs(_, host),
@@ -129,6 +131,12 @@ def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
     return [Section("experiments", _("What was tried by hand"), (Text(note), table))]
 
 
+def _deviations(_: Translate, host: Host, language: str) -> list[Section]:
+    """What the programs of all runs cannot keep of the published ones; nothing without a run."""
+    units = [unit for kept in host.runs for unit in kept.plan.units]
+    return [deviation_section(_, language, units)] if units else []
+
+
 def figure_specs(host: Host) -> list[FigureSpec]:
     """Ratios to PyTorch and efficiencies as bars, and what runs of other kinds show; none without rows for them."""
     found = []
@@ -138,7 +146,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "ratios",
                 compared,
-                lambda row: variant(row.base.unit),
+                lambda row: row.base.unit.label,
                 lambda _: (
                     _("OneFlow beside PyTorch"),
                     _("throughput of OneFlow over that of PyTorch in the same run"),
@@ -153,7 +161,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "efficiency",
                 scaled,
-                _program,
+                lambda row: row.result.unit.label,
                 lambda _: (
                     _("Efficiency of data parallelism"),
                     _("share of the throughput that one GPU promises"),
@@ -165,16 +173,12 @@ def figure_specs(host: Host) -> list[FigureSpec]:
     return [*found, *shown_figures(host)]
 
 
-def _program(row: Row) -> str:
-    return variant(row.result.unit) if row.result.unit.baseline_of else "OneFlow"
-
-
 def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callable[[Translate], tuple]) -> FigureSpec:
     """A bar for each row, grouped by unit and run; `kind` names the bar within its group."""
     kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
     values: dict[str, dict[str, float]] = {}
     for row in rows:
-        unit = row.result.unit.baseline_of or row.result.unit.name
+        unit = row.result.unit.follows or row.result.unit.name
         values.setdefault(f"{unit} · {row.kept.label}", {})[kind(row)] = row.ratio.value
 
     def chart(_: Translate) -> BarChart:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from repro.analysis.relations import variant
 from repro.report.document import Block, Code, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.host.machine import day, gpus
 from repro.report.host.measured import columns, tally
 from repro.report.host.page import INDEX
 from repro.report.host.results import Host, KeptRun, Row
+from repro.report.run.programs import PROGRAMS
 from repro.runs.files import RecordError
 from repro.utils.i18n import Translate, catalogue
 from repro.utils.paths import ROOT
@@ -76,21 +76,31 @@ def _runs(rows: list[Row]) -> list[KeptRun]:
 
 
 def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
-    """A row for each model, precision and number of GPUs, a column for each kind of baseline."""
-    kinds = tuple(dict.fromkeys(variant(row.base.unit) for row in rows))
+    """A row for each model, program, precision and number of GPUs, a column for each kind of baseline."""
+    kinds = tuple(dict.fromkeys(row.base.unit.label for row in rows))
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         config = row.result.unit.config
-        groups.setdefault((config["model"], config["precision"], row.result.unit.world_size), []).append(row)
+        key = (config["model"], config["program"], config["precision"], row.result.unit.world_size)
+        groups.setdefault(key, []).append(row)
     cells = []
-    for (model, precision, count), mine in groups.items():
+    for (model, program, precision, count), mine in groups.items():
         ours = {(row.kept.label, row.result.unit.name) for row in mine}
-        ratios = words(*(_range([row.ratio.value for row in mine if variant(row.base.unit) == kind]) for kind in kinds))
+        ratios = words(*(_range([row.ratio.value for row in mine if row.base.unit.label == kind]) for kind in kinds))
         least = ", ".join(dict.fromkeys(str(row.target) for row in mine if row.target)) or "–"
         status = tally(_, mine) or "–"
-        cells.append((*words(model, precision), figure(count, 0), figure(len(ours), 0), *ratios, *words(least, status)))
+        cells.append(
+            (
+                *words(model, _(PROGRAMS[program]), precision),
+                figure(count, 0),
+                figure(len(ours), 0),
+                *ratios,
+                *words(least, status),
+            )
+        )
     titles = columns(
         _("Model"),
+        _("Training program"),
         _("Precision"),
         numeric=(_("GPUs"), _("Cases"), *(f"OneFlow / {kind}" for kind in kinds), _("Target")),
     )

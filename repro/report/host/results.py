@@ -17,7 +17,7 @@ import pandas as pd
 
 from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
+from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.perfmodel.hardware import HardwareError
@@ -43,7 +43,7 @@ class Target:
     """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
     `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
-    `where` narrows it: what it names of `model`, `precision`, `baseline` and `gpus` must be so.
+    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so.
     """
 
     of: str
@@ -143,9 +143,19 @@ class Host:
     def ratios(self) -> list[Row]:
         """OneFlow over each baseline in the same run, by model, precision and number of GPUs."""
         found = [
-            self._row(kept, each, "ratio", baseline=variant(each.base.unit))
+            self._row(kept, each, "ratio", baseline=each.base.unit.label)
             for kept in self.measured
             for each in baseline_relations(kept.results)
+        ]
+        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+
+    @cached_property
+    def gains(self) -> list[Row]:
+        """The tuned program over the published one in the same run."""
+        found = [
+            Row(kept, each.result, each.base, each.ratio, None)
+            for kept in self.measured
+            for each in tuning_relations(kept.results)
         ]
         return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
 
@@ -185,7 +195,8 @@ class Host:
 
     def _target(self, of: str, result: Result, **more: str) -> Target | None:
         config = result.unit.config
-        facts = {"model": config["model"], "precision": config["precision"], "gpus": result.unit.world_size, **more}
+        facts = {name: config[name] for name in ("model", "program", "precision")}
+        facts |= {"gpus": result.unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
         return next(matching, None)
 

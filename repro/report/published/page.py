@@ -12,6 +12,7 @@ from repro.report.html import html
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
 from repro.report.published import history as published_history
+from repro.report.published import program
 from repro.report.published import tables as published_tables
 from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
@@ -43,6 +44,8 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         audit_report.findings(_, result.of(report.id)),
         published_history.beside(_, language, result.material.history, report.id),
         published_context.open_points(sheet),
+        program.choices(sheet),
+        program.kept_otherwise(sheet, language),
         published_context.reproduce(sheet),
         published_context.sources(sheet),
     )

@@ -1,4 +1,4 @@
-"""The sections of a run's report on what was measured within it: baselines, scaling, and derived cases."""
+"""The sections of a run's report on what was measured within it: derived cases, the gain of tuning, baselines, scaling."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from repro.analysis.relations import (
     layout_relations,
     layout_text,
     scaling_relations,
-    variant,
+    tuning_relations,
 )
 from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
@@ -37,7 +37,7 @@ def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Sec
     """The sections that a run at the published scale has figures for; none at another, whose speed says nothing."""
     if scale != PUBLISHED:
         return []
-    return [*_derived(_, results), *_baselines(_, results), *_scaling(_, results)]
+    return [*_derived(_, results), *_gain(_, results), *_baselines(_, results), *_scaling(_, results)]
 
 
 def _derived(_: Translate, results: list[Result]) -> list[Section]:
@@ -108,7 +108,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
     )
     relations = baseline_relations(results)
     rows = tuple(_baseline_row(_, relation) for relation in relations)
-    described = descriptions(_, (variant(relation.base.unit) for relation in relations))
+    described = descriptions(_, (relation.base.unit.label for relation in relations))
     blocks: list[Block] = [text, described, Table("baselines", columns, rows), memory]
     return [Section("baselines", _("Beside PyTorch in the same run"), tuple(blocks))]
 
@@ -122,7 +122,7 @@ def descriptions(_: Translate, variants: Iterable[str]) -> Items:
 def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
     ours, baseline = relation.result, relation.base
     return (
-        *words(ours.unit.name, variant(baseline.unit)),
+        *words(ours.unit.name, baseline.unit.label),
         figure(ours.throughput, 2),
         figure(baseline.throughput, 2),
         figure(relation.ratio.value, 3),
@@ -130,6 +130,43 @@ def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
         figure(ours.memory_mib, 0),
         figure(baseline.memory_mib, 0),
         figure(baseline.allocated_mib, 0),
+    )
+
+
+def _gain(_: Translate, results: list[Result]) -> list[Section]:
+    """What the tuned program gains over the published one, where both ran in turn."""
+    relations = tuning_relations(results)
+    if not relations:
+        return []
+    text = Text(
+        _(
+            "The tuned program ran right after the published one in every repeat, so that a machine's drift affects both "
+            "equally, and is read by the same rule. A gain above 1 means that the tuned program is faster."
+        )
+    )
+    numeric = (
+        _("Published program (samples/s)"),
+        _("Tuned program (samples/s)"),
+        _("Tuned / published"),
+        _("95% interval"),
+        _("Published program: memory (MiB)"),
+        _("Tuned program: memory (MiB)"),
+    )
+    columns = (Column(_("Configuration")), *(Column(title, numeric=True) for title in numeric))
+    table = Table("gain", columns, tuple(_gain_row(_, each) for each in relations))
+    return [Section("gain", _("Gain of the tuned program"), (text, table))]
+
+
+def _gain_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
+    tuned, published = relation.result, relation.base
+    return (
+        Cell(published.unit.name),
+        figure(published.throughput, 2),
+        figure(tuned.throughput, 2),
+        figure(relation.ratio.value, 3),
+        interval(_, relation.ratio),
+        figure(published.memory_mib, 0),
+        figure(tuned.memory_mib, 0),
     )
 
 

@@ -12,6 +12,7 @@ from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
 from repro.report.run.kinds import Kind, register
+from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
 from repro.runs.files import RunPath
 from repro.utils.i18n import N_, Translate
@@ -57,10 +58,10 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
     published = {case.name: case.published for case in load_catalogue().cases}
     rows = []
     for result in (each for each in data.results if each.unit.stands_for):
-        printed = published[result.unit.name]
+        printed = published[result.unit.stands_for[0]]
         rows.append(
             (
-                Cell(result.unit.name),
+                *words(result.unit.name, _(PROGRAMS[result.unit.program])),
                 figure(result.throughput, 2),
                 figure(printed.throughput, 2),
                 figure(result.speedup, 2),
@@ -71,6 +72,7 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
         )
     columns = _columns(
         _("Case"),
+        _("Training program"),
         numeric=(
             _("Measured (samples/s)"),
             _("Published (samples/s)"),
@@ -131,7 +133,7 @@ def _results(_: Translate, data: ReportData) -> Section:
         stands = tuple(
             words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
             for r in data.results
-            if not r.unit.baseline_of
+            if not r.unit.follows
         )
         blocks += [
             Text(_("Every published case runs as the configuration that it shrinks to:")),
@@ -177,7 +179,10 @@ def _parity(_: Translate, data: ReportData) -> Section:
         )
         for p in data.parities
     )
-    texts = (text, baselines) if any(p.unit.baseline_of for p in data.parities) else (text,)
+    tuned = Text(_("The tuned program must print the losses of the published one in the same layout."))
+    texts = [text]
+    texts += [tuned] if any(p.unit.tuned_of for p in data.parities) else []
+    texts += [baselines] if any(p.unit.baseline_of for p in data.parities) else []
     return Section("parity", _("Same losses in every layout"), (*texts, Table("parity", columns, rows)))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations, variant
+from repro.analysis.relations import Relation, baseline_relations, scaling_relations
 from repro.analysis.results import Result
 from repro.planning.plan import SMOKE
 from repro.published.cases import Case, load_catalogue
@@ -197,10 +197,10 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
     relations = baseline_relations(results)
     if not relations:
         return []
-    kinds = tuple(dict.fromkeys(variant(each.base.unit) for each in relations))[: len(STYLES)]
+    kinds = tuple(dict.fromkeys(each.base.unit.label for each in relations))[: len(STYLES)]
     rows: dict[str, dict[str, float]] = {}
     for each in relations:
-        rows.setdefault(each.result.unit.name, {})[variant(each.base.unit)] = each.ratio.value
+        rows.setdefault(each.result.unit.name, {})[each.base.unit.label] = each.ratio.value
     values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
 
     def chart(_: Translate) -> BarChart:
@@ -224,8 +224,7 @@ def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
     lines: dict[str, dict[str, list[Relation]]] = {}
     for relation in scaling_relations(results):
         base = relation.base.unit
-        label = variant(base) if base.baseline_of else "OneFlow"
-        lines.setdefault(base.baseline_of or base.name, {}).setdefault(label, []).append(relation)
+        lines.setdefault(base.follows or base.name, {}).setdefault(base.label, []).append(relation)
     unpublished = [
         (base, several)
         for base, several in lines.items()

@@ -14,6 +14,7 @@ from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
 from repro.report.run.environment import environment_section
 from repro.report.run.kinds import Kind, kind_of
+from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
 from repro.runs.manifest import discard_derived
 from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
@@ -115,6 +116,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.sections(_, data),
         *_failures(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
+        deviation_section(_, language, data.plan.units),
         environment_section(_, description["environment"], data.starts),
         *kind.closing(_, data),
     )
@@ -137,7 +139,9 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     plan, results = data.plan, data.results
     failed = sum(attempt["status"] == "failed" for attempt in data.attempts)
     what = _("configurations: {units}; repeats of each: {repeats}; published cases they stand for: {cases}").format(
-        units=len(plan.units), repeats=plan.repeats, cases=sum(len(unit.stands_for) for unit in plan.units)
+        units=len(plan.units),
+        repeats=plan.repeats,
+        cases=len({case for unit in plan.units for case in unit.stands_for}),
     )
     scale = _(SCALES[plan.scale])
     derived = sum(bool(unit.derived_from) for unit in plan.units)
@@ -146,14 +150,20 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         scale += _("; {n} configurations are derived from published cases").format(n=derived)
     if baselines:
         scale += _("; {n} are PyTorch baselines").format(n=baselines)
-    rows = [words(_("What ran"), what), words(_("Kind of run"), _(kind_of(plan).title)), words(_("Scale"), scale)]
+    rows = [
+        words(_("What ran"), what),
+        *program_rows(_, data),
+        words(_("Kind of run"), _(kind_of(plan).title)),
+        words(_("Scale"), scale),
+    ]
     if (together := most_at_once(data.attempts)) > 1:
         concurrent = _("up to {n} attempts at once, so that their speeds say nothing").format(n=together)
         rows.append(words(_("Side by side"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
     for title, found in (
-        (_("Layouts that print the losses of one process"), [p for p in data.parities if not p.unit.baseline_of]),
+        (_("Layouts that print the losses of one process"), [p for p in data.parities if not p.unit.follows]),
+        (_("Tuned programs that print the published ones' losses"), [p for p in data.parities if p.unit.tuned_of]),
         (_("Baselines that print OneFlow's losses"), [p for p in data.parities if p.unit.baseline_of]),
     ):
         if found:

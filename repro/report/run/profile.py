@@ -5,7 +5,7 @@ from collections.abc import Callable
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles, profiles
-from repro.analysis.relations import variant
+from repro.planning.plan import Unit
 from repro.planning.profiling import INTERVAL, KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
@@ -30,9 +30,9 @@ def profile_section(_: Translate, found: Profiles) -> Section:
             "iteration takes here is no measurement of a throughput."
         ).format(n=INTERVAL)
     )
-    names = [program(baseline) for comparison in found.comparisons for baseline in comparison.baselines]
-    described = [descriptions(_, names)] if names else []
-    blocks: list[Block] = [text, *described, _iterations(_, found)]
+    names = [other.unit.label for comparison in found.comparisons for other in comparison.others]
+    described = descriptions(_, names)
+    blocks: list[Block] = [text, *([described] if described.items else []), _iterations(_, found)]
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
     return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
@@ -57,7 +57,7 @@ def _iterations(_: Translate, found: Profiles) -> Table:
         rows.append(
             (
                 Cell(each.unit.name),
-                Cell(program(each)),
+                Cell(each.unit.label),
                 figure(profile.iteration_ms if profile else None, 2),
                 figure(profile.busy_ms if profile else None, 2),
                 figure(profile.idle_ms if profile else None, 2),
@@ -69,23 +69,17 @@ def _iterations(_: Translate, found: Profiles) -> Table:
     return Table("profile-iterations", columns, tuple(rows))
 
 
-def program(each: Profiled) -> str:
-    """What trained: OneFlow, or the name of a baseline's variant."""
-    return variant(each.unit) if each.unit.baseline_of else "OneFlow"
-
-
 def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> list[Block]:
     own = comparison.own.profile
     blocks: list[Block] = []
-    name = comparison.own.unit.name
-    for index, baseline in enumerate(comparison.baselines, 1):
-        if own and baseline.profile:
-            blocks.append(
-                _classes_beside(_, name, own, baseline.profile, program(baseline), f"profile-classes-{number}-{index}")
-            )
+    unit = comparison.own.unit
+    for index, other in enumerate(comparison.others, 1):
+        if own and other.profile:
+            table = f"profile-classes-{number}-{index}"
+            blocks.append(_classes_beside(_, unit, own, other.profile, other.unit.label, table))
     if own and not blocks:
-        blocks.append(_classes(_, name, own, f"profile-classes-{number}"))
-    for index, each in enumerate((comparison.own, *comparison.baselines)):
+        blocks.append(_classes(_, unit, own, f"profile-classes-{number}"))
+    for index, each in enumerate((comparison.own, *comparison.others)):
         if each.profile:
             blocks.append(_kernels(_, each, each.profile, f"profile-kernels-{number}-{index}"))
             if each.profile.gaps:
@@ -93,8 +87,8 @@ def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> lis
     return blocks
 
 
-def _classes_beside(_: Translate, name: str, own: Profile, theirs: Profile, label: str, table: str) -> Table:
-    """Classes and idle time of both, those first on which OneFlow spends most more than its baseline."""
+def _classes_beside(_: Translate, unit: Unit, own: Profile, theirs: Profile, label: str, table: str) -> Table:
+    """Classes and idle time of both, those first on which the unit spends most more than the other."""
     ours, others = _parts(own), _parts(theirs)
     rows = [
         (_title(_, part), ours.get(part, 0.0), others.get(part, 0.0))
@@ -103,20 +97,20 @@ def _classes_beside(_: Translate, name: str, own: Profile, theirs: Profile, labe
     ]
     rows.sort(key=lambda row: row[2] - row[1])
     rows.append((_("Iteration"), own.iteration_ms, theirs.iteration_ms))
-    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", f"{label} (ms)", _("Difference (ms)")))
+    columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", f"{label} (ms)", _("Difference (ms)")))
     cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
-    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=name, baseline=label)
+    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=unit.name, baseline=label)
     return Table(table, columns, cells, caption)
 
 
-def _classes(_: Translate, name: str, own: Profile, table: str) -> Table:
+def _classes(_: Translate, unit: Unit, own: Profile, table: str) -> Table:
     parts = _parts(own)
     rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
     cells = tuple(
         (Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1)) for part in rows
     )
-    columns = (Column(_("Class")), *_numeric("OneFlow (ms)", _("Share of the iteration")))
-    return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=name))
+    columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", _("Share of the iteration")))
+    return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=unit.name))
 
 
 def _parts(profile: Profile) -> dict[str, float]:
@@ -177,14 +171,14 @@ def _numeric(*titles: str) -> tuple[Column, ...]:
 
 
 def profile_figures(found: Profiles) -> list[FigureSpec]:
-    """A figure for each case: a bar for OneFlow and one for each baseline, made of the classes and idle time."""
+    """A figure for each case: a bar for the case and one for each unit that ran in turn with it, made of the classes and idle time."""
     return [
         _figure(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
     ]
 
 
 def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
-    bars = [(program(each), each.profile) for each in (comparison.own, *comparison.baselines) if each.profile]
+    bars = [(each.unit.label, each.profile) for each in (comparison.own, *comparison.others) if each.profile]
     name = comparison.own.unit.name
     return stacked_figure(
         f"profile-{number}", bars, lambda _: _("Where the time of an iteration goes: {unit}").format(unit=name)

@@ -47,6 +47,7 @@ SAME_IN_CHINESE = {
     "RDMA",
     "OneFlow",
     "XLA",
+    "loss",
     "CV",
     "{framework} {version}",
 }

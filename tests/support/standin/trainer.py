@@ -2,7 +2,7 @@
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
-"full@0", "garbage@0", "nan@0".
+"full@0", "garbage@0", "nan@0"; "census" has rank 0 write one of a compiled job.
 Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
 
@@ -68,6 +68,9 @@ def loss_at(i):
     return float("nan") if i > 2 and "nan" in os.environ.get("STANDIN", "") else 10 / i
 
 
+OPERATORS = {"matmul": 4, "layer_norm": 2}
+"""The census of a compiled job that is made up."""
+
 TRACED = (
     ("void (anonymous namespace)::AddReluGpu<float>(float*)", 0.5, 1.5),
     ("nvjet_sm90_hsh_256x128_TNT", 2, 5),
@@ -98,6 +101,8 @@ def main():
         now = time.time()
         start = {"event": "start", "rank": rank, "time": now, "pid": os.getpid(), "versions": {"oneflow": "stand-in"}}
         metrics.write(json.dumps(start) + "\n")
+        if rank == 0 and "census" in os.environ.get("STANDIN", ""):
+            metrics.write(json.dumps({"event": "census", "rank": rank, "time": now, "operators": OPERATORS}) + "\n")
         misbehave(rank, config)
         if rank == 0 and os.environ.get("KERNEL_TRACE_FILE") and "untraced" not in os.environ.get("STANDIN", ""):
             trace(os.environ["KERNEL_TRACE_FILE"], config["iterations"], now)

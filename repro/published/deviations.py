@@ -1,0 +1,92 @@
+"""What the ports of the published programs cannot keep of them, as `repro/models/deviations.toml` lists it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from repro.models.programs import PUBLISHED
+from repro.models.registry import spec_of
+from repro.utils.paths import PACKAGE
+
+FILE = PACKAGE / "models" / "deviations.toml"
+ALL = "all"
+KINDS = ("speed", "mathematics", "data", "runtime")
+SPEED, MEMORY, LOSS = MATTERS = ("speed", "memory", "loss")
+EVIDENCE = ("measured", "published", "estimated", "source")
+COUNTED = ("gpus", "data", "tensor", "pipeline", "accumulation")
+"""Conditions that are "one" or "several"."""
+CHOSEN = ("precision", "optimizer_sharding", "input")
+"""Conditions that are a value of the configuration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deviation:
+    """One difference between the published programs and their ports.
+
+    Parameters
+    ----------
+    programs : ids of the reports whose programs differ so; ("all",) for every one.
+    kind : of KINDS; "speed" is the same mathematics at another speed.
+    matters : for which of MATTERS it may matter.
+    what, effect : by language.
+    evidence : of EVIDENCE, what the effect is known from.
+    sources : "repository@commit:path#lines", or paths of this project.
+    where : conditions on the configuration, all of which must hold: of COUNTED and CHOSEN.
+    """
+
+    id: str
+    programs: tuple[str, ...]
+    kind: str
+    matters: tuple[str, ...]
+    what: Mapping[str, str]
+    effect: Mapping[str, str]
+    evidence: str
+    sources: tuple[str, ...]
+    where: Mapping[str, object]
+
+    def of(self, report: str) -> bool:
+        """Whether the program of this report differs so in some configuration."""
+        return self.programs == (ALL,) or report in self.programs
+
+    def applies(self, config: Mapping) -> bool:
+        """Whether a trainer with this configuration differs so from the published program."""
+        facts = _facts(config)
+        return self.of(published_program(config)) and all(facts[name] == value for name, value in self.where.items())
+
+
+def published_program(config: Mapping) -> str:
+    """The id of the report whose program a trainer's configuration follows, tuned or not."""
+    return spec_of(config["model"]).program(PUBLISHED, config["log_generation"]).report
+
+
+@cache
+def deviations() -> tuple[Deviation, ...]:
+    """Every entry of the file, in its order."""
+    with open(FILE, "rb") as file:
+        entries = tomllib.load(file)["deviation"]
+    return tuple(
+        Deviation(**{"where": {}, **entry, **{name: tuple(entry[name]) for name in ("programs", "matters", "sources")}})
+        for entry in entries
+    )
+
+
+def deviations_of(config: Mapping, *matters: str) -> tuple[Deviation, ...]:
+    """What a trainer with this configuration cannot keep of the published program; with `matters`, what may matter so."""
+    return tuple(
+        each for each in deviations() if each.applies(config) and (not matters or set(matters) & set(each.matters))
+    )
+
+
+def _facts(config: Mapping) -> dict[str, object]:
+    layout = config["layout"]
+    counts = {**layout, "gpus": layout["data"] * layout["tensor"] * layout["pipeline"]}
+    counts["accumulation"] = config["accumulation_steps"]
+    return {
+        **{name: "several" if counts[name] > 1 else "one" for name in COUNTED},
+        "precision": config["precision"],
+        "optimizer_sharding": config["optimizer_sharding"],
+        "input": config["data"]["kind"],
+    }

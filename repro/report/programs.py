@@ -1,0 +1,111 @@
+"""Tables about training programs: the choices of the published and the tuned one, and what a port cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+from repro.models.programs import Program
+from repro.published.deviations import ALL, LOSS, MEMORY, SPEED, Deviation
+from repro.report.document import Cell, Column, Table, words
+from repro.utils.i18n import N_, Translate
+
+KINDS = {
+    "speed": N_("same mathematics, other speed"),
+    "mathematics": N_("other mathematics"),
+    "data": N_("other input"),
+    "runtime": N_("runtime"),
+}
+MATTERS = {SPEED: N_("speed"), MEMORY: N_("memory"), LOSS: N_("loss")}
+EVIDENCE = {
+    "measured": N_("measurement"),
+    "published": N_("published figures"),
+    "estimated": N_("estimate"),
+    "source": N_("source code"),
+}
+NAMES = ("report", "log_generation", "form")
+"""Fields of a program that name it and are no choices."""
+CHOICES = {
+    "loss_per_sample": N_("The loss is a value per sample, each gradient is divided by the global batch"),
+    "bias_correction": N_("Adam corrects the bias of its moments"),
+    "not_decayed": N_("No weight decay of parameters with this in their names"),
+    "l2_on_all": N_("The weight decay is also an L2 penalty on every parameter"),
+    "warmup_to_base": N_("The warm-up rises to the base learning rate"),
+    "loss_scale": N_("First loss scale under AMP"),
+    "loss_scale_window": N_("Iterations without overflow after which the loss scale doubles"),
+    "fuse_add_to_output": N_("Additions are fused into the operator before"),
+    "fuse_model_update": N_("Scaling and clipping are fused into the update"),
+    "fuse_cast_scale": N_("Casts and scaling are fused"),
+    "cudnn_search": N_("How convolutions choose their algorithm"),
+    "norm_in_one_kernel": N_("The norm of all gradients is computed together"),
+    "rewritten": N_("Operators of the compiled job are replaced by faster ones"),
+    "fusion_mib": N_("Fused collectives: at most this many MiB"),
+    "fusion_ops": N_("Fused collectives: at most this many operators"),
+    "nccl_streams": N_("Streams of NCCL"),
+    "copy_buffer": N_("All-reduces are fused by way of a copy buffer"),
+    "fuse_sharded": N_("Reduce-scatters and all-gathers are fused"),
+    "compute_stream": N_("Collectives share the stream of the computation"),
+    "own_zero": N_("The optimizer is sharded by signatures of parameters, not by OneFlow's pass"),
+    "half_gradients": N_("Gradients are cast to half precision by operators of the model"),
+    "merge_chains": N_("Independent parts of the graph share memory"),
+    "switches": N_("Environment variables ONEFLOW_… that are set"),
+    "one_update": N_("All parameters are updated by few kernels"),
+    "keep_batches": N_("Synthetic batches stay on the GPU"),
+    "fetch_each": N_("Outputs are fetched in each iteration"),
+}
+"""What each choice of `repro.models.programs.Program` is."""
+
+
+def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False) -> Table:
+    """The choices of a published program and of its tuned one; `only_tuned` leaves out those that are equal."""
+    tuned = published.tuned()
+    pairs = [
+        (each.name, getattr(published, each.name), getattr(tuned, each.name))
+        for each in fields(Program)
+        if each.name not in NAMES
+    ]
+    rows = tuple(
+        (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="muted" if ours == other else ""))
+        for name, ours, other in pairs
+        if ours != other or not only_tuned
+    )
+    return Table(id, (Column(_("Choice")), Column(_("Published program")), Column(_("Tuned program"))), rows)
+
+
+def _value(_: Translate, value: object) -> str:
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value) or "–"
+    return f"`{value}`" if isinstance(value, str) else f"{value:.0f}"
+
+
+def deviation_table(
+    _: Translate, language: str, id: str, found: Iterable[Deviation], reports: Sequence[str] = ()
+) -> Table:
+    """Deviations in a language, a row each.
+
+    With `reports`, what was configured to run, a column names those of these whose programs differ so; without it, one
+    names the configurations that do.
+    """
+    scope = _("Programs") if reports else _("Configurations")
+    titles = (
+        *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
+        *(_("Known from"), _("Matters for"), _("Sources")),
+    )
+    rows = []
+    for each in found:
+        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("every one")
+        own = _("every one") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
+        row = words(
+            each.id,
+            own if reports else where,
+            _(KINDS[each.kind]),
+            each.what[language],
+            each.effect[language],
+            _(EVIDENCE[each.evidence]),
+            _(", ").join(_(MATTERS[one]) for one in each.matters) or "–",
+            ", ".join(f"`{source}`" for source in each.sources),
+        )
+        rows.append(row)
+    return Table(id, tuple(map(Column, titles)), tuple(rows))

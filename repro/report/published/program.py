@@ -1,0 +1,37 @@
+"""The sections of a published report's page on its training program: its choices, and what the port cannot keep."""
+
+from __future__ import annotations
+
+from repro.models.programs import PUBLISHED
+from repro.models.registry import spec_of
+from repro.published.deviations import deviations
+from repro.report.document import Section, Text
+from repro.report.programs import choice_table, deviation_table
+from repro.report.published.tables import Sheet
+
+
+def choices(sheet: Sheet) -> Section:
+    """What `PROGRAM=published` and `PROGRAM=tuned` choose for the cases of this report."""
+    _, report = sheet._, sheet.report
+    program = spec_of(report.model).program(PUBLISHED, report.log_generation)
+    text = Text(
+        _(
+            "`PROGRAM=published`, the default, trains with the choices of the published program. `PROGRAM=tuned` computes "
+            "the same with faster operators and with the choices that are shown beside it; it never decides a verdict."
+        )
+    )
+    return Section("program", _("Training program"), (text, choice_table(_, "program", program)))
+
+
+def kept_otherwise(sheet: Sheet, language: str) -> Section:
+    """What the port of this report's program to another release of OneFlow cannot keep."""
+    _, report = sheet._, sheet.report
+    found = [each for each in deviations() if each.of(report.id)]
+    text = Text(
+        _(
+            "The published program ran on {published}. What its port to oneflow 0.8.0 cannot keep, from "
+            "`repro/models/deviations.toml`:"
+        ).format(published=f"`{report.oneflow}`")
+    )
+    table = deviation_table(_, language, "deviations", found)
+    return Section("deviations", _("Deviations from the published program"), (text, table))

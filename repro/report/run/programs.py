@@ -1,0 +1,76 @@
+"""What a run's report says of the training programs: which ran, and how they differ from the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
+from repro.models.registry import spec_of
+from repro.planning.plan import Unit
+from repro.published.deviations import Deviation, deviations, published_program
+from repro.report.document import Block, Cell, Section, Text, words
+from repro.report.programs import choice_table, deviation_table
+from repro.report.run.data import ReportData
+from repro.utils.i18n import N_, Translate
+
+PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
+
+
+def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
+    """What the programs of these units, as they are configured, cannot keep of the published ones."""
+    configs = [unit.config for unit in _own(units)]
+    return [each for each in deviations() if any(each.applies(config) for config in configs)]
+
+
+def _own(units: Iterable[Unit]) -> list[Unit]:
+    """The units that OneFlow trains."""
+    return [unit for unit in units if not unit.baseline_of]
+
+
+def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
+    """Rows of a report's first table: the program, its deviations, and the release of OneFlow."""
+    units = _own(data.plan.units)
+    named = [
+        _("{program} of {reports}").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
+        for kind in KINDS
+        if (reports := dict.fromkeys(published_program(unit.config) for unit in units if unit.program == kind))
+    ]
+    labels = {unit.label for unit in units}
+    versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
+    releases = dict.fromkeys(str(each["oneflow"]) for each in versions if "oneflow" in each)
+    listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(units)))
+    return [
+        words(_("Training program"), _("; ").join(named)),
+        words(_("Deviations"), listed),
+        words("OneFlow", ", ".join(releases) or _("not known")),
+    ]
+
+
+def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
+    """What differs from the published programs in these units, and what the tuned program chooses otherwise, if it ran."""
+    units = _own(every)
+    reports = list(dict.fromkeys(published_program(unit.config) for unit in units))
+    text = Text(
+        _(
+            "What ran are ports of the published programs to another release of OneFlow. This is what the ports cannot "
+            "keep, as far as it applies to what ran here."
+        )
+    )
+    blocks: list[Block] = [text, deviation_table(_, language, "deviations", found_deviations(units), reports)]
+    tuned: dict[str, Program] = {
+        published_program(unit.config): spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
+        for unit in units
+        if unit.program == TUNED
+    }
+    if tuned:
+        blocks.append(
+            Text(
+                _(
+                    "The tuned program computes the same with other operators and settings. It never decides a verdict. "
+                    "Besides faster operators, it chooses otherwise:"
+                )
+            )
+        )
+    for report, program in tuned.items():
+        blocks += [Text(f"`{report}`"), choice_table(_, f"tuning-{report}", program, only_tuned=True)]
+    return Section("deviations", _("Deviations from the published programs"), tuple(blocks))
