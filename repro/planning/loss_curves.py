@@ -37,7 +37,6 @@ LAYOUTS: dict[str, tuple[Layout, int, dict]] = {
     "dp2_pp2": (Layout(2, 1, 2), 4, {}),
     "zero1_dp2": (Layout(2, 1, 1), 1, {"optimizer_sharding": 1}),
     "zero1_dp4": (Layout(4, 1, 1), 1, {"optimizer_sharding": 1}),
-    "zero1_dp2_tp2": (Layout(2, 2, 1), 2, {"optimizer_sharding": 1}),
 }
 """Layout, accumulation steps and further settings by name; together they use everything that a published case does."""
 ROUNDING = 2.0**-15

@@ -266,6 +266,12 @@ def check_options(config: Config) -> None:
     for key in ("activation_checkpointing", "optimizer_sharding"):
         if getattr(config, key) and key not in spec.options:
             raise ConfigError(f"{key}: {config.model} does not have it, give 0 or false")
+    divided = config.layout.tensor * config.layout.pipeline > 1
+    if config.optimizer_sharding and divided and not config.choices.own_zero:
+        raise ConfigError(
+            f"optimizer_sharding: {config.optimizer_sharding}, but the {config.program} program shards the optimizer under"
+            " data parallelism alone, as it was published; give 0"
+        )
     if config.dropout and spec.regularisation != "dropout":
         raise ConfigError(f"dropout: {config.model} does not have it, give 0 or false")
     if config.optimizer.clip_norm is not None and "clip_norm" not in spec.options:

@@ -26,11 +26,15 @@ def scaled_scores(*inputs, scores=layers.scaled_scores):
     return found
 
 
+def spread(values):
+    return flow.tensor(values).to_global(placement=flow.placement("cpu", ranks=[0]), sbp=flow.sbp.broadcast)
+
+
 def results(blocks: int) -> list:
     draw = np.random.default_rng(1).standard_normal
-    inputs = [flow.tensor(draw(SHAPE, np.float32), requires_grad=True) for _ in range(3)]
+    inputs = [spread(draw(SHAPE, np.float32)).requires_grad_() for _ in range(3)]
     context = layers.causal_attention(*inputs, layer=1, blocks=blocks, p=0.0)
-    (context * flow.tensor(draw(SHAPE, np.float32))).sum().backward()
+    (context * spread(draw(SHAPE, np.float32))).sum().backward()
     return [context.numpy(), *(each.grad.numpy() for each in inputs)]
 
 
