@@ -11,6 +11,7 @@ from oneflow import nn
 
 from repro.models.gpt import SPEC
 from repro.trainers.config import Config
+from repro.trainers.data.tokens import TokenReader
 from repro.trainers.layout import BROADCAST
 from repro.trainers.models import ops
 from repro.trainers.models.layers import (
@@ -178,6 +179,7 @@ class GPT(nn.Module):
 
 
 MODEL = GPT
+READERS = {"megatron": TokenReader}
 
 
 def operators(scale: str, device: str) -> list[Operator]:
