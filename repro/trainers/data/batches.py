@@ -1,13 +1,14 @@
-"""Batches as arrays that a process feeds: synthetic ones, and windows of a text; the same ones in every layout."""
+"""Batches as arrays that a process feeds: synthetic ones, tokens, and windows of a text; the same ones in every layout."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 from repro.models.spec import ModelSpec
 from repro.trainers.config import Config, Shape
+from repro.trainers.data.megatron import check_tokens, tokens_of
 from repro.trainers.data.text import TextWindows
 
 
@@ -28,6 +29,50 @@ class Synthetic:
         return tuple(np.stack([np.asarray(value, kind) for value in column]) for column, kind in zip(columns, kinds))
 
 
+class Tokens:
+    """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
+
+    The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled again in each
+    epoch by the seed. So every layout trains on the same samples, as it does not with OneFlow's reader of these files
+    (`repro.trainers.data.tokens`).
+
+    Raises
+    ------
+    ValueError
+        If the index is not one, the text is shorter than a sample, or a token is outside the vocabulary.
+    """
+
+    period = 0
+
+    def __init__(self, seed: int, shape: Shape, prefix: str, global_batch: int) -> None:
+        check_tokens(prefix, shape.seq_length, shape.vocab_size)
+        self.seed = seed
+        self.length = shape.seq_length
+        self.global_batch = global_batch
+        self.tokens = tokens_of(prefix)
+        self.samples = (len(self.tokens) - 1) // shape.seq_length
+
+    def rows(self, batch: int, first: int, last: int) -> tuple:
+        start = batch * self.global_batch
+        texts = np.stack([self.text(start + row) for row in range(first, last)])
+        return texts[:, :-1], texts[:, 1:]
+
+    def text(self, number: int) -> np.ndarray:
+        """Tokens (seq_length + 1,) of a sample, counted over all epochs."""
+        epoch, place = divmod(number, self.samples)
+        start = self.order(epoch)[place] * self.length
+        return self.tokens[start : start + self.length + 1].astype(np.int64)
+
+    def order(self, epoch: int) -> np.ndarray:
+        if getattr(self, "epoch", None) != epoch:
+            self.epoch = epoch
+            self.permutation = np.random.default_rng([self.seed, epoch]).permutation(self.samples)
+        return self.permutation
+
+
+Batches = Union[Synthetic, Tokens, TextWindows]
+
+
 class Placed:
     """A rank's rows [first, last) of batches, placed where its framework wants them.
 
@@ -35,7 +80,7 @@ class Placed:
     kept, in the host's memory, and each iteration places them anew.
     """
 
-    def __init__(self, batches: Synthetic | TextWindows, first: int, last: int, keep: bool = True) -> None:
+    def __init__(self, batches: Batches, first: int, last: int, keep: bool = True) -> None:
         self.batches = batches
         self.first, self.last = first, last
         self.keep = keep
@@ -55,8 +100,10 @@ class Placed:
         raise NotImplementedError
 
 
-def build_batches(config: Config) -> Synthetic | TextWindows:
+def build_batches(config: Config) -> Batches:
     """Batches for a configuration whose data no reader reads."""
+    if config.data.kind == "tokens":
+        return Tokens(config.seed, config.shape, config.data.path, config.global_batch)
     if config.data.kind == "text":
         return TextWindows(config.seed, config.shape, config.data.path)
     return Synthetic(config.seed, config.shape, config.spec)

@@ -2,7 +2,8 @@
 
     {"kind": "synthetic"}
     {"kind": "ofrecord", "path": FOLDER, "parts": COUNT}
-    {"kind": "megatron", "prefix": PREFIX}
+    {"kind": "megatron", "prefix": PREFIX}      token files, by OneFlow's reader
+    {"kind": "tokens", "prefix": PREFIX}        the same files, the same samples in every layout
     {"kind": "text", "path": FOLDER}
 
 In place of `path` or `prefix`, `standin`, `scale` and `folder` name a stand-in and the folder in which it is made
@@ -21,7 +22,7 @@ from repro.trainers.data.ofrecord import part_paths
 from repro.trainers.data.standin.sets import SCALES, WRITERS, StandIn, facts_of
 from repro.trainers.validators import ConfigError, one_of, require_keys, text, whole
 
-PLACES = {"synthetic": (), "ofrecord": ("path",), "megatron": ("prefix",), "text": ("path",)}
+PLACES = {"synthetic": (), "ofrecord": ("path",), "megatron": ("prefix",), "tokens": ("prefix",), "text": ("path",)}
 """The keys that say where data of a kind are."""
 STANDIN_KEYS = ("standin", "scale", "folder")
 
@@ -73,10 +74,7 @@ def missing_file(data: Data) -> str | None:
     if data.kind == "text":
         missing = missing_of_text(data.path)
         return missing and str(Path(data.path) / missing)
-    paths = part_paths(data.path, data.parts) if data.kind == "ofrecord" else []
-    if data.kind == "megatron":
-        paths = [Path(f"{data.path}.idx"), Path(f"{data.path}.bin")]
-    return next((str(path) for path in paths if not path.is_file()), None)
+    return next((str(path) for path in files_of(data) if not path.is_file()), None)
 
 
 def described(data: Data) -> dict:
@@ -89,11 +87,12 @@ def described(data: Data) -> dict:
 
 
 def files_of(data: Data) -> list[Path]:
+    """Its files; of token files and of parts also those that are missing."""
     if data.kind == "ofrecord":
         return part_paths(data.path, data.parts)
-    if data.kind == "megatron":
+    if data.kind in ("megatron", "tokens"):
         return [Path(f"{data.path}.idx"), Path(f"{data.path}.bin")]
-    return sorted(path for path in Path(data.path).iterdir() if path.is_file())
+    return sorted(path for path in Path(data.path).iterdir() if path.is_file()) if data.kind == "text" else []
 
 
 def size_of(path: Path) -> int:

@@ -17,8 +17,8 @@ class TokenReader(nn.Module):
     """Ids for the first stage and labels for the last, both (b, seq_length), of samples that the seed shuffles.
 
     A sample of seq_length + 1 tokens is read on the CPUs of the first stage and moves whole to each stage that takes a
-    part of it, as published. OneFlow deals samples in their order over the data axis, so every layout trains on the
-    same ones in each iteration.
+    part of it, as published. OneFlow 0.8.0 deals the samples over all ranks, so on a pipeline those of the later stages
+    are passed over: it trains on other samples than a layout without one.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:
