@@ -65,6 +65,8 @@ class Launcher(ABC):
     """One way to start ranks. A subclass is found by its `name` once `repro.launch.select.register` knows it."""
 
     name: ClassVar[str]
+    sees_this_machine: ClassVar[bool] = False
+    """Whether its ranks see the files of this machine."""
 
     @classmethod
     @abstractmethod
@@ -83,6 +85,10 @@ class Launcher(ABC):
         baselines: tuple[str, ...] = (),
     ) -> Plan:
         """What to run here; parameters and PlanError as `repro.planning.plan.make_plan` has them."""
+
+    def data_refusal(self, path: str) -> str | None:
+        """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
+        return None
 
     @abstractmethod
     def dry_run(self, plan: Plan) -> Iterator[str]:

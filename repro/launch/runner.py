@@ -225,6 +225,7 @@ class _Watch:
             "versions": self._start.get("versions"),
             "memory_allocated_mib": self._end.get("peak_allocated_mib"),
             "parameters": self._start.get("parameters"),
+            "data": self._start.get("data"),
         }
 
 
