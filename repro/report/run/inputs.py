@@ -22,7 +22,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
         (*words(", ".join(f"`{name}`" for name in units), text), Cell(f"`{digest}`" if digest else "–"))
         for (text, digest), units in named.items()
     )
-    columns = (Column(_("Configurations")), Column(_("Data")), Column("SHA-256"))
+    columns = (Column(_("Configuration")), Column(_("Data")), Column("SHA-256"))
     texts = [
         Text(
             _(

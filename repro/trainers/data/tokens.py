@@ -44,14 +44,7 @@ class TokenReader(nn.Module):
         samples = self.samples()
         first = self.moved(samples, 0)
         last = self.moved(samples, self.layout.last_stage) if self.layout.last_stage else first
-        ids, labels = first[:, : self.length], last[:, 1:]
-        if (
-            self.layout.nested
-        ):  # for a part of a tensor on a mesh OneFlow chooses a signature that it cannot change back
-            ids, labels = (each.to_global(sbp=self.layout.batch_signature()) for each in (ids, labels))
-        return ids, labels
+        return first[:, : self.length], last[:, 1:]
 
     def moved(self, samples, stage: int):
-        if self.layout.device == "cpu" and stage == 0:
-            return samples
         return samples.to_global(placement=self.layout.placement(stage), sbp=self.layout.batch_signature())
