@@ -72,6 +72,8 @@ def test_gradients_travel_in_half_precision_under_amp_alone(layout, precision, s
         ({"schedule": {"kind": "cosine"}}, "schedule.decay_iterations: 0 is not a whole number of at least 1"),
         ({"data": {"kind": "ofrecord"}}, "data.kind: 'ofrecord' is not one of"),
         ({"data": {"kind": "megatron", "prefix": "nowhere"}}, "data.prefix: there is no file nowhere.idx"),
+        ({"data": {"kind": "text", "path": "nowhere"}}, "data.path: there is no file nowhere/encoder.json"),
+        ({"data": {"kind": "text", "standin": "novel"}}, "data.scale: missing"),
         ({"data": {}}, "data.kind: missing"),
     ],
 )
