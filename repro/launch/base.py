@@ -56,6 +56,10 @@ class LaunchSession(ABC):
     def environment(self, plan: Plan) -> dict:
         """What a new run of this plan records of this machine and of where its ranks run."""
 
+    def missing_data(self, plan: Plan) -> list[str]:
+        """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""
+        return []
+
     @abstractmethod
     def check_unchanged(self, environment: dict) -> None:
         """ClusterError if the ranks of a run with this recorded environment would not run where they did."""

@@ -77,6 +77,18 @@ def located(config: dict, folder: str) -> dict:
     return {**config, "data": {**data, "folder": folder}} if "standin" in data else config
 
 
+def own_files(plan: Plan) -> list[str]:
+    """A file or folder of each data set of the reader's own that a plan reads."""
+    found: dict[str, None] = {}
+    for unit in plan.units:
+        data = unit.config.get("data") or {}
+        if "prefix" in data:
+            found[f"{data['prefix']}.idx"] = None
+        elif "path" in data:
+            found[data["path"]] = None
+    return list(found)
+
+
 def _program(unit: Unit) -> Program:
     return spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
 
