@@ -63,6 +63,7 @@ NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
 SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
+STANDIN = N_("published with {expected}, here with a stand-in for it: the same work to read, other contents")
 OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
 CHANGED = N_("{measured} files differ from commit {expected}")
 OTHER_PROGRAM = N_(
@@ -125,7 +126,7 @@ def remarks(
     case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo
 ) -> tuple[Reason, ...]:
     """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
-    software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]["kind"]
+    software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
     releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
     iterations = unit.config["iterations"]
@@ -133,7 +134,8 @@ def remarks(
     found = (
         (releases, "stack.oneflow", OLD_ONEFLOW, report.oneflow, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
-        (data == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), data),
+        (data["kind"] == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
+        ("standin" in data, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
         (iterations != case.iterations, "iterations", OTHER_LENGTH, str(case.iterations), str(iterations)),
         (changed, "code", CHANGED, commit[:12], str(changed)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),

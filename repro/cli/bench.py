@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 @task(
+    data="files for the published programs: a path, 'synthetic', or several such as resnet50=/imagenet,bert=/features "
+    "(default: a stand-in, written once)",
     run="go on with this run as it was planned, by its name; failed cases are tried again",
     port="rendezvous port (default: a free one; with a cluster, the inventory's)",
 )
@@ -42,6 +44,7 @@ def bench(
     cudnn: str | None = None,
     cluster: str | None = None,
     launcher: str | None = None,
+    data: tuple[str, ...] = (),
     dry_run: bool = False,
 ) -> None:
     """Run published cases and report on them.
@@ -51,6 +54,7 @@ def bench(
     """
     from repro.launch.host_environment import gpu_count
     from repro.planning.plan import BENCH, SMOKE, PlanError
+    from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
@@ -73,6 +77,7 @@ def bench(
         plan = chosen_launcher.plan(
             chosen, scale or None, repeats, max_gpus, iterations, precision or None, variants, program
         )
+        plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
         return plan, {"baseline": baseline.as_json()} if baseline else {}
 
     if dry_run:

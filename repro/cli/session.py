@@ -97,11 +97,15 @@ class Session:
 
     def run_on_cluster(self, before: Run | None, launcher: Launcher, new_plan: Callable[[], Plan]) -> None:
         """Go on with a run, or with a new one of the plan that `new_plan()` makes, where a cluster's launcher opens."""
+        from repro.planning.plan import PlanError
+
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         plan = planned(before) if before else new_plan()
         with launcher.open(self.invocation.command) as session:
             if before:
                 session.check_unchanged(before.description()["environment"])
+            if missing := session.missing_data(plan):
+                raise PlanError("\n".join(missing))
             run = before or self.create(plan, session.environment(plan))
             self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
 

@@ -57,6 +57,10 @@ class LaunchSession(ABC):
     def environment(self, plan: Plan) -> dict:
         """What a new run of this plan records of this machine and of where its ranks run."""
 
+    def missing_data(self, plan: Plan) -> list[str]:
+        """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""
+        return []
+
     @abstractmethod
     def check_unchanged(self, environment: dict) -> None:
         """ClusterError if the ranks of a run with this recorded environment would not run where they did."""
@@ -66,6 +70,8 @@ class Launcher(ABC):
     """One way to start ranks. A subclass is found by its `name` once `repro.launch.select.register` knows it."""
 
     name: ClassVar[str]
+    sees_this_machine: ClassVar[bool] = False
+    """Whether its ranks see the files of this machine."""
 
     @classmethod
     @abstractmethod
@@ -85,6 +91,10 @@ class Launcher(ABC):
         programs: tuple[str, ...] = DEFAULT_PROGRAMS,
     ) -> Plan:
         """What to run here; parameters and PlanError as `repro.planning.plan.make_plan` has them."""
+
+    def data_refusal(self, path: str) -> str | None:
+        """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
+        return None
 
     @abstractmethod
     def dry_run(self, plan: Plan) -> Iterator[str]:

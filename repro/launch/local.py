@@ -36,6 +36,7 @@ from repro.launch.select import register
 from repro.planning.baselines import recorded_command
 from repro.planning.plan import Plan, PlanError, Unit
 from repro.planning.plan import make_plan as plan_of
+from repro.planning.program_data import STANDINS, located
 from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
@@ -56,6 +57,7 @@ class LocalLauncher(Launcher):
 
     options: LaunchOptions
     name = "local"
+    sees_this_machine = True
 
     @classmethod
     def of(cls, options: LaunchOptions) -> LocalLauncher:
@@ -231,7 +233,8 @@ class LocalAttempt:
         for rank in range(self.world_size):
             self._rank_folder(rank).mkdir(parents=True)
             self.metrics[rank] = Tail(self.folder / f"metrics-rank{rank}.jsonl")
-        write_json(self.folder / "config.json", {**self.config, "output": str(self.folder)})
+        config = located(self.config, str(STANDINS))
+        write_json(self.folder / "config.json", {**config, "output": str(self.folder)})
 
     def _rank_folder(self, rank: int) -> Path:
         return self.folder / "logs" / f"local_rank_{rank}"

@@ -230,6 +230,7 @@ class _Watch:
             "memory_allocated_mib": self._end.get("peak_allocated_mib"),
             "parameters": self._start.get("parameters"),
             "operators": self._census.get("operators"),
+            "data": self._start.get("data"),
         }
 
 

@@ -31,6 +31,9 @@ class Program:
     not_decayed : weight decay passes over parameters with these words in their names.
     l2_on_all : the weight decay is also added, as an L2 penalty, to the gradient of every parameter.
     warmup_to_base : the warm-up rises to the base rate, and not to where the decay stands at its end.
+    data : kind of the data that it read (`repro.trainers.data.settings`); what is trained outside a bench may have other.
+    data_parts : into how many parts they were divided, 0 for kinds without parts.
+    standin : what stands in for them where nobody has them (`repro.trainers.data.standin`).
     loss_scale, loss_scale_window : first loss scale under AMP, and iterations without overflow after which it doubles.
 
     Graph:
@@ -68,6 +71,9 @@ class Program:
     not_decayed: tuple[str, ...] = ("bias", "norm")
     l2_on_all: bool = False
     warmup_to_base: bool = True
+    data: str = "synthetic"
+    data_parts: int = 0
+    standin: str = ""
     loss_scale: float = 2.0**20
     loss_scale_window: int = 1000
 
@@ -129,6 +135,9 @@ TUNING: dict[str, Any] = {
 RESNET50_8_AUGUST = Program(
     "resnet50-2020-08-08",
     "A",
+    data="ofrecord",
+    data_parts=44,
+    standin="images",
     loss_per_sample=True,
     l2_on_all=True,
     not_decayed=("norm",),
@@ -139,12 +148,16 @@ RESNET50_21_AUGUST = replace(
     RESNET50_8_AUGUST,
     report="resnet50-2020-08-21",
     log_generation="B",
+    data_parts=32,
     loss_per_sample=False,
     cudnn_search="exhaustive",
 )
 BERT = Program(
     "bert-2020-08-22",
     "C",
+    data="ofrecord",
+    data_parts=32,
+    standin="features",
     loss_per_sample=True,
     bias_correction=False,
     norm_in_one_kernel=False,
@@ -155,6 +168,8 @@ GPT_2_SMALL = Program(
     "gpt2-small-2020-12",
     "D",
     form="gpt-2",
+    data="text",
+    standin="text",
     not_decayed=("inward.bias", "outward.bias"),
     loss_scale=2.0**15,
     loss_scale_window=20,
@@ -166,6 +181,8 @@ GPT = Program(
     "gpt-3d-2021-05",
     "E",
     form="gpt-3d",
+    data="megatron",
+    standin="tokens",
     fuse_add_to_output=True,
     fuse_model_update=True,
     fuse_cast_scale=True,

@@ -65,6 +65,6 @@ def refusal(config: dict) -> str | None:
             return f"layout.{axis}: baselines are data parallel only, {axis} is {layout[axis]}"
     if config["optimizer_sharding"] and layout["data"] > 1:
         return f"optimizer_sharding: baselines do not shard the optimizer, it is {config['optimizer_sharding']}"
-    if kind == "ofrecord":
-        return "data.kind: baselines do not read OFRecord files, give synthetic data"
+    if kind in ("ofrecord", "megatron"):
+        return f"data.kind: only OneFlow reads {kind} files here, give synthetic data"
     return None

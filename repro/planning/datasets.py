@@ -52,7 +52,7 @@ class Dataset:
     def data(self) -> dict:
         """The trainer's `data` setting."""
         if self.facts["kind"] == "text":
-            return {"kind": "megatron", "prefix": str(self.folder / "text")}
+            return {"kind": "tokens", "prefix": str(self.folder / "text")}
         return {"kind": "ofrecord", "path": str(self.folder), "parts": PARTS}
 
 

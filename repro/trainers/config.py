@@ -12,6 +12,7 @@ from typing import Any
 from repro.models.programs import KINDS, Program
 from repro.models.registry import names, spec_of
 from repro.models.spec import ModelSpec
+from repro.trainers.data.settings import Data, check_data, parse_data
 from repro.trainers.validators import ConfigError, flag, number, one_of, require_keys, require_table, text, whole
 
 
@@ -52,14 +53,6 @@ class Schedule:
     decay_iterations: int = 0
     min_lr: float = 0.0
     power: float = 1.0
-
-
-@dataclass(frozen=True)
-class Data:
-    kind: str
-    path: str = ""
-    parts: int = 1
-    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,6 +136,7 @@ def parse(values: dict) -> Config:
     kind = one_of("program", values["program"], KINDS)
     generation = one_of("log_generation", values["log_generation"], spec.log_generations)
     program = spec.program(kind, generation)
+    shape = parse_shape(spec, values["shape"])
     config = Config(
         case=text("case", values["case"]),
         model=spec.name,
@@ -159,10 +153,10 @@ def parse(values: dict) -> Config:
         iterations=whole("iterations", values["iterations"], 1),
         log_interval=whole("log_interval", values["log_interval"], 1),
         log_generation=generation,
-        shape=parse_shape(spec, values["shape"]),
+        shape=shape,
         optimizer=parse_optimizer(spec, values["optimizer"]),
         schedule=parse_schedule(values["schedule"]),
-        data=parse_data(spec, values["data"]),
+        data=parse_data(spec, shape, values["data"]),
         output=text("output", values["output"]),
         label_smoothing=number("label_smoothing", values.get("label_smoothing", 0.0), 0.0, 0.999),
         loss_scale=number("loss_scale", values.get("loss_scale", program.loss_scale), 1.0, 2.0**30),
@@ -210,46 +204,15 @@ def parse_schedule(values: Any) -> Schedule:
     )
 
 
-def parse_data(spec: ModelSpec, values: Any) -> Data:
-    required = {"synthetic": ("kind",), "ofrecord": ("kind", "path", "parts"), "megatron": ("kind", "prefix")}
-    if not isinstance(values, dict) or "kind" not in values:
-        raise ConfigError("data.kind: missing")
-    kind = one_of("data.kind", values["kind"], spec.data_kinds)
-    require_keys("data", values, required[kind], required[kind])
-    if kind == "ofrecord":
-        return Data(kind, path=text("data.path", values["path"]), parts=whole("data.parts", values["parts"], 1))
-    if kind == "megatron":
-        return Data(kind, prefix=text("data.prefix", values["prefix"]))
-    return Data(kind)
-
-
 def check_together(config: Config) -> None:
     """Reject values that are right alone but not together."""
     if config.log_interval > config.iterations:
         raise ConfigError(f"log_interval: {config.log_interval} is more than the {config.iterations} iterations")
-    check_data(config)
+    check_data(config.data, config.layout.world_size, config.layout.tensor, config.micro_batch)
     check_axes(config)
     check_options(config)
     if wrong := config.spec.check(vars(config.shape), asdict(config.layout)):
         raise ConfigError(wrong)
-
-
-def check_data(config: Config) -> None:
-    """Reject files that are not there, and part files that cannot be dealt over the ranks."""
-    data, sizes = config.data, config.layout
-    if data.kind == "megatron":
-        for name in (f"{data.prefix}.idx", f"{data.prefix}.bin"):
-            if not Path(name).is_file():
-                raise ConfigError(f"data.prefix: there is no file {name}")
-    if data.kind != "ofrecord":
-        return
-    for name in (f"part-{part:05d}" for part in range(data.parts)):
-        if not (Path(data.path) / name).is_file():
-            raise ConfigError(f"data.path: there is no file {Path(data.path) / name}")
-    if data.parts < sizes.world_size:
-        raise ConfigError(f"data.parts: {data.parts} cannot be dealt to {sizes.world_size} ranks")
-    if config.micro_batch % sizes.tensor:
-        raise ConfigError(f"micro_batch: {config.micro_batch} records cannot be dealt to {sizes.tensor} tensor ranks")
 
 
 def check_axes(config: Config) -> None:

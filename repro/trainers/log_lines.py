@@ -139,7 +139,7 @@ def arguments(config: Config, nodes: int, devices_per_node: int) -> dict:
         "checkpoint_activations": config.activation_checkpointing,
         "clip_grad": optimizer.clip_norm,
         "data_parallel_size": config.layout.data,
-        "dataset": config.data.prefix or None,
+        "dataset": config.data.path or None,
         "fp16": config.precision == "amp",
         "global_batch_size": config.global_batch,
         "hidden_dropout": config.dropout,

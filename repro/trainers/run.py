@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from repro.trainers.config import Config, load  # noqa: E402
+from repro.trainers.data.standin.sets import make  # noqa: E402
 from repro.trainers.process import run  # noqa: E402
 
 CPU_SWITCH = "BOXING_DISABLE_MIDDLE_NODE_AND_CHECK"
@@ -25,6 +26,8 @@ M_MXFAST = 1
 def train(config: Config) -> None:
     merge_freed_blocks()
     set_environment(config.device, config)
+    if config.data.standin:
+        make(config.data.standin, config.data.path)
     wait_for_master()
     from repro.trainers.train import train
 

@@ -15,30 +15,31 @@ from __future__ import annotations
 import argparse
 import io
 import re
-import struct
 import sys
 from collections import Counter
 from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
-from oneflow.core.record.record_pb2 import OFRecord
 from PIL import Image
+
+sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from repro.trainers.data.masking import CLASSIFY, SEPARATE, SPECIAL, UNKNOWN, feature_record  # noqa: E402
+from repro.trainers.data.megatron import write_tokens  # noqa: E402
+from repro.trainers.data.ofrecord import encode, part_name, write_part  # noqa: E402
 
 END_OF_TEXT = 256
 """Token after each document; those before it are bytes."""
-UINT16 = 8
-"""Megatron's code for the element type."""
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PAD, UNKNOWN, CLASSIFY, SEPARATE, MASK = range(len(SPECIAL))
-MASKED_SHARE = 0.15
+DIGITS = 5
+"""Of the numbers in the names of parts."""
 JPEG_QUALITY = 90
 
 
 def main() -> None:
     options = read_options()
     if options.kind == "tokens":
-        print(f"{write_tokens(options.out, texts(options.text))} tokens")
+        print(f"{write_text(options.out, texts(options.text))} tokens")
         return
     Path(options.out).mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(options.seed)
@@ -78,29 +79,15 @@ def texts(files: list) -> list:
     return [text for text in found if text]
 
 
-def write_tokens(prefix: str, documents: list) -> int:
+def write_text(prefix: str, documents: list) -> int:
     """Write texts as a Megatron token file of bytes; gives the number of tokens."""
     encoded = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
-    encoded = [np.append(document, np.uint16(END_OF_TEXT)) for document in encoded]
-    sizes = np.array([len(document) for document in encoded], np.int32)
-    pointers = np.concatenate([[0], np.cumsum(sizes[:-1], dtype=np.int64)]) * np.dtype(np.uint16).itemsize
-    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-    np.concatenate(encoded).tofile(f"{prefix}.bin")
-    with open(f"{prefix}.idx", "wb") as file:
-        file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, UINT16, len(sizes), len(sizes) + 1))
-        file.write(sizes.tobytes() + pointers.astype(np.int64).tobytes())
-        file.write(np.arange(len(sizes) + 1, dtype=np.int64).tobytes())
-    return int(sizes.sum())
+    return write_tokens(prefix, [np.append(document, np.uint16(END_OF_TEXT)) for document in encoded])
 
 
 def write_parts(folder: str, records: list, parts: int) -> int:
-    """Deal records over part files, each record after its length in 8 bytes; gives their number."""
-    for part in range(parts):
-        with open(Path(folder) / f"part-{part:05d}", "wb") as file:
-            for record in records[part::parts]:
-                content = record.SerializeToString()
-                file.write(struct.pack("<q", len(content)) + content)
-    return len(records)
+    """Deal encoded records over part files; gives their number."""
+    return sum(write_part(Path(folder) / part_name(part, DIGITS), records[part::parts]) for part in range(parts))
 
 
 def masked_records(documents: list, options: argparse.Namespace, generator: np.random.Generator) -> list:
@@ -114,7 +101,7 @@ def masked_records(documents: list, options: argparse.Namespace, generator: np.r
     return [masked_record(ids, size, options, generator) for _ in range(options.samples)]
 
 
-def masked_record(ids: np.ndarray, size: int, options: argparse.Namespace, generator: np.random.Generator) -> OFRecord:
+def masked_record(ids: np.ndarray, size: int, options: argparse.Namespace, generator: np.random.Generator) -> bytes:
     length, half = options.seq_length, (options.seq_length - 3) // 2
     first, second = generator.integers(2, half + 1, 2)
     start, elsewhere = generator.integers(0, len(ids) - 2 * half, 2)
@@ -122,43 +109,7 @@ def masked_record(ids: np.ndarray, size: int, options: argparse.Namespace, gener
     follow = elsewhere if unrelated else start + first
     passages = [CLASSIFY, *ids[start : start + first], SEPARATE, *ids[follow : follow + second], SEPARATE]
     tokens = np.array(passages)
-    positions, labels = mask(tokens, size, options.max_predictions, generator)
-    weights = np.ones(len(positions))
-    return feature_record(
-        input_ids=padded(tokens, length),
-        input_mask=padded(np.ones(len(tokens)), length),
-        segment_ids=padded(np.arange(len(tokens)) >= first + 2, length),
-        masked_lm_positions=padded(positions, options.max_predictions),
-        masked_lm_ids=padded(labels, options.max_predictions),
-        masked_lm_weights=padded(weights, options.max_predictions),
-        next_sentence_labels=[unrelated],
-    )
-
-
-def mask(tokens: np.ndarray, size: int, most: int, generator: np.random.Generator) -> tuple:
-    """Mask words in place, 8 in 10 by [MASK], 1 in 10 by another word; gives their positions and what they were."""
-    words = np.flatnonzero((tokens != CLASSIFY) & (tokens != SEPARATE))
-    count = min(most, max(1, round(MASKED_SHARE * len(words))))
-    positions = np.sort(generator.choice(words, count, replace=False))
-    labels = tokens[positions]
-    fate = generator.random(count)
-    other = generator.integers(len(SPECIAL), size, count)
-    tokens[positions] = np.where(fate < 0.8, MASK, np.where(fate < 0.9, other, labels))
-    return positions, labels
-
-
-def padded(values: np.ndarray, length: int) -> np.ndarray:
-    return np.pad(values, (0, length - len(values)))
-
-
-def feature_record(**features) -> OFRecord:
-    record = OFRecord()
-    for name, values in features.items():
-        if name == "masked_lm_weights":
-            record.feature[name].float_list.value.extend(float(value) for value in values)
-        else:
-            record.feature[name].int32_list.value.extend(int(value) for value in values)
-    return record
+    return feature_record(tokens, first + 2, unrelated, length, options.max_predictions, size, generator)
 
 
 def image_records(options: argparse.Namespace, generator: np.random.Generator) -> list:
@@ -170,14 +121,7 @@ def image_records(options: argparse.Namespace, generator: np.random.Generator) -
         labels = [number % options.classes for number in range(options.samples)]
         images = [(drawn(label / options.classes, options.image_size, generator), label) for label in labels]
     images = [images[place] for place in generator.permutation(len(images))]
-    return [image_record(content, label) for content, label in images]
-
-
-def image_record(content: bytes, label: int) -> OFRecord:
-    record = OFRecord()
-    record.feature["encoded"].bytes_list.value.append(content)
-    record.feature["class/label"].int32_list.value.append(label)
-    return record
+    return [encode({"encoded": content, "class/label": [label]}) for content, label in images]
 
 
 def drawn(kind: float, size: int, generator: np.random.Generator) -> bytes:

@@ -13,6 +13,7 @@ from repro.models.registry import module_of
 from repro.trainers.config import Config
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.data.readers import build_reader
+from repro.trainers.data.settings import described
 from repro.trainers.graph.changes import CHANGES, TABLES, Change
 from repro.trainers.graph.graph import TrainGraph, set_up_device
 from repro.trainers.layout import Layout
@@ -75,6 +76,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
+        "data": described(config.data),
         "switches": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ONEFLOW_")},
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,

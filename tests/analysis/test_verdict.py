@@ -12,6 +12,7 @@ from repro.analysis.ratio import Ratio, ratio, repeated_ratio, welch_interval
 from repro.analysis.results import summarise
 from repro.analysis.verdict import judge, outcome, tolerance
 from repro.planning.plan import Plan
+from repro.planning.program_data import with_data
 from repro.published.cases import load_catalogue
 from repro.published.deviations import deviations_of
 from repro.report.run.page import render
@@ -131,6 +132,18 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
         "code": ("0123456789ab", "3"),
         "published_stack": ("10.2", "cu112"),
     }
+
+
+def test_a_stand_in_for_the_data_is_a_remark_and_no_obstacle(tmp_path):
+    run = published_run(tmp_path, [EIGHT])
+    description = json.loads((run.folder / "run.json").read_text())
+    description["plan"] = with_data(Plan.from_json(description["plan"])).as_json()
+    (run.folder / "run.json").write_text(json.dumps(description))
+    verdict = only(run)
+    assert verdict.outcome == "reproduced"
+    remark = next(each for each in verdict.remarks if each.aspect == "input")
+    assert remark.measured == "stand-in"
+    assert "here with a stand-in for it" in remark.text()
 
 
 def test_the_release_that_stands_for_the_published_one_is_the_locked_one():

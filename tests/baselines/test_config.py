@@ -38,7 +38,7 @@ def test_without_a_table_the_baseline_is_eager_in_true_fp32():
         ),
         (
             full("bert", data={"kind": "ofrecord", "path": ".", "parts": 0}),
-            "data.kind: baselines do not read OFRecord files, give synthetic data",
+            "data.kind: only OneFlow reads ofrecord files here, give synthetic data",
         ),
     ],
     ids=["tensor", "pipeline", "sharded", "ofrecord"],

@@ -66,6 +66,8 @@ def test_the_first_loss_scale_is_that_of_the_program_unless_it_is_given(generati
         ({"schedule": {"kind": "cosine"}}, "schedule.decay_iterations: 0 is not a whole number of at least 1"),
         ({"data": {"kind": "ofrecord"}}, "data.kind: 'ofrecord' is not one of"),
         ({"data": {"kind": "megatron", "prefix": "nowhere"}}, "data.prefix: there is no file nowhere.idx"),
+        ({"data": {"kind": "text", "path": "nowhere"}}, "data.path: there is no file nowhere/encoder.json"),
+        ({"data": {"kind": "text", "standin": "novel"}}, "data.scale: missing"),
         ({"data": {}}, "data.kind: missing"),
     ],
 )

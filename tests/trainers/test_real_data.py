@@ -1,5 +1,6 @@
 """Real files, written by samples.py, through the readers of each model, on one rank and on two."""
 
+import json
 import subprocess
 
 import pytest
@@ -24,8 +25,12 @@ def sample(python, tmp_path_factory):
     return write
 
 
+def standin(kind: str, name: str, folder, **more) -> dict:
+    return {"kind": kind, "standin": name, "scale": "small", "folder": str(folder), **more}
+
+
 def test_gpt_reads_the_same_text_in_every_layout(sample, losses):
-    data = {"kind": "megatron", "prefix": sample("tokens")}
+    data = {"kind": "tokens", "prefix": sample("tokens")}
     exclusive = losses(configuration("gpt", data=data))
     assert exclusive[5] < exclusive[1] - 0.3, "text is easier than random tokens"
     assert losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, data=data)) == pytest.approx(
@@ -33,8 +38,43 @@ def test_gpt_reads_the_same_text_in_every_layout(sample, losses):
     )
 
 
-def test_gpt_rejects_tokens_outside_the_vocabulary(sample, train):
+def test_oneflow_reads_the_same_tokens_in_layouts_without_a_pipeline(sample, losses):
     data = {"kind": "megatron", "prefix": sample("tokens")}
+    exclusive = losses(configuration("gpt", data=data))
+    assert exclusive[5] < exclusive[1] - 0.3, "text is easier than random tokens"
+    for layout, accumulation in (((2, 1, 1), 2), ((1, 2, 1), 1), ((2, 2, 1), 1)):
+        found = losses(configuration("gpt", layout, accumulation_steps=accumulation, data=data))
+        assert found == pytest.approx(exclusive, rel=1e-5)
+    pipeline = losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, data=data))
+    assert pipeline[5] < pipeline[1] - 0.3, "labels follow their ids over the stages"
+
+
+def test_gpt_draws_the_same_windows_in_every_layout(losses, tmp_path):
+    data = standin("text", "text", tmp_path)
+    changes = {"log_generation": "D", "shape": {"vocab_size": 512}, "data": data}
+    exclusive = losses(configuration("gpt", **changes))
+    assert exclusive[5] < exclusive[1] - 0.3
+    assert losses(configuration("gpt", (2, 1, 1), **changes)) == pytest.approx(exclusive, rel=1e-5)
+
+
+def test_a_trainer_makes_its_stand_in_and_records_it(train, tmp_path):
+    data = standin("ofrecord", "images", tmp_path, parts=4)
+    outcome = train(configuration("resnet50", (2, 1, 1), data=data))
+    assert outcome.returncode == 0, outcome.stderr
+    recorded = [events[0]["data"] for events in outcome.events]
+    assert recorded[0] == recorded[1] and recorded[0]["standin"] == "images"
+    assert recorded[0]["records"] == 16
+    assert outcome.stderr.count("writing a stand-in for the published data") == 1
+
+
+def test_bert_reads_parts_whose_numbers_have_no_zeros(losses, tmp_path):
+    found = losses(configuration("bert", data=standin("ofrecord", "features", tmp_path, parts=2)))
+    assert found[5] < found[1]
+
+
+@pytest.mark.parametrize("kind", ["tokens", "megatron"])
+def test_gpt_rejects_tokens_outside_the_vocabulary(sample, train, kind):
+    data = {"kind": kind, "prefix": sample("tokens")}
     outcome = train(configuration("gpt", shape={"vocab_size": 64}, data=data))
     assert outcome.returncode == 1
     assert "is outside the vocabulary" in outcome.stderr
@@ -50,6 +90,21 @@ def test_bert_reads_features(sample, losses):
     split = losses(configuration("bert", (1, 2, 1), data=data))
     assert split[1] == pytest.approx(exclusive[1], rel=0.05)
     assert split[5] < split[1] - 0.1
+
+
+def test_images_are_normalised_after_they_have_moved(probe, tmp_path):
+    operators = json.loads(probe("image_reader_probe.py", str(tmp_path))[-1])
+    order = [
+        "OFRecordReader",
+        "ofrecord_image_decoder_random_crop",
+        "image_resize_to_fixed",
+        "crop_mirror_normalize_from_uint8",
+    ]
+    assert [kind for kind, _ in operators if kind in order] == order
+    taken = dict(operators)["crop_mirror_normalize_from_uint8"]
+    assert taken == {"in": ["kUInt8"], "mirror": ["kInt8"]}, (
+        "a byte for each value goes to the device, and a coin an image"
+    )
 
 
 def test_resnet_reads_photographs(sample, train):

@@ -161,9 +161,18 @@ def _binding(host: Host, ranks: int) -> list[str]:
     return argv
 
 
-def caches(cluster: Cluster) -> list[str]:
-    """Folders on a node that outlive containers: code compiled for GPUs that are newer than the wheel."""
-    return [f"{cluster.work}/jit"] if cluster.stack == "cu102-modern" else []
+def standins(cluster: Cluster) -> str:
+    """Where stand-ins for data are kept on a node, and found in its containers."""
+    return f"{cluster.work}/standins"
+
+
+def caches(cluster: Cluster) -> dict[str, str]:
+    """Folders on a node that outlive containers, and where containers have them.
+
+    They are stand-ins for data, and code compiled for GPUs that are newer than the wheel.
+    """
+    compiled = {f"{cluster.work}/jit": "/cache"} if cluster.stack == "cu102-modern" else {}
+    return {standins(cluster): standins(cluster), **compiled}
 
 
 def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
@@ -171,7 +180,7 @@ def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
     mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro"), (models, INSIDE_MODELS, ":ro")]
     if cluster.stack == "cu102-modern":
         mounts += [(f"{cluster.work}/{name}", f"/opt/{name}", ":ro") for name in ("cublas", "cudnn")]
-    mounts += [(folder, "/cache", "") for folder in caches(cluster)]
+    mounts += [(folder, target, "") for folder, target in caches(cluster).items()]
     if cluster.data:
         mounts.append((cluster.data, cluster.data, ":ro"))
     return mounts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,15 @@ class ClusterLauncher(Launcher):
             misfit=misfit_on(cluster),
             programs=programs,
         )
+
+    def data_refusal(self, path: str) -> str | None:
+        cluster = self.target.cluster
+        if not posixpath.isabs(path):
+            return "name it as nodes see it, from / on"
+        folder = cluster.data.rstrip("/")
+        if cluster.containers and not (folder and f"{posixpath.normpath(path)}/".startswith(f"{folder}/")):
+            return f"containers see only what is in cluster_data, which is {cluster.data!r} in {cluster.variables}"
+        return None
 
 
 def spread(plan: Plan) -> bool:

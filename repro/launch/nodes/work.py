@@ -11,9 +11,10 @@ from repro.cluster.cluster import Cluster
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.collector import LAUNCHER_LOG, safe
-from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv
+from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv, standins
 from repro.launch.placement import Placement, place
 from repro.planning.plan import Unit
+from repro.planning.program_data import located
 
 LEASE_S = 15.0
 """After how many seconds without a byte an agent and the controller give each other up."""
@@ -56,14 +57,14 @@ class Work:
         return {
             "do": "run",
             "folder": self.folder,
-            "config": {**self.config, "output": self.folder},
+            "config": {**located(self.config, standins(self.cluster)), "output": self.folder},
             "output": output,
             "logs": [f"local_rank_{rank}" for rank in range(share.ranks)],
             "first": self.placement.ranks(index)[0],
             "ranks": 0 if share.exclusive else share.ranks,
             "port": self.port if index == 0 and not share.exclusive else 0,
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
-            "caches": caches(self.cluster),
+            "caches": list(caches(self.cluster)),
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
         }

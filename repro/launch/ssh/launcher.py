@@ -15,6 +15,7 @@ from repro.launch.select import register
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Plan
+from repro.planning.program_data import own_files
 from repro.runs.record import Run
 
 
@@ -53,6 +54,15 @@ class SshSession(LaunchSession):
     def environment(self, plan: Plan) -> dict:
         hosts = [member.facts["host"] for member in self.pool.members.values()]
         return self.target.environment(SshLauncher.name, hosts, self.fingerprints)
+
+    def missing_data(self, plan: Plan) -> list[str]:
+        paths = own_files(plan)
+        return [
+            f"{name}: there is no {path}, which the published program reads; DATA names it"
+            for name, member in self.pool.members.items()
+            for path in paths
+            if member.remote.run(["test", "-r", path], check=False).status
+        ]
 
     def check_unchanged(self, environment: dict) -> None:
         self.target.check_unchanged(environment, self.fingerprints)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.analysis.bench import examine
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE, Unit
 from repro.published.cases import Rule, load_catalogue
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
+from repro.report.run.inputs import input_sections
 from repro.report.run.kinds import Kind, register
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
@@ -29,6 +30,7 @@ def bench_sections(_: Translate, data: ReportData) -> list[Section]:
         *([_no_claim(_)] if scale == SMOKE else _beside_published(_, data)),
         *within_sections(_, scale, results),
         *expectation_sections(_, scale, results, data.description["environment"]["gpus"]),
+        *input_sections(_, data),
         _results(_, data),
         *([_parity(_, data)] if data.parities else []),
     ]
@@ -131,7 +133,7 @@ def _results(_: Translate, data: ReportData) -> Section:
     blocks: list[Block] = [text, Table("results", columns, rows)]
     if data.plan.scale == SMOKE:
         stands = tuple(
-            words(r.unit.name, ", ".join(r.unit.stands_for) or _("reference for parity only"))
+            words(r.unit.name, ", ".join(r.unit.stands_for) or _stands_for_nothing(_, r.unit))
             for r in data.results
             if not r.unit.follows
         )
@@ -140,6 +142,11 @@ def _results(_: Translate, data: ReportData) -> Section:
             Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands),
         ]
     return Section("results", _("Results"), tuple(blocks))
+
+
+def _stands_for_nothing(_: Translate, unit: Unit) -> str:
+    read = unit.config["data"]["kind"] != "synthetic"
+    return _("the published program's reader, compared with nothing") if read else _("reference for parity only")
 
 
 def _parity(_: Translate, data: ReportData) -> Section:

@@ -1,26 +1,19 @@
-"""Batches as arrays: synthetic ones, and those of Megatron token files; the same ones in every layout."""
+"""Batches as arrays that a process feeds: synthetic ones, tokens, and windows of a text; the same ones in every layout."""
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 from repro.models.spec import ModelSpec
 from repro.trainers.config import Config, Shape
-
-TOKEN_TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
-"""Element types by their code in a Megatron index file."""
-INDEX_MAGIC = b"MMIDIDX\x00\x00"
+from repro.trainers.data.megatron import check_tokens, tokens_of
+from repro.trainers.data.text import TextWindows
 
 
 class Synthetic:
-    """Random samples, each depending on the seed, its batch and its row alone; after `period` batches they repeat.
-
-    The few batches stay on the device, so that no input pipeline is measured, as in the published synthetic runs.
-    """
+    """Random samples, each depending on the seed, its batch and its row alone; after `period` batches they repeat."""
 
     def __init__(self, seed: int, shape: Shape, spec: ModelSpec) -> None:
         self.seed = seed
@@ -36,11 +29,12 @@ class Synthetic:
         return tuple(np.stack([np.asarray(value, kind) for value in column]) for column, kind in zip(columns, kinds))
 
 
-class MegatronTokens:
+class Tokens:
     """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
 
     The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled again in each
-    epoch by the seed.
+    epoch by the seed. So every layout trains on the same samples, as it does not with OneFlow's reader of these files
+    (`repro.trainers.data.tokens`).
 
     Raises
     ------
@@ -51,27 +45,23 @@ class MegatronTokens:
     period = 0
 
     def __init__(self, seed: int, shape: Shape, prefix: str, global_batch: int) -> None:
+        check_tokens(prefix, shape.seq_length, shape.vocab_size)
         self.seed = seed
-        self.shape = shape
-        self.prefix = prefix
+        self.length = shape.seq_length
         self.global_batch = global_batch
-        self.tokens = np.memmap(f"{prefix}.bin", dtype=token_type(f"{prefix}.idx"), mode="r")
+        self.tokens = tokens_of(prefix)
         self.samples = (len(self.tokens) - 1) // shape.seq_length
-        if self.samples < 1:
-            raise ValueError(f"{prefix}.bin: {len(self.tokens)} tokens are fewer than one sample needs")
 
     def rows(self, batch: int, first: int, last: int) -> tuple:
         start = batch * self.global_batch
         texts = np.stack([self.text(start + row) for row in range(first, last)])
-        if texts.max() >= self.shape.vocab_size:
-            raise ValueError(f"{self.prefix}.bin: token {texts.max()} is outside the vocabulary")
         return texts[:, :-1], texts[:, 1:]
 
     def text(self, number: int) -> np.ndarray:
         """Tokens (seq_length + 1,) of a sample, counted over all epochs."""
         epoch, place = divmod(number, self.samples)
-        start = self.order(epoch)[place] * self.shape.seq_length
-        return self.tokens[start : start + self.shape.seq_length + 1].astype(np.int64)
+        start = self.order(epoch)[place] * self.length
+        return self.tokens[start : start + self.length + 1].astype(np.int64)
 
     def order(self, epoch: int) -> np.ndarray:
         if getattr(self, "epoch", None) != epoch:
@@ -80,42 +70,40 @@ class MegatronTokens:
         return self.permutation
 
 
-class Placed:
-    """A rank's rows [first, last) of batches, placed where its framework wants them; batches that repeat are kept there."""
+Batches = Union[Synthetic, Tokens, TextWindows]
 
-    def __init__(self, batches: Synthetic | MegatronTokens, first: int, last: int) -> None:
+
+class Placed:
+    """A rank's rows [first, last) of batches, placed where its framework wants them.
+
+    Batches that repeat are kept there, so that no input pipeline is measured; without `keep` only their arrays are
+    kept, in the host's memory, and each iteration places them anew.
+    """
+
+    def __init__(self, batches: Batches, first: int, last: int, keep: bool = True) -> None:
         self.batches = batches
         self.first, self.last = first, last
+        self.keep = keep
         self.kept: dict[int, Any] = {}
 
     def batch(self, index: int) -> Any:
         """What `place` makes of a batch, counted from 0."""
-        if self.batches.period:
-            index %= self.batches.period
-            if index in self.kept:
-                return self.kept[index]
-        placed = self.place(self.batches.rows(index, self.first, self.last))
-        if self.batches.period:
-            self.kept[index] = placed
-        return placed
+        if not self.batches.period:
+            return self.place(self.batches.rows(index, self.first, self.last))
+        index %= self.batches.period
+        if index not in self.kept:
+            arrays = self.batches.rows(index, self.first, self.last)
+            self.kept[index] = self.place(arrays) if self.keep else arrays
+        return self.kept[index] if self.keep else self.place(self.kept[index])
 
     def place(self, arrays: tuple) -> Any:
         raise NotImplementedError
 
 
-def token_type(path: str) -> type:
-    """Element type that a Megatron index file declares."""
-    header = Path(path).read_bytes()[:18]
-    if header[:9] != INDEX_MAGIC or len(header) < 18:
-        raise ValueError(f"{path}: is not a Megatron index file")
-    version, code = struct.unpack("<QB", header[9:18])
-    if version != 1 or code not in TOKEN_TYPES:
-        raise ValueError(f"{path}: version {version} with element type {code} cannot be read")
-    return TOKEN_TYPES[code]
-
-
-def build_batches(config: Config) -> Synthetic | MegatronTokens:
-    """Batches for a configuration whose data are not records of part files."""
-    if config.data.kind == "megatron":
-        return MegatronTokens(config.seed, config.shape, config.data.prefix, config.global_batch)
+def build_batches(config: Config) -> Batches:
+    """Batches for a configuration whose data no reader reads."""
+    if config.data.kind == "tokens":
+        return Tokens(config.seed, config.shape, config.data.path, config.global_batch)
+    if config.data.kind == "text":
+        return TextWindows(config.seed, config.shape, config.data.path)
     return Synthetic(config.seed, config.shape, config.spec)

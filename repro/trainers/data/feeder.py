@@ -16,8 +16,8 @@ class Feeder(Placed):
     A batch is a tuple of global tensors; `stages` names the pipeline stage that uses each.
     """
 
-    def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple) -> None:
-        super().__init__(batches, layout.data_rank * rows_per_rank, (layout.data_rank + 1) * rows_per_rank)
+    def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple, keep: bool) -> None:
+        super().__init__(batches, layout.data_rank * rows_per_rank, (layout.data_rank + 1) * rows_per_rank, keep)
         self.layout = layout
         self.stages = stages
 
@@ -32,4 +32,5 @@ class Feeder(Placed):
 def build_feeder(config: Config, layout: Layout) -> Feeder:
     last = config.spec.last_stage_inputs
     stages = tuple(layout.last_stage if name in last else 0 for name in config.spec.inputs)
-    return Feeder(build_batches(config), layout, config.micro_batch * config.accumulation_steps, stages)
+    rows = config.micro_batch * config.accumulation_steps
+    return Feeder(build_batches(config), layout, rows, stages, config.choices.keep_batches)

@@ -1,4 +1,4 @@
-"""OFRecord files, read within the graph so that decoding overlaps with training."""
+"""Readers, which read files within the graph so that it overlaps with training; what readers of OFRecord have in common."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from oneflow import nn
 
 from repro.models.registry import module_of
 from repro.trainers.config import Config
+from repro.trainers.data.ofrecord import part_digits
 from repro.trainers.layout import Layout, split
 
 SHUFFLE_BUFFER = 1024
@@ -16,6 +17,7 @@ class Reader(nn.Module):
 
     OneFlow deals the parts over all ranks, whatever the signature says. So tensor parallel ranks read different
     records too, and `moved` gives each of them what its neighbours have read. A model's own reader decodes its records.
+    A part that ends begins again, in another order.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:
@@ -27,7 +29,7 @@ class Reader(nn.Module):
             config.data.path,
             batch_size=self.batch,
             data_part_num=config.data.parts,
-            part_name_suffix_length=5,
+            part_name_suffix_length=part_digits(config.data.path) or -1,
             random_shuffle=True,
             shuffle_buffer_size=SHUFFLE_BUFFER,
             shuffle_after_epoch=True,
@@ -43,7 +45,7 @@ class Reader(nn.Module):
         return tuple(tensors)
 
 
-def build_reader(config: Config, layout: Layout) -> Reader | None:
+def build_reader(config: Config, layout: Layout) -> nn.Module | None:
     """The model's reader of the configured kind of data, or None where batches are fed."""
     readers = getattr(module_of("repro.trainers.models", config.model), "READERS", {})
     return readers[config.data.kind](config, layout) if config.data.kind in readers else None

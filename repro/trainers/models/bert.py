@@ -12,8 +12,8 @@ from oneflow import nn
 
 from repro.models.bert import SPEC
 from repro.trainers.config import Config
-from repro.trainers.data.readers import Reader
-from repro.trainers.layout import BROADCAST, Layout
+from repro.trainers.data.features import FeatureReader
+from repro.trainers.layout import BROADCAST
 from repro.trainers.models import ops
 from repro.trainers.models.layers import INITIAL_STD, Dense, LayerNorm, TokenEmbedding, thirds
 from repro.trainers.models.operators import (
@@ -191,29 +191,6 @@ class BERT(nn.Module):
         masked, following = self.masked(x, table, positions, labels, weights), self.next(x, next_sentence)
         loss = masked + following
         return {"loss": loss, "mlm_loss": masked, "nsp_loss": following, "objectives": (loss.mean(),)}
-
-
-class FeatureReader(Reader):
-    """The seven inputs of BERT, from records with the features that Google's BERT writes."""
-
-    def __init__(self, config: Config, layout: Layout) -> None:
-        super().__init__(config, layout)
-        length, count = (config.shape.seq_length,), (config.shape.max_predictions,)
-        features = (
-            ("input_ids", length, flow.int32),
-            ("input_mask", length, flow.int32),
-            ("segment_ids", length, flow.int32),
-            ("masked_lm_positions", count, flow.int32),
-            ("masked_lm_ids", count, flow.int32),
-            ("masked_lm_weights", count, flow.float32),
-            ("next_sentence_labels", (), flow.int32),
-        )
-        decoders = [nn.OFRecordRawDecoder(name, shape=shape, dtype=dtype) for name, shape, dtype in features]
-        self.decoders = nn.ModuleList(decoders)
-
-    def forward(self):
-        records = self.records()
-        return self.moved(*(decoder(records) for decoder in self.decoders))
 
 
 MODEL = BERT

@@ -14,6 +14,7 @@ from oneflow import nn
 
 from repro.models.gpt import SPEC
 from repro.trainers.config import Config
+from repro.trainers.data.tokens import TokenReader
 from repro.trainers.graph.changes import CHANGES
 from repro.trainers.models import ops
 from repro.trainers.models.layers import (
@@ -250,6 +251,7 @@ class GPT(nn.Module):
 
 
 MODEL = GPT
+READERS = {"megatron": TokenReader}
 
 
 def operators(scale: str, device: str) -> list[Operator]:

@@ -1,4 +1,4 @@
-"""ResNet50 v1.5: bottleneck blocks that stride on their 3x3 convolution, label-smoothed loss; its images."""
+"""ResNet50 v1.5: bottleneck blocks that stride on their 3x3 convolution, label-smoothed loss."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from oneflow import nn
 
 from repro.models.resnet50 import SPEC
 from repro.trainers.config import Config
-from repro.trainers.data.readers import Reader
+from repro.trainers.data.images import ImageReader
 from repro.trainers.graph.changes import CHANGES
-from repro.trainers.layout import BROADCAST, Layout
+from repro.trainers.layout import BROADCAST
 from repro.trainers.models import ops
 from repro.trainers.models.operators import SINGLE, Input, Operator
 from repro.trainers.models.parameters import Parameters
@@ -22,10 +22,6 @@ from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 
 EPSILON = 1e-5
 MOMENTUM = 0.1
-RGB_MEAN = (123.68, 116.779, 103.939)
-RGB_STD = (58.393, 57.12, 57.375)
-"""Statistics of ImageNet's pixels, from the published trainer."""
-
 
 RECTIFIED = 5e-3
 """Tolerance behind a ReLU: rounding puts an element or two on the other side of zero."""
@@ -172,26 +168,6 @@ def max_pool(x):
         ceil_mode=False,
         data_format="channels_first",
     )[0]
-
-
-class ImageReader(Reader):
-    """Photographs cropped and flipped at random, as (b, 3, size, size) of normalised values, with labels (b,)."""
-
-    def __init__(self, config: Config, layout: Layout) -> None:
-        super().__init__(config, layout)
-        size = config.shape.image_size
-        self.label = nn.OFRecordRawDecoder("class/label", shape=(), dtype=flow.int32)
-        self.decode = nn.OFRecordImageDecoderRandomCrop("encoded", color_space="RGB", random_seed=config.seed)
-        self.resize = nn.image.Resize(target_size=[size, size])
-        self.flip = nn.CoinFlip(batch_size=self.batch, random_seed=config.seed, **self.place)
-        self.normalise = nn.CropMirrorNormalize(
-            color_space="RGB", mean=list(RGB_MEAN), std=list(RGB_STD), output_dtype=flow.float32
-        )
-
-    def forward(self):
-        records = self.records()
-        images = self.resize(self.decode(records))[0]
-        return self.moved(self.normalise(images, self.flip()), self.label(records))
 
 
 MODEL = ResNet50

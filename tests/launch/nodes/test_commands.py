@@ -49,7 +49,10 @@ def test_a_container_gets_no_privilege_and_only_what_it_needs():
     assert "oneflow-reproduction:cu102" not in argv
     assert "/data/ofrecord:/data/ofrecord:ro" in after(argv, "--volume")
     writable = [volume for volume in after(argv, "--volume") if not volume.endswith(":ro")]
-    assert writable == [f"{orders(data=32)[1]['folder']}:{orders(data=32)[1]['folder']}"]
+    folder = orders(data=32)[1]["folder"]
+    work = folder.partition("/runs/")[0]
+    assert writable == [f"{folder}:{folder}", f"{work}/standins:{work}/standins"]
+    assert orders(data=32)[1]["caches"] == [f"{work}/standins"]
     assert after(argv, "--label") == [
         "reproduction.run=run-1",
         "reproduction.unit=case",

@@ -1,0 +1,179 @@
+"""What published programs read in a bench: a stand-in for their data, files that DATA names, or synthetic batches."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from repro.models.programs import PUBLISHED, Program
+from repro.models.registry import spec_of
+from repro.planning.plan import SMOKE, Plan, PlanError, Unit
+from repro.planning.trainer_config import reference_config
+from repro.utils.paths import CACHE
+
+STANDINS = CACHE / "standins"
+"""Where stand-ins are kept on this machine."""
+SYNTHETIC = "synthetic"
+PART = re.compile(r"part-(\d+)")
+FORMS = {
+    "ofrecord": "a folder with the parts of an OFRecord data set, part-00000 or part-0 and so on",
+    "megatron": "the prefix of Megatron's token files, PREFIX.idx and PREFIX.bin",
+    "text": "a folder with texts, *.txt, and GPT-2's encoder.json and vocab.bpe",
+}
+"""What DATA must name, by the kind of data."""
+
+
+class DataError(PlanError):
+    """DATA cannot be read, or does not say for which program it is."""
+
+
+def with_data(
+    plan: Plan,
+    choices: Sequence[str] = (),
+    here: bool = True,
+    refusal: Callable[[str], str | None] = lambda path: None,
+) -> Plan:
+    """The plan of a bench with the data that its published programs read.
+
+    The tuned program and the baselines keep their synthetic batches. So does a smoke run, where all layouts must see
+    the same batches to print the same losses; it gets a unit for each program besides, which reads a small stand-in
+    and is compared with nothing.
+
+    Parameters
+    ----------
+    choices : values of DATA: "synthetic", a path, or either after the name of a model or report and "=".
+    here : whether ranks see this machine's files, so that it can be said now whether they are there.
+    refusal : why ranks could not see a path, None if they can.
+
+    Raises
+    ------
+    DataError
+        A path is not what the program reads, or it is open which program it is for.
+    """
+    programs = {program.report: program for program in map(_program, plan.units) if program.standin}
+    chosen = _chosen(choices, programs, {program.report: unit.model for unit, program in _published(plan)})
+    if plan.scale == SMOKE:
+        if any(path != SYNTHETIC for path in chosen.values()):
+            raise DataError("DATA: for the published shapes on GPUs; a smoke run reads a small stand-in of its own")
+        read = [program for report, program in programs.items() if report not in chosen]
+        return replace(plan, units=(*plan.units, *(_reading(plan, program) for program in read)))
+    settings = {}
+    for report, program in programs.items():
+        path = chosen.get(report)
+        if path not in (None, SYNTHETIC) and (reason := refusal(path)):
+            raise DataError(f"DATA={path}: {reason}")
+        settings[report] = _setting(program, path, here)
+    data = {unit.name: settings[program.report] for unit, program in _published(plan)}
+    units = (
+        replace(unit, config={**unit.config, "data": data[unit.name]}) if unit.name in data else unit
+        for unit in plan.units
+    )
+    return replace(plan, units=tuple(units))
+
+
+def located(config: dict, folder: str) -> dict:
+    """A trainer's configuration as a machine gets it, whose stand-ins are in a folder there."""
+    data = config.get("data") or {}
+    return {**config, "data": {**data, "folder": folder}} if "standin" in data else config
+
+
+def own_files(plan: Plan) -> list[str]:
+    """A file or folder of each data set of the reader's own that a plan reads."""
+    found: dict[str, None] = {}
+    for unit in plan.units:
+        data = unit.config.get("data") or {}
+        if "prefix" in data:
+            found[f"{data['prefix']}.idx"] = None
+        elif "path" in data:
+            found[data["path"]] = None
+    return list(found)
+
+
+def _program(unit: Unit) -> Program:
+    return spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
+
+
+def _published(plan: Plan) -> list[tuple[Unit, Program]]:
+    """The units that a published program trains whose data can be read, each with it."""
+    pairs = [(unit, _program(unit)) for unit in plan.units]
+    return [
+        (unit, program)
+        for unit, program in pairs
+        if program.standin and unit.config["program"] == PUBLISHED and not unit.baseline_of
+    ]
+
+
+def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str]) -> dict[str, str]:
+    """The path, or "synthetic", that each report was given."""
+    found: dict[str, str] = {}
+    for choice in choices:
+        name, equals, path = choice.partition("=")
+        if not equals:
+            name, path = "", choice
+        reports = [report for report in programs if name in ("", report, models.get(report))]
+        if not reports:
+            raise DataError(
+                f"DATA={choice}: {name or 'nothing here'} reads no data; it is for {_names(programs, models)}"
+            )
+        kinds = {programs[report].standin for report in reports}
+        if path != SYNTHETIC and len(kinds) > 1:
+            raise DataError(f"DATA={choice}: {', '.join(reports)} read different data; name one of them: REPORT={path}")
+        found |= dict.fromkeys(reports, path)
+    return found
+
+
+def _names(programs: dict[str, Program], models: dict[str, str]) -> str:
+    return ", ".join(dict.fromkeys([*models.values(), *programs])) or "published programs"
+
+
+def _setting(program: Program, path: str | None, here: bool) -> dict:
+    """The `data` of a trainer's configuration."""
+    parts = {"parts": program.data_parts} if program.data_parts else {}
+    if path == SYNTHETIC:
+        return {"kind": SYNTHETIC}
+    if path is None:
+        return {"kind": program.data, **parts, "standin": program.standin, "scale": "published"}
+    if here:
+        path = str(Path(path).expanduser().absolute())
+        if program.data_parts:
+            parts = {"parts": _parts_in(program, Path(path))}
+        elif missing := _missing(program, path):
+            raise DataError(f"DATA={path}: there is no {missing}; {program.report} reads {FORMS[program.data]}")
+    key = "prefix" if program.data == "megatron" else "path"
+    return {"kind": program.data, key: path, **parts}
+
+
+def _parts_in(program: Program, folder: Path) -> int:
+    """How many parts a folder has; DataError if none, or if one is missing between others."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    numbers = {int(found[1]) for name in names if (found := PART.fullmatch(name))}
+    missing = next((number for number in range(max(numbers, default=0) + 1) if number not in numbers), None)
+    if missing is not None:
+        raise DataError(f"DATA={folder}: there is no part {missing}; {program.report} reads {FORMS[program.data]}")
+    return len(numbers)
+
+
+def _missing(program: Program, path: str) -> str | None:
+    """The name of a file that is not there; None if all are."""
+    if program.data == "megatron":
+        files = [Path(f"{path}.idx"), Path(f"{path}.bin")]
+    else:
+        files = [Path(path) / name for name in ("encoder.json", "vocab.bpe")]
+        if not any(Path(path).glob("*.txt")):
+            return str(Path(path) / "*.txt")
+    return next((str(file) for file in files if not file.is_file()), None)
+
+
+def _reading(plan: Plan, program: Program) -> Unit:
+    """A unit on one process that reads a small stand-in for the program's data."""
+    unit = next(unit for unit, each in _published(plan) if each.report == program.report)
+    name = f"smoke_{program.report}_data"
+    data = {**_setting(program, None, here=True), "scale": "small"}
+    alone = {**unit.config, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    return replace(
+        unit,
+        name=name,
+        config={**reference_config(alone), "case": name, "data": data},
+        stands_for=(),
+        reference=None,
+    )

@@ -1,0 +1,75 @@
+"""The section of a bench's report on what its programs read: stand-ins, files of the reader's own, or synthetic batches."""
+
+from repro.planning.plan import SMOKE
+from repro.report.document import Cell, Column, Section, Table, Text, words
+from repro.report.run.data import ReportData
+from repro.utils.i18n import Translate
+
+
+def input_sections(_: Translate, data: ReportData) -> list[Section]:
+    """What each configuration's first successful attempt reported of its data; none for runs that did not record it."""
+    found = {
+        each["unit"]: each["data"] for each in reversed(data.attempts) if each["status"] == "ok" and each.get("data")
+    }
+    named: dict[tuple[str, str], list[str]] = {}
+    for unit in data.plan.units:
+        if unit.name in found:
+            facts = found[unit.name]
+            named.setdefault((described(_, facts), facts.get("sha256", "")[:12]), []).append(unit.name)
+    if not named:
+        return []
+    rows = tuple(
+        (*words(", ".join(f"`{name}`" for name in units), text), Cell(f"`{digest}`" if digest else "–"))
+        for (text, digest), units in named.items()
+    )
+    columns = (Column(_("Configuration")), Column(_("Data")), Column("SHA-256"))
+    texts = [
+        Text(
+            _(
+                "The published programs read files. Where DATA named none, a stand-in that the trainers write once on a "
+                "machine took their place: as many parts, sizes and lengths distributed alike, and contents that mean "
+                "nothing. It is small and read again and again, so decoding costs what it did, but no disk is waited for."
+            )
+        )
+    ]
+    if any(unit.baseline_of for unit in data.plan.units) and any("sha256" in facts for facts in found.values()):
+        texts.append(
+            Text(
+                _(
+                    "Baselines and the tuned program train on synthetic batches that stay on the device: what it takes to "
+                    "read, decode and move data is in the figures of the published program and not in theirs."
+                )
+            )
+        )
+    if data.plan.scale == SMOKE and any(name.endswith("_data") for name in found):
+        texts.append(
+            Text(
+                _(
+                    "In a smoke run all layouts train on the same synthetic batches, since OneFlow's readers deal other "
+                    "samples to each layout. One configuration of each program, `smoke_…_data`, reads a small stand-in "
+                    "through the published readers; its losses are compared with nothing."
+                )
+            )
+        )
+    return [Section("inputs", _("What was read"), (*texts, Table("inputs", columns, rows)))]
+
+
+def described(_: Translate, facts: dict) -> str:
+    """A run's data in words, from what a trainer recorded of them."""
+    if facts["kind"] == "synthetic":
+        return _("synthetic batches, no files")
+    texts = {
+        "images": _(
+            "stand-in, not ImageNet: {records} JPEG images of noise in {parts} parts, {kb:.0f} kB and "
+            "{mean_width:.0f} x {mean_height:.0f} pixels on average, all of one class, as the published logs show"
+        ),
+        "features": _(
+            "stand-in, not Wikipedia: {records} samples of random words in {parts} parts, {full:.0f} % of them of full length"
+        ),
+        "text": _("stand-in, not Wikipedia: {records} random words, tokenised at the start"),
+        "tokens": _("stand-in, not OpenWebText: {tokens} random tokens in {records} documents"),
+    }
+    if "standin" in facts:
+        values = {**facts, "kb": facts.get("mean_bytes", 0) / 1000, "full": 100 * facts.get("full_share", 0)}
+        return texts[facts["standin"]].format(**values)
+    return _("own files: `{path}`, {mib:.0f} MiB").format(path=facts["path"], mib=facts["bytes"] / 2**20)

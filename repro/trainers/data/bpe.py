@@ -1,0 +1,78 @@
+"""GPT-2's byte pair encoding, and folders of text with its two files: `encoder.json`, tokens by their text, and `vocab.bpe`, the merges.
+
+Source: openai/gpt-2, src/encoder.py. Python's `re` has no classes of Unicode, so the pattern says letters and digits in
+its terms.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+ENCODER, MERGES, TEXTS = "encoder.json", "vocab.bpe", "*.txt"
+PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+")
+WORDS_KEPT = 1 << 17
+"""Pieces of text whose tokens are kept, as many as GPT-2 saw often."""
+
+
+def byte_characters() -> dict[int, str]:
+    """The character that stands for each byte: itself where it can be printed, else one from 256 on."""
+    printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {**{byte: chr(byte) for byte in printed}, **{byte: chr(256 + place) for place, byte in enumerate(others)}}
+
+
+class BytePairs:
+    """Encodes text as the two files in a folder say; ValueError if they are not such files."""
+
+    def __init__(self, folder: str) -> None:
+        try:
+            self.numbers = json.loads((Path(folder) / ENCODER).read_text(encoding="utf-8"))
+            lines = (Path(folder) / MERGES).read_text(encoding="utf-8").splitlines()
+        except ValueError as error:
+            raise ValueError(
+                f"{folder}: {ENCODER} and {MERGES} are not those of a byte pair encoding: {error}"
+            ) from error
+        pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        self.ranks = {pair: rank for rank, pair in enumerate(pairs)}
+        self.characters = byte_characters()
+        self.tokens = lru_cache(WORDS_KEPT)(self.tokens_of_piece)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Tokens of a text."""
+        return np.array([token for piece in PIECE.findall(text) for token in self.tokens(piece)], np.int64)
+
+    def tokens_of_piece(self, piece: str) -> tuple[int, ...]:
+        parts = [self.characters[byte] for byte in piece.encode("utf-8")]
+        while len(parts) > 1:
+            rank, place = min(
+                (self.ranks.get(pair, len(self.ranks)), at) for at, pair in enumerate(zip(parts, parts[1:]))
+            )
+            if rank == len(self.ranks):
+                break
+            first, second = parts[place], parts[place + 1]
+            merged, at = [], 0
+            while at < len(parts):
+                if parts[at : at + 2] == [first, second]:
+                    merged.append(first + second)
+                    at += 2
+                else:
+                    merged.append(parts[at])
+                    at += 1
+            parts = merged
+        return tuple(self.numbers[part] for part in parts)
+
+
+def text_files(folder: str) -> list[Path]:
+    """The texts of a folder, in the order of their names."""
+    return sorted(Path(folder).glob(TEXTS))
+
+
+def missing_of_text(folder: str) -> str | None:
+    """The name of a file that a folder of text lacks; None if it has all."""
+    absent = [name for name in (ENCODER, MERGES) if not (Path(folder) / name).is_file()]
+    return absent[0] if absent else None if text_files(folder) else TEXTS

@@ -1,0 +1,40 @@
+"""JPEG images of OFRecord parts, decoded, cropped and resized on the CPU and normalised on the model's device."""
+
+from __future__ import annotations
+
+import oneflow as flow
+from oneflow import nn
+
+from repro.trainers.config import Config
+from repro.trainers.data.readers import Reader
+from repro.trainers.layout import Layout
+
+RGB_MEAN = (123.68, 116.779, 103.939)
+RGB_STD = (58.393, 57.12, 57.375)
+"""Statistics of ImageNet's pixels, from the published trainer."""
+
+
+class ImageReader(Reader):
+    """Images cropped and flipped at random, as (b, 3, size, size) of normalised values, with labels (b,).
+
+    As published, bytes (b, size, size, 3) and one coin an image go to the device, a quarter of what the normalised
+    values would be.
+    """
+
+    def __init__(self, config: Config, layout: Layout) -> None:
+        super().__init__(config, layout)
+        size = config.shape.image_size
+        self.label = nn.OFRecordRawDecoder("class/label", shape=(), dtype=flow.int32)
+        self.decode = nn.OFRecordImageDecoderRandomCrop("encoded", color_space="RGB", random_seed=config.seed)
+        self.resize = nn.image.Resize(target_size=[size, size])
+        self.flip = nn.CoinFlip(batch_size=self.batch, random_seed=config.seed, **self.place)
+        self.normalise = nn.CropMirrorNormalize(
+            color_space="RGB", mean=list(RGB_MEAN), std=list(RGB_STD), output_dtype=flow.float32
+        )
+
+    def forward(self):
+        records = self.records()
+        label = self.label(records)
+        images = self.resize(self.decode(records))[0]
+        images, coins, label = self.moved(images, self.flip(), label)
+        return self.normalise(images, coins), label

@@ -1,0 +1,99 @@
+"""The `data` of a trainer's configuration: which files are read, whether they are there, and what a run records of them.
+
+    {"kind": "synthetic"}
+    {"kind": "ofrecord", "path": FOLDER, "parts": COUNT}
+    {"kind": "megatron", "prefix": PREFIX}      token files, by OneFlow's reader
+    {"kind": "tokens", "prefix": PREFIX}        the same files, the same samples in every layout
+    {"kind": "text", "path": FOLDER}
+
+In place of `path` or `prefix`, `standin`, `scale` and `folder` name a stand-in and the folder in which it is made
+(`repro.trainers.data.standin`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.models.spec import ModelSpec
+from repro.trainers.data.bpe import missing_of_text
+from repro.trainers.data.ofrecord import part_paths
+from repro.trainers.data.standin.sets import SCALES, WRITERS, StandIn, facts_of
+from repro.trainers.validators import ConfigError, one_of, require_keys, text, whole
+
+PLACES = {"synthetic": (), "ofrecord": ("path",), "megatron": ("prefix",), "tokens": ("prefix",), "text": ("path",)}
+"""The keys that say where data of a kind are."""
+STANDIN_KEYS = ("standin", "scale", "folder")
+
+
+@dataclass(frozen=True)
+class Data:
+    """`path` is a folder or, of token files, their prefix; with a `standin` they are there once it is made."""
+
+    kind: str
+    path: str = ""
+    parts: int = 0
+    standin: StandIn | None = None
+
+
+def parse_data(spec: ModelSpec, shape: Any, values: Any) -> Data:
+    """The data of a model; ConfigError names the key that is wrong. `shape` has the model's sizes as attributes."""
+    if not isinstance(values, dict) or "kind" not in values:
+        raise ConfigError("data.kind: missing")
+    kind = one_of("data.kind", values["kind"], spec.data_kinds)
+    places = STANDIN_KEYS if "standin" in values else PLACES[kind]
+    keys = ("kind", *places, *(("parts",) if kind == "ofrecord" else ()))
+    require_keys("data", values, keys, keys)
+    parts = whole("data.parts", values["parts"], 1) if kind == "ofrecord" else 0
+    if "standin" in values:
+        standin = StandIn.of(
+            one_of("data.standin", values["standin"], tuple(WRITERS)),
+            one_of("data.scale", values["scale"], tuple(SCALES)),
+            parts,
+            vars(shape),
+        )
+        return Data(kind, str(standin.path(text("data.folder", values["folder"]))), parts, standin)
+    return Data(kind, *(text(f"data.{key}", values[key]) for key in places), parts=parts)
+
+
+def check_data(data: Data, ranks: int, tensor: int, micro_batch: int) -> None:
+    """ConfigError if files are not there, or part files cannot be dealt over the ranks; a stand-in may be yet to make."""
+    if data.standin is None and (missing := missing_file(data)):
+        raise ConfigError(f"data.{PLACES[data.kind][0]}: there is no file {missing}")
+    if data.kind != "ofrecord":
+        return
+    if data.parts < ranks:
+        raise ConfigError(f"data.parts: {data.parts} cannot be dealt to {ranks} ranks")
+    if micro_batch % tensor:
+        raise ConfigError(f"micro_batch: {micro_batch} records cannot be dealt to {tensor} tensor ranks")
+
+
+def missing_file(data: Data) -> str | None:
+    """The first file that is not there, None if all are."""
+    if data.kind == "text":
+        missing = missing_of_text(data.path)
+        return missing and str(Path(data.path) / missing)
+    return next((str(path) for path in files_of(data) if not path.is_file()), None)
+
+
+def described(data: Data) -> dict:
+    """What a run records of its data: a stand-in's own description, of other files where they are and their bytes."""
+    if data.standin:
+        return {"kind": data.kind, **facts_of(data.standin.folder_of(data.path))}
+    if data.kind == "synthetic":
+        return {"kind": data.kind}
+    return {"kind": data.kind, "path": data.path, "parts": data.parts, "bytes": sum(map(size_of, files_of(data)))}
+
+
+def files_of(data: Data) -> list[Path]:
+    """Its files; of token files and of parts also those that are missing."""
+    if data.kind == "ofrecord":
+        return part_paths(data.path, data.parts)
+    if data.kind in ("megatron", "tokens"):
+        return [Path(f"{data.path}.idx"), Path(f"{data.path}.bin")]
+    return sorted(path for path in Path(data.path).iterdir() if path.is_file()) if data.kind == "text" else []
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size

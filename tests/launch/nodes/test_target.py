@@ -1,0 +1,62 @@
+"""Data on the nodes of a cluster: what DATA may name there, where stand-ins are, and what a node lacks."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.target import ClusterTarget
+from repro.launch.nodes.work import work_of
+from repro.launch.ssh.launcher import SshLauncher, SshSession
+from repro.planning.plan import make_plan
+from repro.planning.program_data import with_data
+from repro.published.cases import load_catalogue
+from tests.support.clusters import V100
+from tests.support.recorded import Recorded
+
+
+def launcher(**changes) -> SshLauncher:
+    return SshLauncher(ClusterTarget(replace(V100, **changes), Code(), 29500))
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "message"),
+    [
+        ("imagenet", {}, "name it as nodes see it"),
+        ("/home/alice/imagenet", {}, "containers see only what is in cluster_data, which is '/data/ofrecord' in"),
+        ("/data/ofrecords", {}, "containers see only"),
+        ("/data/ofrecord/../x", {}, "containers see only"),
+        ("/data/ofrecord/imagenet", {"data": ""}, "which is '' in"),
+    ],
+)
+def test_a_path_that_ranks_cannot_see_is_refused(path, changes, message):
+    assert message in launcher(**changes).data_refusal(path)
+
+
+def test_other_paths_are_not():
+    assert launcher().data_refusal("/data/ofrecord") is None
+    assert launcher().data_refusal("/data/ofrecord/imagenet") is None
+    assert launcher(containers=False, data="").data_refusal("/home/alice/imagenet") is None
+
+
+def test_each_node_is_told_where_its_stand_ins_are():
+    plan = with_data(make_plan(load_catalogue().select("resnet50", "resnet50_0808_1n1g_bs128"), 32))
+    work = work_of(V100, Code(), plan.units[0], False, 29500, "run-1", "repeat-1.attempt-1")
+    order = work.order(0, [Host("10.1.0.1", "1000:1000")])
+    assert order["config"]["data"]["folder"] == "/var/lib/w/standins"
+    assert order["caches"] == ["/var/lib/w/standins"], "made by the agent, as Docker would make it for root"
+    assert "/var/lib/w/standins:/var/lib/w/standins" in order["argv"]
+
+
+def test_nodes_are_asked_for_files_before_a_run():
+    cases = load_catalogue().select("gpt", "DP_1x1x1*,gpt2*")
+    plan = with_data(make_plan(cases, 32), ("gpt-3d-2021-05=/data/ofrecord/text",), here=False)
+    there, missing = Recorded({"test": ""}), Recorded({"test": (1, "")})
+    members = {"n1": SimpleNamespace(remote=there), "n2": SimpleNamespace(remote=missing)}
+    session = SshSession(launcher().target, SimpleNamespace(members=members), {})
+    (line,) = session.missing_data(plan)
+    assert line.startswith("n2: there is no /data/ofrecord/text.idx")
+    assert there.commands == ["test -r /data/ofrecord/text.idx"]
+    assert session.missing_data(with_data(make_plan(cases, 32))) == []

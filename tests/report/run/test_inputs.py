@@ -1,0 +1,70 @@
+"""The section on what was read: stand-ins are called so, in both languages."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from repro.planning.plan import make_plan
+from repro.planning.program_data import with_data
+from repro.published.cases import load_catalogue
+from repro.report.document import Document, markdown
+from repro.report.run.inputs import input_sections
+from repro.utils.i18n import LANGUAGES, catalogue
+
+IMAGES = {
+    "kind": "ofrecord",
+    "standin": "images",
+    "records": 1408,
+    "parts": 44,
+    "mean_bytes": 107948.0,
+    "mean_width": 464.8,
+    "mean_height": 409.6,
+    "sha256": "17b3f53687efb7b43016",
+}
+SAID = {
+    "en": "stand-in, not ImageNet: 1408 JPEG images of noise in 44 parts, 108 kB and 465 x 410 pixels on average",
+    "zh": "替代数据，不是 ImageNet：1408 张噪声 JPEG 图片，分 44 个分片，平均 108 kB、465 x 410 像素",
+}
+
+
+def page(data: dict[str, dict], language: str = "en", gpus: int = 1, **options) -> str:
+    plan = with_data(make_plan(load_catalogue().select("resnet50", "*1n1g*"), gpus, **options))
+    attempts = [{"unit": unit, "status": "ok", "data": facts} for unit, facts in data.items()]
+    sections = input_sections(catalogue(language).gettext, SimpleNamespace(plan=plan, attempts=attempts))
+    return markdown(Document(language, "", "", tuple(sections)), None)
+
+
+def units(gpus: int = 1) -> list[str]:
+    return [unit.name for unit in make_plan(load_catalogue().select("resnet50", "*1n1g*"), gpus).units]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_stand_in_is_called_one(language):
+    text = page({units()[0]: IMAGES}, language)
+    assert SAID[language] in text
+    assert "`17b3f53687ef`" in text
+
+
+def test_other_data_are_named():
+    first, second, *_ = units()
+    text = page({first: {"kind": "ofrecord", "path": "/imagenet", "bytes": 3 * 2**20}, second: {"kind": "synthetic"}})
+    assert "own files: `/imagenet`, 3 MiB" in text
+    assert "synthetic batches, no files" in text
+    assert "Baselines" not in text
+
+
+def test_what_baselines_lack_is_said():
+    assert "in the figures of the published program and not in theirs" in page(
+        {units()[0]: IMAGES}, baselines=("pytorch",)
+    )
+
+
+def test_a_smoke_run_says_which_unit_reads():
+    text = page({"smoke_resnet50-2020-08-08_data": IMAGES}, gpus=0)
+    assert "reads a small stand-in through the published readers; its losses are compared with nothing" in text
+
+
+def test_runs_that_recorded_nothing_have_no_section():
+    plan = make_plan(load_catalogue().select("resnet50", "*1n1g*"), 1)
+    attempts = [{"unit": units()[0], "status": "ok"}]
+    assert input_sections(str, SimpleNamespace(plan=plan, attempts=attempts)) == []
