@@ -26,6 +26,7 @@ class Program:
     report : the published report whose figures it made.
     log_generation : form of its log, and so its name in configurations: A to E.
     form : name of the model's form, where reports trained several.
+    inputs : the model's inputs that it was fed; without any, all of them.
     loss_per_sample : the loss is a vector, one value per sample, so each gradient is divided by the global batch.
     bias_correction : whether Adam corrects its moments for starting at 0.
     not_decayed : weight decay passes over parameters with these words in their names.
@@ -66,6 +67,7 @@ class Program:
     report: str
     log_generation: str
     form: str = ""
+    inputs: tuple[str, ...] = ()
     loss_per_sample: bool = False
     bias_correction: bool = True
     not_decayed: tuple[str, ...] = ("bias", "norm")
@@ -168,6 +170,7 @@ GPT_2_SMALL = Program(
     "gpt2-small-2020-12",
     "D",
     form="gpt-2",
+    inputs=("ids",),
     data="text",
     standin="text",
     not_decayed=("inward.bias", "outward.bias"),

@@ -13,7 +13,8 @@ from repro.trainers.layout import Layout
 class Feeder(Placed):
     """Deals the rows of each batch over the data axis, giving each process only its own.
 
-    A batch is a tuple of global tensors; `stages` names the pipeline stage that uses each.
+    A batch is a tuple of global tensors, those of its arrays that are fed; `stages` names the pipeline stage that uses
+    each, None for an array that is not fed.
     """
 
     def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple, keep: bool) -> None:
@@ -22,7 +23,8 @@ class Feeder(Placed):
         self.stages = stages
 
     def place(self, arrays: tuple) -> tuple:
-        return tuple(self.place_array(array, stage) for array, stage in zip(arrays, self.stages))
+        pairs = zip(arrays, self.stages)
+        return tuple(self.place_array(array, stage) for array, stage in pairs if stage is not None)
 
     def place_array(self, array: np.ndarray, stage: int) -> flow.Tensor:
         tensor = flow.tensor(np.ascontiguousarray(array))
@@ -30,7 +32,9 @@ class Feeder(Placed):
 
 
 def build_feeder(config: Config, layout: Layout) -> Feeder:
-    last = config.spec.last_stage_inputs
-    stages = tuple(layout.last_stage if name in last else 0 for name in config.spec.inputs)
+    fed, last = config.choices.inputs or tuple(config.spec.inputs), config.spec.last_stage_inputs
+    stages = tuple(
+        None if name not in fed else layout.last_stage if name in last else 0 for name in config.spec.inputs
+    )
     rows = config.micro_batch * config.accumulation_steps
     return Feeder(build_batches(config), layout, rows, stages, config.choices.keep_batches)
