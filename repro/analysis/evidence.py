@@ -14,15 +14,16 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from zipfile import BadZipFile
 
 from repro.analysis.measurement import LOG, METRICS, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import Log, LogError
-from repro.runs.files import RecordError, RunPath, content, digest, names, read_json
-from repro.runs.manifest import ATTEMPT, alterations
-from repro.runs.record import ATTEMPTS, Run, in_terms_of_today
+from repro.runs.files import RecordError, RunPath, content, digest, read_json
+from repro.runs.manifest import alterations
+from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
 
 EQUAL = 1e-9
 """The largest relative difference that another order of summation may make."""
@@ -76,10 +77,10 @@ def examine(run: Run) -> Evidence:
     """Read every successful attempt of a run again, in its folder or archive."""
     plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
     units = {unit.name: unit for unit in plan.units}
-    left = unrecorded(run.files, attempts)
+    left = run.unrecorded()
     found = [*_of_record(plan, attempts, left)]
     succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
-    wellformed = [each for each in succeeded if ATTEMPT.fullmatch(f"{each['folder']}/")]
+    wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
     for attempt in wellformed:
         found += _of_attempt(units[attempt["unit"]], attempt, run.files)
     found += _copies(wellformed, run.files)
@@ -95,12 +96,6 @@ def require(run: Run) -> None:
     contradictions = evidence.lines() if run.archived else list(map(str, evidence.differences))
     if lines := [*alterations(run.files), *contradictions]:
         raise RecordError("\n".join((f"{run.path} is not as it was recorded:", *lines)))
-
-
-def unrecorded(files: RunPath, attempts: list[dict]) -> list[str]:
-    """The folders of attempts that no record names, sorted."""
-    there = {found[0].rstrip("/") for path in names(files) if (found := ATTEMPT.match(path))}
-    return sorted(there - {attempt["folder"] for attempt in attempts})
 
 
 def _without_record(folder: str) -> str:
@@ -134,7 +129,9 @@ def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Di
     for before, found in numbers.items():
         for number in sorted(set(range(1, max(found))) - found):
             yield Difference(
-                f"{before}.attempt-{number}", "attempt", ((ATTEMPTS, "none"), (f"attempt-{max(found)}", "one before it"))
+                f"{before}.attempt-{number}",
+                "attempt",
+                ((ATTEMPTS, "none"), (f"attempt-{max(found)}", "one before it")),
             )
 
 
@@ -210,13 +207,16 @@ def _log_and_metrics(unit: Unit, where: str, log: Log, events: list[dict]) -> It
         for name, printed, written, tolerance in pairs:
             if printed is not None and not abs(printed - written) <= tolerance:
                 yield Difference(where, f"{name} at iteration {row.step}", ((LOG, printed), (source, written)))
-    events = list(rows.values())
-    if len(events) > 1:
-        clock = events[-1]["time"] - events[0]["time"]
-        iterations = [after["iteration"] - before["iteration"] for before, after in zip(events, events[1:], strict=False)]
-        said = math.fsum(n * unit.global_batch / event["throughput"] for n, event in zip(iterations, events[1:], strict=True))
+    written_at = list(rows.values())
+    if len(written_at) > 1:
+        first, last = written_at[0], written_at[-1]
+        clock = last["time"] - first["time"]
+        said = math.fsum(
+            (after["iteration"] - before["iteration"]) * unit.global_batch / after["throughput"]
+            for before, after in pairwise(written_at)
+        )
         if not abs(clock - said) <= CLOCK * said + CLOCK_S:
-            what = f"seconds from iteration {events[0]['iteration']} to {events[-1]['iteration']}"
+            what = f"seconds from iteration {first['iteration']} to {last['iteration']}"
             yield Difference(where, what, (("its throughputs", said), ("the clock", clock)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -20,7 +21,7 @@ from repro.launch.progress import Display
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
-from repro.runs.record import Run, disk_error
+from repro.runs.record import ATTEMPT, Run, disk_error
 
 MIN_FREE_MIB = 200
 WAKE_S = 0.2
@@ -53,6 +54,7 @@ class Bench:
 
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
+        self._record_killed()
         with interruptible() as interrupts:
             todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
@@ -110,6 +112,23 @@ class Bench:
         }
         self._record(record)
         return record
+
+    def _record_killed(self) -> None:
+        """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""
+        for folder in self.run.unrecorded():
+            unit, repeat, _ = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
+            there = self.run.folder / folder
+            times = [path.stat().st_mtime for path in (there, *there.rglob("*"))]
+            self._record(
+                {
+                    "unit": unit,
+                    "repeat": int(repeat),
+                    "started": min(times),
+                    "folder": folder,
+                    "status": "interrupted",
+                    "wall_s": max(times) - min(times),
+                }
+            )
 
     def _record(self, record: dict) -> None:
         with self.lock:

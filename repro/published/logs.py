@@ -111,7 +111,7 @@ def parse(
         name = getattr(source, "name", None)
         return _Reader(name).read(_file_blocks(cast(BinaryIO, source), name), configuration)
     if not isinstance(source, str | os.PathLike):
-        return _Reader(None).read(_given_blocks(cast("Iterable[str | bytes]", source)), configuration)
+        return _Reader(None).read(_given_blocks(source), configuration)
     path = os.fspath(source)
     try:
         with open(path, "rb") as stream:
