@@ -9,7 +9,7 @@ from repro.analysis.process_info import ProcessInfo
 from repro.planning.derived import same_window
 from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
-from repro.published.cases import Case, Report
+from repro.published.cases import Case, Report, Rule
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -140,13 +140,16 @@ def _wheel_cuda(report: Report) -> str:
 
 
 def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
-    """Where a unit's configuration is not the published case's; iterations that are not measured do not count."""
+    """Where a unit's configuration or rule is not the published case's; iterations not measured do not count."""
     published = config_of(case, "cuda")
     free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
     for key in sorted((published.keys() | unit.config.keys()) - free):
         if published.get(key) != unit.config.get(key):
             aspect = {"precision": "precision", "device": "hardware.device"}.get(key, f"configuration:{key}")
             yield _differs(aspect, published.get(key), unit.config.get(key))
+    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, Rule(**unit.rule)))
+    if printed != used:
+        yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 
 
 def _hardware(case: Case, environment: dict, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:

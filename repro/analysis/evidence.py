@@ -35,6 +35,10 @@ CLOCK = 0.005
 """The largest relative difference of two spans of time that are the same; 0.002 is the most in kept runs."""
 CLOCK_S, RANKS_S = 0.02, 0.3
 """What a span may differ by besides, in s: of two readings of one clock, and of ranks that wait for each other."""
+ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_mib", "losses"}
+"""What every release recorded of a successful attempt; other figures may be missing in older runs."""
+FEWEST_LOSSES = 10
+"""The fewest first losses that any release recorded, of as many rows or more."""
 OWN_KEYS = {"output"}
 """What an attempt's configuration has besides the unit's: the folder that it was in."""
 
@@ -157,7 +161,7 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Differen
         again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
     for source, figures in again.items():
         for name, value in figures.items():
-            if not _equal(attempt.get(name), value):
+            if (name in ALWAYS or name in attempt) and not _as_recorded(name, attempt.get(name), value):
                 yield Difference(where, name, ((ATTEMPTS, attempt.get(name)), (source, value)))
     if rank_zero.no_number():
         yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
@@ -253,6 +257,13 @@ def _events(folder: RunPath, rank: int) -> list[dict]:
     """The events of a rank; none if it wrote none. A last line that was cut off is passed over."""
     file = folder / METRICS.format(rank)
     return [json.loads(line) for line in content(file).split(b"\n")[:-1]] if file.is_file() else []
+
+
+def _as_recorded(name: str, recorded: object, again: object) -> bool:
+    """Whether a recorded figure is the one that was read again; of losses as many as were recorded."""
+    if name == "losses" and isinstance(recorded, list) and isinstance(again, list):
+        return len(recorded) >= min(FEWEST_LOSSES, len(again)) and recorded == again[: len(recorded)]
+    return _equal(recorded, again)
 
 
 def _equal(recorded: object, again: object) -> bool:
