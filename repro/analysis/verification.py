@@ -12,6 +12,7 @@ from repro.runs.files import KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, removed_lines
 from repro.runs.record import Run
 from repro.runs.signature import SIGNERS, signature
+from repro.utils.paths import ROOT
 
 SHORT = 12
 
@@ -35,11 +36,11 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Ve
     )
 
 
-def verify_list(listed: Path, signers: Path = SIGNERS) -> Verified:
-    """Whether a list of kept runs was only ever added to, and whether its signature holds, if there is one."""
-    removed = removed_lines(listed)
+def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
+    """Whether a list of kept runs in the checkout `root` was only ever added to, and its signature, if there is one."""
+    removed = removed_lines(listed, root)
     if removed is None:
-        first = (True, f"{listed}: whether a line was ever removed was NOT checked: {history().gap}")
+        first = (True, f"{listed}: whether a line was ever removed was NOT checked: {history(root).gap}")
     elif removed:
         first = (False, f"{listed}: lines were changed or removed since they were committed: {'; '.join(removed)}")
     else:
