@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from repro.analysis.measurement import RankZero, measure, read_log
+from repro.analysis.measurement import METRICS, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, interruptible
 from repro.launch.base import AttemptOf
@@ -21,6 +21,7 @@ from repro.launch.progress import Display
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
+from repro.runs.files import events
 from repro.runs.record import ATTEMPT, Run, disk_error
 
 MIN_FREE_MIB = 200
@@ -119,6 +120,9 @@ class Bench:
             unit, repeat, _ = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
             there = self.run.folder / folder
             times = [path.stat().st_mtime for path in (there, *there.rglob("*"))]
+            rank_zero = RankZero(min(times))
+            for event in events(there / METRICS.format(0)):
+                rank_zero.see(event)
             self._record(
                 {
                     "unit": unit,
@@ -126,6 +130,7 @@ class Bench:
                     "started": min(times),
                     "folder": folder,
                     "status": "interrupted",
+                    **rank_zero.figures(),
                     "wall_s": max(times) - min(times),
                 }
             )
