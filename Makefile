@@ -35,7 +35,7 @@ reproduce:  ## all of these on this machine, kept as a host's runs HOST= [STEPS=
 ##@ Report
 report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]
 compare:  ## compare two runs RUNS="A B"
-verify:  ## whether a run's files are as recorded [RUN=]
+verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages and the READMEs' table [HOST= CHECK=1]
 

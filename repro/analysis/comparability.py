@@ -9,7 +9,7 @@ from repro.analysis.process_info import ProcessInfo
 from repro.planning.derived import same_window
 from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
-from repro.published.cases import Case, Report
+from repro.published.cases import Case, Report, Rule
 from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.utils.i18n import N_
 
@@ -158,7 +158,7 @@ def _wheel_cuda(report: Report) -> str:
 
 
 def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
-    """Where a unit's configuration is not the published case's; iterations that are not measured do not count."""
+    """Where a unit's configuration or rule is not the published case's; iterations not measured do not count."""
     published = config_of(case, "cuda")
     free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
     for key in sorted((published.keys() | unit.config.keys()) - free):
@@ -166,6 +166,9 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
             aspect = ASPECT_OF.get(key, f"configuration:{key}")
             reason = _differs(aspect, published.get(key), unit.config.get(key))
             yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
+    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, Rule(**unit.rule)))
+    if printed != used:
+        yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 
 
 def _hardware(case: Case, environment: dict, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:

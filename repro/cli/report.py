@@ -27,19 +27,20 @@ def report(
 
     Exit status with --check: 0 every comparable case is reproduced or faster in all its repeats; 1 one is not, or
     none of its repeats succeeded; 3 nothing can be judged (a smoke run, or other hardware). Without it: 0 written;
-    1 the run was changed since it was recorded; 2 wrong input. make itself turns every status but 0 into 2 and names
+    1 the run is not as it was recorded, or its raw output gives other figures; 2 wrong input. make itself turns every status but 0 into 2 and names
     the number in its last line.
     """
+    from repro.analysis.evidence import require
     from repro.analysis.results import write_results_parquet
     from repro.report.run.page import render, report_folder
-    from repro.runs.manifest import alterations, record
+    from repro.runs.manifest import check_recordable, record
 
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
     with exit_statuses(FAILED):
-        if altered := alterations(chosen.files):
-            lines = (f"{chosen.path} is not as it was recorded; no report was made:", *altered)
-            raise Exit("\n".join(lines), FAILED)
+        require(chosen)
+        if not chosen.archived:
+            check_recordable(chosen)
         rendered = render(chosen, tolerance, figures=True, folder=target)
         table = write_results_parquet(chosen, target)
         if not chosen.archived:
@@ -51,42 +52,76 @@ def report(
     print(rendered.summary())
 
 
-@task(run=RUN)
-def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS) -> None:
-    """Name every file of a run that was changed, added or removed since it was recorded.
+@task(run=RUN, host="every kept run of this host instead")
+def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
+    """Hold a run against its own evidence: files, figures, commit, and what it was kept and signed as.
 
-    Exit status: 0 none was; 1 some were; 2 wrong input.
+    Names every file that was changed, added or removed since it was recorded, every figure that its logs and metrics
+    do not give, a commit that the history lacks, another archive than the one kept, and a signature that does not hold.
+    Exit status: 0 all of it holds; 1 something does not; 2 wrong input.
     """
-    from repro.runs.manifest import verify as verified
+    from repro.analysis.verification import verify as verified
 
+    if host:
+        _verify_kept(host)
+        return
     chosen = _run(run, runs)
     with exit_statuses(FAILED):
-        found = verified(chosen.files)
-    if not found.holds:
-        raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *found.lines())), FAILED)
-    print(f"{chosen.path}: {found.files} files are as recorded; SHA-256 of the record: {found.digest}")
+        found = verified(chosen)
+    for line in found.holds:
+        print(f"{chosen.path}: {line}")
+    if found.faults:
+        raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *found.faults)), FAILED)
+
+
+def _verify_kept(host: str) -> None:
+    from repro.analysis.verification import verify as verified
+    from repro.analysis.verification import verify_list
+    from repro.report.host.keep import runs_of
+    from repro.runs import digests
+    from repro.runs.files import ARCHIVE
+    from repro.runs.record import Run
+
+    folder = runs_of(host)
+    archives = sorted(folder.glob(f"*{ARCHIVE}"))
+    if not archives:
+        raise OptionError(f"HOST={host}: no run is kept in {folder}")
+    faults = digests.faults(folder.parent)
+    for archive in archives:
+        with exit_statuses(FAILED):
+            found = verified(Run(archive))
+        print(f"{archive.name}:", *found.holds, sep="\n  ")
+        faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
+    of_list = verify_list(folder.parent.parent / digests.NAME)
+    print(*of_list.holds, sep="\n")
+    if faults := [*faults, *of_list.faults]:
+        raise Exit("\n".join(faults), FAILED)
 
 
 @task(run=RUN, host="keep the run, or a preflight, below reports/reproduced/ as this host's instead")
 def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
     """Pack a run into one archive to hand over, or keep it in reports/reproduced/ for a host's page.
 
-    Exit status: 0 written; 1 the run was changed since it was recorded, or cannot be read back; 2 wrong input.
+    Exit status: 0 written; 1 the run is not as it was recorded, its raw output gives other figures, it cannot be read
+    back, or, with --host, its commit is not in the history; 2 wrong input.
     """
     if host:
         _keep(run, runs, host)
         return
+    from repro.analysis.evidence import require
     from repro.runs.archive import archive as packed_run
 
     chosen = _run(run, runs)
     with exit_statuses(FAILED):
+        require(chosen)
         packed = packed_run(chosen)
     print(f"{packed.path}\nSHA-256 {packed.digest}")
 
 
 def _keep(run: str | None, runs: Path, host: str) -> None:
     from repro.report.host.keep import keep, runs_of
-    from repro.runs.files import ARCHIVE, PREFLIGHT
+    from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError
+    from repro.runs.history import history
     from repro.runs.record import Run
 
     if not run:
@@ -95,6 +130,13 @@ def _keep(run: str | None, runs: Path, host: str) -> None:
     source = folder or Run.find(run, runs).path
     target = runs_of(host) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
     with exit_statuses(FAILED):
+        if not folder:
+            commit = Run(source).description()["environment"]["git_commit"]
+            if not commit or history().holds(commit) is False:
+                raise RecordError(
+                    f"{source}: its commit, {commit or 'none'}, is in no branch or tag of this repository, so that "
+                    "nobody could look up its code; commit and push it before the run, and keep that run"
+                )
         kept = keep(source, target)
     print(f"{kept.path}: {kept.files} files, {kept.size / 1e6:.1f} MB")
     print(f"paths outside the checkout that it names: {', '.join(kept.named) or 'none'}")
@@ -108,6 +150,7 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     Exit status: 0 written; 1 a run cannot be compared; 2 wrong input.
     """
     from repro.analysis.compare_runs import compare as compared
+    from repro.analysis.evidence import require
     from repro.report.compare import print_table, write
     from repro.runs.record import Run
 
@@ -116,6 +159,8 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     first, second = (Run.find(name) for name in runs)
     comparison = compared(first, second, tolerance)
     with exit_statuses(FAILED):
+        require(first)
+        require(second)
         written = write(comparison, RUNS if first.archived else first.folder.parent)
     print_table(comparison)
     for path in written:

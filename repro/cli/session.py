@@ -50,13 +50,15 @@ class Session:
         return self.invocation.task
 
     def before(self, kind: str) -> Run | None:
-        """The run to go on with, if one was named; PlanError if it is of another `kind`."""
+        """The run to go on with, if one was named; PlanError if it is of another `kind`, RecordError if it was kept."""
         from repro.planning.plan import PlanError
+        from repro.runs.manifest import check_recordable
         from repro.runs.record import Run
 
         if not self.run:
             return None
         run = Run.open(self.run, self.runs)
+        check_recordable(run)
         if planned(run).kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
         return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 import shutil
 import threading
 import time
@@ -12,20 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+from repro.analysis.measurement import METRICS, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
-from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
+from repro.launch.attempt import Event, GpuAttempt, Interrupts, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.progress import Display
-from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
-from repro.published.cases import Rule
-from repro.published.logs import LogError, parse
-from repro.published.rules import latency_ms, throughput
+from repro.planning.plan import Plan, Unit
+from repro.published.logs import LogError
 from repro.runs.failures import Failure
-from repro.runs.record import Run, disk_error
+from repro.runs.files import events
+from repro.runs.record import ATTEMPT, Run, disk_error
 
 MIN_FREE_MIB = 200
-LOSSES_KEPT = 2 * PARITY_ITERATIONS
 WAKE_S = 0.2
 """How often the main thread wakes: the kernel may give a signal to another thread, and Python handles it only here."""
 
@@ -56,6 +55,7 @@ class Bench:
 
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
+        self._record_killed()
         with interruptible() as interrupts:
             todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
@@ -77,21 +77,27 @@ class Bench:
             "started": stamp,
             "folder": str(folder.relative_to(self.run.folder)),
         }
-        watch = _Watch(stamp, lambda event: self._show(unit, event))
+        rank_zero = RankZero(stamp)
+
+        def on_event(event: Event) -> None:
+            if event.get("rank") == 0:
+                rank_zero.see(event)
+            self._show(unit, event)
+
         attempt = self.attempt_of(unit, folder.resolve())
         if self.gpu_pool:
             attempt = cast(GpuAttempt, attempt).on(gpus)
         try:
-            outcome = attempt.run(watch, stop)
+            outcome = attempt.run(on_event, stop)
         except OSError as error:
             raise disk_error(error, folder) from error
         except KeyboardInterrupt:
             self._record({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
             raise
-        failure, measured = outcome.failure or watch.no_number(), {}
+        failure, measured = outcome.failure or rank_zero.no_number(), {}
         if failure is None:
             try:
-                measured = measure(unit, folder)
+                measured = measure(unit, read_log(folder))
             except LogError as error:
                 failure = Failure("the log cannot be read by its rule: {error}", {"error": str(error)})
         if unit.world_size > 1 and unit.config["device"] == "cuda":
@@ -99,7 +105,7 @@ class Bench:
         record |= {
             "status": "failed" if failure else "ok",
             **measured,
-            **watch.seen(),
+            **rank_zero.figures(),
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
             "trainer_s": outcome.trainer_s,
@@ -107,6 +113,27 @@ class Bench:
         }
         self._record(record)
         return record
+
+    def _record_killed(self) -> None:
+        """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""
+        for folder in self.run.unrecorded():
+            unit, repeat, _ = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
+            there = self.run.folder / folder
+            times = [path.stat().st_mtime for path in (there, *there.rglob("*"))]
+            rank_zero = RankZero(min(times))
+            for event in events(there / METRICS.format(0)):
+                rank_zero.see(event)
+            self._record(
+                {
+                    "unit": unit,
+                    "repeat": int(repeat),
+                    "started": min(times),
+                    "folder": folder,
+                    "status": "interrupted",
+                    **rank_zero.figures(),
+                    "wall_s": max(times) - min(times),
+                }
+            )
 
     def _record(self, record: dict) -> None:
         with self.lock:
@@ -175,78 +202,6 @@ class _Schedule:
             if not final:
                 again.append(replace(turn, retries=turn.retries - 1))
         return again
-
-
-class _Watch:
-    """Keeps what the report needs of rank 0's metrics, and passes the events of all ranks on."""
-
-    def __init__(self, started: float, forward: OnEvent):
-        self._started, self._forward = started, forward
-        self._start: Event = {}
-        self._end: Event = {}
-        self._census: Event = {}
-        self._losses: list[float] = []
-        self._first: float | None = None
-        self._memory: list[float] = []
-        self._not_finite: int | None = None
-
-    def __call__(self, event: Event) -> None:
-        if event.get("rank") == 0:
-            self._keep(event)
-        self._forward(event)
-
-    def _keep(self, event: Event) -> None:
-        if event["event"] == "start":
-            self._start = event
-        elif event["event"] == "end":
-            self._end = event
-        elif event["event"] == "census":
-            self._census = event
-        elif event["event"] == "iteration":
-            self._first = self._first or event["time"]
-            self._memory.append(event.get("memory_mib") or 0)
-            if self._not_finite is None and not math.isfinite(event["loss"]):
-                self._not_finite = event["iteration"]
-            if len(self._losses) < LOSSES_KEPT:
-                self._losses.append(event["loss"])
-
-    def no_number(self) -> Failure | None:
-        """A training whose loss is lost computes nothing: its speed is no result."""
-        if self._not_finite is None:
-            return None
-        return Failure("the loss at iteration {iteration} is not a number", {"iteration": self._not_finite})
-
-    def seen(self) -> dict:
-        """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row.
-
-        `memory_allocated_mib` is the most that the program's tensors held, `operators` how often each type of operator is
-        in the compiled job; both where the program reports them.
-        """
-        return {
-            "losses": self._losses,
-            "memory_peak_mib": max(self._memory, default=None),
-            "first_row_s": self._first and self._first - self._started,
-            "versions": self._start.get("versions"),
-            "memory_allocated_mib": self._end.get("peak_allocated_mib"),
-            "parameters": self._start.get("parameters"),
-            "operators": self._census.get("operators"),
-            "data": self._start.get("data"),
-        }
-
-
-def measure(unit: Unit, folder: Path) -> dict:
-    """Read rank 0's log by the rule of the unit's report, as the published logs are read.
-
-    Returns throughput in samples/s, latency in ms per iteration, and memory in MiB if the log states it.
-    """
-    log = parse(folder / "logs" / "local_rank_0" / "stdout")
-    rule = Rule(**unit.rule)
-    return {
-        "generation": log.generation,
-        "throughput": throughput(log, rule, unit.global_batch),
-        "latency_ms": latency_ms(log, rule, unit.global_batch),
-        "memory_mib": log.memory_mib,
-    }
 
 
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:

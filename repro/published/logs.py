@@ -4,8 +4,9 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from repro.published.log_formats import (
     ESCAPE,
@@ -89,13 +90,14 @@ class Log:
 
 
 def parse(
-    lines_or_path: str | os.PathLike[str] | Iterable[str | bytes], configuration: Mapping[str, object] | None = None
+    source: str | os.PathLike[str] | BinaryIO | Iterable[str | bytes],
+    configuration: Mapping[str, object] | None = None,
 ) -> Log:
     """Read a training log of any generation in one pass and bounded memory.
 
     Parameters
     ----------
-    lines_or_path : path, or iterable of str or bytes
+    source : path, binary stream, or iterable of str or bytes
         A str is a path. Items of an iterable are whole lines.
     configuration : mapping, optional
         What the caller knows of the run; it goes before what the log states.
@@ -105,9 +107,12 @@ def parse(
     LogError
         The file is missing, unreadable, a folder, empty, binary, holds no row, or mixes generations.
     """
-    if not isinstance(lines_or_path, str | os.PathLike):
-        return _Reader(None).read(_given_blocks(lines_or_path), configuration)
-    path = os.fspath(lines_or_path)
+    if isinstance(source, BufferedIOBase):
+        name = getattr(source, "name", None)
+        return _Reader(name).read(_file_blocks(cast(BinaryIO, source), name), configuration)
+    if not isinstance(source, str | os.PathLike):
+        return _Reader(None).read(_given_blocks(source), configuration)
+    path = os.fspath(source)
     try:
         with open(path, "rb") as stream:
             return _Reader(path).read(_file_blocks(stream, path), configuration)
@@ -122,7 +127,7 @@ def _given_blocks(lines: Iterable[str | bytes]) -> Iterator[bytes]:
         yield text.rstrip(b"\r\n") + b"\n"
 
 
-def _file_blocks(stream: BinaryIO, path: str) -> Iterator[bytes]:
+def _file_blocks(stream: BinaryIO, path: str | None) -> Iterator[bytes]:
     """Yield blocks that end at a line's end, but for the last; a line longer than a block loses its text."""
     first = stream.read(BLOCK_BYTES)
     if not first:

@@ -19,6 +19,8 @@ from repro.utils.errors import ReproError
 from repro.utils.paths import sha256
 
 ARCHIVE = ".zip"
+SIGNATURE = ".sig"
+"""What the name of a signature adds to that of the file which it is of (`repro.runs.signature`)."""
 KEPT = "kept.json"
 """In a kept run: how it differs from the run as it was recorded; written by `repro.report.host.keep`."""
 PREFLIGHT = "preflight.json"
@@ -27,10 +29,6 @@ GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "t
 GPU_FILE = "gpu.csv"
 
 RunPath = Path | zipfile.Path
-
-GPU_FILE = "gpu.csv"
-GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
-"""The samples of GPUs in an attempt's folder, a CSV file without a header: nvidia-smi's names of its columns."""
 
 
 class RecordError(ReproError):

@@ -9,14 +9,16 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.runs.files import RecordError, RunPath, content, digest, names
-from repro.runs.record import Run, write_text
+from repro.runs.digests import is_kept
+from repro.runs.files import KEPT, SIGNATURE, RecordError, RunPath, content, digest, names
+from repro.runs.record import ATTEMPT, Run, write_text
 from repro.runs.ro_crate import METADATA, crate_faults
 from repro.utils.paths import sha256
 
 MANIFEST = "manifest-sha256.txt"
+OWN = (MANIFEST, MANIFEST + SIGNATURE)
+"""The record and its signature, which it does not name."""
 DERIVED = re.compile(r"(report|results)\.[^/]+|verdicts\.json|figures/.+|" + re.escape(METADATA))
-ATTEMPT = re.compile(r"units/[^/]+/repeat-\d+\.attempt-\d+/")
 LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 
@@ -49,8 +51,9 @@ def record(run: Run) -> None:
     Derived files, files of attempts that have no record yet and lines appended to `attempts.jsonl` are added; the links
     that glog leaves beside its logs, a second name for each, are removed. Anything else that differs from an earlier
     record keeps its recorded hash, so that `verify` goes on naming it. RecordError if the earlier manifest cannot be
-    read, or if the run is an archive.
+    read, or if the run may not be recorded again (`check_recordable`).
     """
+    check_recordable(run)
     run.drop_half_line()
     old = read_manifest(run.folder) if (run.folder / MANIFEST).exists() else {}
     renewable = _renewable(run.folder, old)
@@ -58,6 +61,19 @@ def record(run: Run) -> None:
     new = {path: found for path in renewable if (found := sha256(run.folder / path))}
     kept = {path: found for path, found in old.items() if path not in new and not DERIVED.fullmatch(path)}
     write_text(run.folder / MANIFEST, manifest_text(new | kept))
+
+
+def check_recordable(run: Run) -> None:
+    """RecordError for a run whose record is never written again: an archive, a kept run, a signed one."""
+    folder = run.folder
+    unpacked = (folder / KEPT).is_file()
+    if unpacked or (not (folder / MANIFEST).is_file() and is_kept(run.description()["id"])):
+        what = "is a kept run that was unpacked" if unpacked else f"is a kept run that has lost its {MANIFEST}"
+        raise RecordError(f"{folder} {what}: a kept run is never recorded anew; RUN=<its archive> makes its report")
+    if (folder / OWN[1]).is_file():
+        raise RecordError(
+            f"{folder} is signed: what is recorded anew is no longer what was signed. Remove {OWN[1]} and sign again."
+        )
 
 
 def discard_derived(folder: Path) -> None:
@@ -75,7 +91,11 @@ def verify(root: RunPath) -> Verification:
     if not (root / "run.json").is_file():
         raise RecordError(f"{root}: no run.json there, so it is no run's folder or archive")
     if not (root / MANIFEST).is_file():
-        raise RecordError(f"{root} has no {MANIFEST}: its run never ended. `make report RUN={root}` writes one.")
+        raise RecordError(
+            f"{root} has no {MANIFEST}: it is a kept run whose record was taken away"
+            if (root / KEPT).is_file()
+            else f"{root} has no {MANIFEST}: its run never ended. `make report RUN={root}` writes one."
+        )
     text = content(root / MANIFEST)
     entries = read_manifest(root)
     faults = [] if text == manifest_text(entries).encode() else [f"changed: {MANIFEST} (not as it was written)"]
@@ -105,7 +125,7 @@ def alterations(root: RunPath) -> list[str]:
 
 
 def _differences(root: RunPath, entries: dict[str, str]) -> Verification:
-    present = set(names(root)) - {MANIFEST}
+    present = set(names(root)) - set(OWN)
     changed = [path for path in sorted(present & entries.keys()) if digest(root / path) != entries[path]]
     removed, added = entries.keys() - present, present - entries.keys()
     return Verification(tuple(changed), tuple(sorted(removed)), tuple(sorted(added)))
@@ -137,7 +157,7 @@ def _renewable(root: RunPath, old: dict[str, str]) -> set[str]:
         attempt = ATTEMPT.match(path)
         return not old or bool(DERIVED.fullmatch(path)) or (attempt is not None and attempt[0] not in recorded_attempts)
 
-    return {path for path in names(root) if path != MANIFEST and belongs(path)}
+    return {path for path in names(root) if path not in OWN and belongs(path)}
 
 
 def _remove_second_names(folder: Path, paths: set[str]) -> None:

@@ -11,11 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from repro.runs.files import RecordError, RunPath, is_archive, lines, open_files, read_json
+from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
 
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 ATTEMPTS = "attempts.jsonl"
+ATTEMPT = re.compile(r"units/([^/]+)/repeat-(\d+)\.attempt-(\d+)")
+"""The folder of an attempt: unit, repeat, and which attempt at it."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,13 @@ class Run:
     def attempts(self) -> list[dict]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over."""
         return [json.loads(line) for line in lines(self.files / ATTEMPTS)]
+
+    def unrecorded(self) -> list[str]:
+        """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
+        found = {each[0] for path in names(self.files) if (each := ATTEMPT.match(path))}
+        if not self.archived:
+            found |= {path.relative_to(self.folder).as_posix() for path in self.folder.glob("units/*/repeat-*.attempt-*")}
+        return sorted(found - {attempt["folder"] for attempt in self.attempts()})
 
     def add_attempt(self, attempt: dict) -> None:
         """Record an attempt that ended; it is on the disk when this returns."""

@@ -100,7 +100,8 @@ def test_a_row_per_iteration(tmp_path):
         {"event": "loss", "iteration": 2, "loss": 9.0, "time": 1.6e9 + 1},
         {"event": "iteration", "iteration": 2, "loss": 9.0, "time": 1.6e9 + 2, "throughput": 4.0, "latency_ms": 250.0},
     ]
-    metrics.write_text(metrics.read_text() + "".join(json.dumps(event) + "\n" for event in events))
+    start = metrics.read_text().partition("\n")[0] + "\n"
+    metrics.write_text(start + "".join(json.dumps(event) + "\n" for event in events))
     found = frames.iterations(run)
     assert found.dtypes.astype(str).to_dict() == dtypes(frames.ITERATION_COLUMNS)
     assert found[["run", "unit", "repeat", "attempt", "iteration"]].values.tolist() == [

@@ -92,6 +92,29 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     assert str(folder / "report.zh.md") in out
 
 
+def test_an_attempt_that_is_killed_with_its_run_is_named_and_recorded_when_the_run_goes_on(task, tmp_path):
+    process = begin(tmp_path, "bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS="1", STANDIN="hang@0")
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=20)
+    folder = only_run(tmp_path)
+    (there,) = (folder / "units").glob("*/*")
+    killed = there.relative_to(folder).as_posix()
+    assert task("report", RUN=folder.name).returncode == 0, "a run may be reported while it goes on"
+    assert killed in (folder / "report.en.md").read_text().partition("Attempts without a record")[2]
+    refused = task("verify", RUN=folder.name)
+    assert refused.returncode == 1 and f"{killed}: no line of attempts.jsonl records this attempt" in refused.stderr
+    assert task("bench", RUN=folder.name).returncode == 0
+    assert [(each["folder"], each["status"]) for each in attempts(folder)] == [
+        (killed, "interrupted"),
+        (killed.replace("attempt-1", "attempt-2"), "ok"),
+    ]
+    assert "Attempts without a record" not in (folder / "report.en.md").read_text()
+    assert task("verify", RUN=folder.name).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -1,7 +1,6 @@
 """Builds folders of runs and preflights on GPUs that never took place, as the tasks leave them on some machine."""
 
-import json
-
+from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
@@ -9,6 +8,7 @@ from repro.runs.failures import Failure
 from repro.runs.manifest import record
 from repro.runs.record import Run, write_json
 from repro.utils.paths import ROOT
+from tests.support import raw_output
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
 
 CASES = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16,MP_1x8x1_16_1536x16"
@@ -107,6 +107,7 @@ def preflight_folder(folder):
 
 def _attempt(run, unit, repeat, speed):
     """An attempt and its files; one without a speed has failed."""
+    started = 1.79e9 + 100 * len(run.attempts())
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
@@ -121,68 +122,40 @@ def _attempt(run, unit, repeat, speed):
             f"{output}/config.json",
         ],
     )
+    start = {
+        "host": HOST,
+        "device": "cuda",
+        "gpu": H200["name"],
+        "versions": VERSIONS,
+        "parameters": 1,
+        "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
+    }
+    several = unit.world_size > 1
+    printed = NCCL_LINE.format("P2P/IPC").replace("node1", HOST) * 100 if several else f"reading {CHECKOUT}/repro\n"
+    raw_output.write(folder, unit, speed or 1.0, started, lambda rank: start, 9000, before_log=printed)
     for rank in range(unit.world_size):
-        start = {
-            "event": "start",
-            "rank": rank,
-            "host": HOST,
-            "device": "cuda",
-            "gpu": H200["name"],
-            "versions": VERSIONS,
-            "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
-        }
-        rows = [
-            {
-                "event": "iteration",
-                "iteration": 10 * n,
-                "time": 1.79e9 + n,
-                "loss": 10.0 / n,
-                "latency_ms": 5.0 + n,
-                "memory_mib": 9000.0,
-            }
-            for n in range(1, 60)
-        ]
-        lines = [json.dumps(event) + "\n" for event in (start, *rows, {"event": "end"})]
-        (folder / f"metrics-rank{rank}.jsonl").write_text("".join(lines))
         logs = folder / "logs" / f"local_rank_{rank}"
         (logs / HOST).mkdir(parents=True)
-        printed = (
-            NCCL_LINE.format("P2P/IPC").replace("node1", HOST) * 100
-            if unit.world_size > 1
-            else f"reading {CHECKOUT}/repro\n"
-        )
-        (logs / "stdout").write_text(printed)
+        if rank:
+            (logs / "stdout").write_text(printed)
         (logs / "stderr").write_text("")
         (logs / HOST / f"oneflow.{HOST}.root.log.INFO.20261121-080000.1").write_text(f"Running on machine: {HOST}\n")
     (folder / "gpu.csv").write_text(SAMPLES)
     attempt = {
         "unit": unit.name,
         "repeat": repeat,
-        "started": 1.79e9,
+        "started": started,
         "folder": here,
         "wall_s": 20.0,
         "trainer_s": 19.0,
-        "versions": VERSIONS,
-        "losses": [10.0, 5.0],
+        **raw_output.figures(folder, unit, started),
         "status": "ok",
+        "failure": None,
+        "log_tail": "",
     }
+    if several:
+        attempt["transport"] = transport_of(folder, unit.world_size).as_json()
     if speed is None:
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
-        run.add_attempt({**attempt, "status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x"})
-        return
-    ways = {"transport": {"networks": {}, "ways": ["P2P"]}} if unit.world_size > 1 else {}
-    run.add_attempt(
-        {
-            **attempt,
-            **ways,
-            "generation": "E",
-            "throughput": speed,
-            "latency_ms": 1e3 / speed,
-            "memory_mib": 9000.0,
-            "memory_peak_mib": 9100.0,
-            "first_row_s": 4.0,
-            "failure": None,
-            "log_tail": "",
-            "parameters": 1,
-        }
-    )
+        attempt |= {"status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x", "throughput": None}
+    run.add_attempt(attempt)

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from repro.launch.host_environment import LOCKS
 from repro.models.programs import PUBLISHED
-from repro.planning.plan import make_plan
+from repro.planning.plan import Plan, make_plan
 from repro.planning.programs import tuned_name
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
+from tests.support import raw_output
 
 VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": "2.7.8", "python": "3.10.4"}
 GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
@@ -65,36 +66,33 @@ def published_run(
 
 
 def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
-    """One more attempt, with the start events of its ranks and NCCL's lines."""
+    """One more attempt, with what its ranks and NCCL wrote; `changes` are made in its record alone."""
+    unit = next(each for each in Plan.from_json(run.description()["plan"]).units if each.name == case.name)
+    started = 1.6e9 + 1000 * len(run.attempts())
     folder = run.attempt_folder(case.name, repeat)
     gpus = case.layout.world_size
-    for rank in range(gpus):
-        start = {"event": "start", "rank": rank, "host": f"node{1 + rank // 8}", "device": "cuda", "versions": VERSIONS}
-        (folder / f"metrics-rank{rank}.jsonl").write_text(json.dumps(start) + "\n")
+    speed = float(case.published.throughput) * factor
+
+    def start(rank):
+        return {"host": f"node{1 + rank // 8}", "device": "cuda", "versions": VERSIONS, "parameters": 1}
+
+    raw_output.write(folder, unit, speed, started, start, int(case.published.memory_mib or 0) or None)
     transports = ["P2P/IPC"] * (gpus > 1) + ["NET/IB/0"] * (case.layout.data * case.layout.tensor > 8)
     (folder / "launcher.log").write_text("".join(NCCL_LINE.format(each) for each in transports))
     attempt = {
         "unit": case.name,
         "repeat": repeat,
-        "started": 1.6e9,
+        "started": started,
         "folder": str(folder.relative_to(run.folder)),
         "status": status,
         "wall_s": 2.0,
     }
     if status == "ok":
         attempt |= {
-            "generation": "E",
-            "throughput": float(case.published.throughput) * factor,
-            "latency_ms": 100.0 / factor,
-            "memory_mib": float(case.published.memory_mib or 0) or None,
-            "losses": [10.0, 9.0],
-            "versions": VERSIONS,
-            "memory_peak_mib": None,
-            "first_row_s": 2.0,
+            **raw_output.figures(folder, unit, started),
             "trainer_s": 1.9,
             "failure": None,
             "log_tail": "",
-            "parameters": 1,
         }
     elif status == "failed":
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
@@ -105,8 +103,9 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
 def edit_starts(run, edit, pattern="*"):
     """Rewrite the start event of every rank whose metrics file matches; an edit that returns None removes the file."""
     for path in sorted((run.folder / "units").rglob(f"metrics-rank{pattern}.jsonl")):
-        start = edit(json.loads(path.read_text()))
+        first, _, rest = path.read_text().partition("\n")
+        start = edit(json.loads(first))
         if start is None:
             path.unlink()
         else:
-            path.write_text(json.dumps(start) + "\n")
+            path.write_text(json.dumps(start) + "\n" + rest)

@@ -13,17 +13,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis.evidence import examine
 from repro.analysis.results import result_frame, results_csv, results_of
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
 from repro.runs.archive import write_archive
+from repro.runs.digests import REPRODUCED, enter, entered, kept_before, list_of
 from repro.runs.files import ARCHIVE, KEPT, PREFLIGHT, RecordError, RunPath, content, names, open_files, read_json
-from repro.runs.manifest import ATTEMPT, DERIVED, MANIFEST, manifest_text, verify
-from repro.runs.record import Run
-from repro.utils.paths import REPORTS, ROOT, sha256_of
+from repro.runs.manifest import DERIVED, MANIFEST, OWN, manifest_text, verify
+from repro.runs.record import ATTEMPT, Run
+from repro.utils.paths import ROOT, sha256_of
 
-REPRODUCED = REPORTS / "reproduced"
 THIS_MACHINE = "this machine"
 """How a preflight names the machine that it was started on."""
 HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -83,27 +84,37 @@ def keep(source: Path, target: Path) -> Kept:
 
     What is measured is packed with what identifies the machine replaced, without glog's files of attempts that
     succeeded, which repeat what was printed. Reports, figures and tables are not packed: they can be made from it.
+    An archive among a host's kept runs is entered in their list (`repro.runs.digests`).
 
     Raises
     ------
     RecordError
-        The run is not as it was recorded, `target` is there already, or the archive does not give the results and
-        verdicts that the run gives.
+        The run is not as it was recorded, its figures are not those of its raw output, `target` is there already or
+        was kept before, or the archive does not give the results and verdicts that the run gives.
     """
+    listed = list_of(target)
+    if listed and (before := entered(target, listed)):
+        raise RecordError(kept_before(target, before))
     if target.exists():
-        raise RecordError(f"{target} is there already; remove it to keep {source.stem} again")
+        raise RecordError(f"{target} is there already, and a kept run is never recorded anew")
     root = open_files(source)
     is_run = (root / "run.json").is_file()
     if not is_run and not (root / PREFLIGHT).is_file():
         raise RecordError(f"{source} holds neither run.json nor {PREFLIGHT}: it is neither a run nor a preflight")
     if is_run and not (found := verify(root)).holds:
         raise RecordError("\n".join((f"{source} is not as it was recorded; nothing was kept:", *found.lines())))
+    if is_run and not (evidence := examine(Run(source))).holds:
+        raise RecordError(
+            "\n".join((f"{source} is not what its raw output gives; nothing was kept:", *evidence.lines()))
+        )
     packed = _packed(root, source.name.removesuffix(ARCHIVE))
     target.parent.mkdir(parents=True, exist_ok=True)
     write_archive(target, packed)
     if is_run and _statements(Run(source)) != _statements(Run(target)):
         target.unlink()
         raise RecordError(f"{source}: what would be kept gives other results or verdicts; nothing was kept")
+    if listed:
+        enter(target, listed)
     named = {found.decode() for path, text in packed.items() if path != MANIFEST for found in ABSOLUTE.findall(text)}
     return Kept(target, len(packed), target.stat().st_size, tuple(sorted(named)))
 
@@ -157,7 +168,7 @@ def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
 
 def _packed(root: RunPath, name: str) -> dict[str, bytes]:
     """What the archive holds, by path."""
-    raw = [path for path in names(root) if path not in (MANIFEST, KEPT) and not DERIVED.fullmatch(path)]
+    raw = [path for path in names(root) if path not in (*OWN, KEPT) and not DERIVED.fullmatch(path)]
     files = {path: content(root / path) for path in raw if not _is_link(root / path)}
     replaced = replacements(files, name)
     succeeded = _succeeded(files.get("attempts.jsonl", b""))
@@ -188,9 +199,9 @@ def _is_link(path: RunPath) -> bool:
 
 
 def _succeeded(attempts: bytes) -> set[str]:
-    """The folders of attempts that succeeded, with a slash at the end."""
+    """The folders of attempts that succeeded."""
     recorded = (json.loads(line) for line in attempts.split(b"\n")[:-1])
-    return {f"{attempt['folder']}/" for attempt in recorded if attempt["status"] == "ok"}
+    return {attempt["folder"] for attempt in recorded if attempt["status"] == "ok"}
 
 
 def _statements(run: Run) -> tuple:

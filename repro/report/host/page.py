@@ -17,6 +17,7 @@ from repro.report.host.measured import columns, gains, layouts, link, ratios, sc
 from repro.report.host.notes import NOTES
 from repro.report.host.results import Host, Row, results_table
 from repro.report.run.programs import deviation_section
+from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -46,6 +47,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
+        *_evidence(_, host),
         *runs(_, host),
     )
     title = _("Reproduced on {gpus}").format(
@@ -106,6 +108,30 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
     note = Text(_("This section was written by hand, after the figures above."))
     return [Section("notes", _("How it reads"), (note, *paragraphs))]
+
+
+def _evidence(_: Translate, host: Host) -> list[Section]:
+    """What was held against the runs before this page was written; nothing without runs."""
+    if not host.runs:
+        return []
+    text = _(
+        "Whenever this page is written, throughput, latency, memory and losses of all {n} successful attempts are "
+        "computed again from the logs and metrics in the archives; if one differed from what the run recorded, there "
+        "would be no page. [{list}](../{list}) has the SHA-256 of every archive since it was kept. "
+        "`make verify HOST={host}` repeats this and looks up every run's commit in the history."
+    ).format(n=sum(len(result.throughputs) for kept in host.runs for result in kept.results), list=NAME, host=host.name)
+    listed = lost_commits(host.folder.parent / NAME)
+    made_from: dict[str, list[str]] = {}
+    for kept in host.runs:
+        made_from.setdefault(kept.description["environment"]["git_commit"], []).append(link(kept))
+    lost = [
+        _("The history does not hold commit {commit}: nobody can look up the code of {runs}.").format(
+            commit=commit[:12], runs=_(", ").join(links)
+        )
+        for commit, links in made_from.items()
+        if commit in listed
+    ]
+    return [Section("evidence", _("What holds these figures"), tuple(map(Text, (text, *lost))))]
 
 
 def _experiments(_: Translate, host: Host, language: str) -> list[Section]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from repro.analysis.evidence import require
 from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
@@ -23,11 +24,12 @@ from repro.analysis.verdict import Judgement, judge
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
 from repro.planning.plan import PUBLISHED, Plan
-from repro.report.host.keep import HOST, REPRODUCED
+from repro.report.host.keep import HOST
 from repro.report.host.notes import Notes, read, toml
 from repro.report.run.kinds import kind_of
+from repro.runs import digests
+from repro.runs.digests import REPRODUCED
 from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
-from repro.runs.manifest import alterations
 from repro.runs.record import Run
 from repro.utils.paths import DATA
 from repro.utils.stats import TooFew, median
@@ -209,9 +211,12 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
     """Read everything that is kept of a host.
 
-    RecordError if there is nothing, or if a run cannot be read or is not as it was recorded.
+    RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone, or has
+    figures that its raw output does not give.
     """
     folder = reproduced / name
+    if altered := digests.faults(folder):
+        raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []
     for archive in sorted(folder.glob(f"runs/*{ARCHIVE}")):
@@ -230,8 +235,7 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
 
 
 def _load_run(label: str, run: Run) -> KeptRun:
-    if altered := alterations(run.files):
-        raise RecordError("\n".join((f"{run.path} is not as it was recorded:", *altered)))
+    require(run)
     description, attempts = run.description(), run.attempts()
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)

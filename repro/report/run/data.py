@@ -26,7 +26,10 @@ class Findings(Protocol):
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report shows of a run. `findings` are those of the run's kind."""
+    """What a report shows of a run.
+
+    `findings` are those of the run's kind; `unrecorded` the folders of attempts that no line records.
+    """
 
     description: dict
     plan: Plan
@@ -37,3 +40,4 @@ class ReportData:
     judgement: Judgement
     starts: dict[str, dict]
     findings: Any
+    unrecorded: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from repro.analysis.process_info import program_starts
 from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
 from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
-from repro.report.document import Cell, Code, Column, Document, Section, Table, Text, markdown, words
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, markdown, words
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
@@ -104,6 +104,7 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
         judge(run, plan, attempts, results, tolerance),
         program_starts(run.files, plan, attempts),
         kind_of(plan).analyse(run, plan, attempts, results),
+        tuple(run.unrecorded()),
     )
 
 
@@ -115,6 +116,7 @@ def build(data: ReportData, language: str) -> Document:
         _outcome(_, data),
         *kind.sections(_, data),
         *_failures(_, data),
+        *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
         environment_section(_, description["environment"], data.starts),
@@ -191,6 +193,18 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
         title = _("{unit}, repeat {n}").format(unit=attempt["unit"], n=attempt["repeat"])
         sections.append(Section(f"failure-{number}", title, (Text(text), *tail), level=3))
     return sections
+
+
+def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
+    """Attempts of which nothing is known but that they left files; nothing if every attempt has a record."""
+    if not data.unrecorded:
+        return []
+    text = _(
+        "These attempts left files, but no line of `attempts.jsonl` says how they ended: they are still running, were "
+        "killed with their run, or their lines were removed. No figure of this report counts them."
+    )
+    found = Items(tuple(f"`{folder}`" for folder in data.unrecorded))
+    return [Section("unrecorded", _("Attempts without a record"), (Text(text), found))]
 
 
 def _skipped(_: Translate, data: ReportData) -> Section:

@@ -33,8 +33,6 @@ class Feeder(Placed):
 
 def build_feeder(config: Config, layout: Layout) -> Feeder:
     fed, last = config.choices.inputs or tuple(config.spec.inputs), config.spec.last_stage_inputs
-    stages = tuple(
-        None if name not in fed else layout.last_stage if name in last else 0 for name in config.spec.inputs
-    )
+    stages = tuple(None if name not in fed else layout.last_stage if name in last else 0 for name in config.spec.inputs)
     rows = config.micro_batch * config.accumulation_steps
     return Feeder(build_batches(config), layout, rows, stages, config.choices.keep_batches)

@@ -12,10 +12,11 @@ import pytest
 from repro.analysis.process_info import process_info
 from repro.report.host import keep as keeping
 from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
+from repro.runs.digests import entered
 from repro.runs.files import KEPT, content, events, gpu_samples, names, open_files, read_json
-from repro.runs.manifest import DERIVED, MANIFEST, verify
+from repro.runs.manifest import DERIVED, MANIFEST, record, verify
 from repro.runs.record import RecordError, Run
-from repro.utils.paths import ROOT
+from repro.utils.paths import ROOT, sha256
 from tests.support import kept as support
 from tests.support.kept import CHECKOUT, RUNS, bench_run, preflight_folder
 
@@ -126,6 +127,27 @@ def test_an_altered_run_is_not_kept(original, tmp_path):
     with pytest.raises(RecordError, match="not as it was recorded; nothing was kept"):
         keep(tmp_path / "run", tmp_path / "kept" / "run.zip")
     assert not (tmp_path / "kept").exists()
+
+
+def test_a_run_whose_figures_its_raw_output_does_not_give_is_not_kept(original, tmp_path):
+    shutil.copytree(original.folder, tmp_path / original.id)
+    bent = Run(tmp_path / original.id)
+    bent.attempts_file.write_text(bent.attempts_file.read_text().replace('"memory_mib": 9000', '"memory_mib": 8000'))
+    (bent.folder / MANIFEST).unlink()
+    record(bent)
+    with pytest.raises(RecordError, match="is not what its raw output gives; nothing was kept"):
+        keep(bent.path, tmp_path / "kept" / "run.zip")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_run_is_kept_once_even_if_its_archive_is_gone(original, tmp_path):
+    archive = tmp_path / "h200" / "runs" / f"{original.id}.zip"
+    keep(original.path, archive)
+    assert entered(archive, tmp_path / "SHA256SUMS") == sha256(archive)
+    archive.unlink()
+    with pytest.raises(RecordError, match="a kept run is never recorded anew"):
+        keep(original.path, archive)
+    assert not archive.exists()
 
 
 def test_an_archive_that_gives_other_results_is_not_kept(original, tmp_path, monkeypatch):

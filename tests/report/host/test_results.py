@@ -24,8 +24,10 @@ from repro.report.host.results import (
     preflight_tables,
     results_table,
 )
+from repro.runs.digests import entered, list_of
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
+from repro.utils.paths import sha256
 from repro.utils.stats import Interval, TooFew
 from tests.support.kept import bench_run, throughput
 
@@ -130,6 +132,12 @@ def test_nothing_kept_is_said(tmp_path):
         load("h200", tmp_path)
 
 
+def listed_anew(archive):
+    """Give an archive the line in the list of kept runs that would be its own."""
+    listed = list_of(archive)
+    listed.write_text(listed.read_text().replace(entered(archive, listed), sha256(archive)))
+
+
 def test_an_altered_archive_is_refused(altered, tmp_path):
     archive = next((altered / "h200" / "runs").glob("*-published.zip"))
     shutil.copy(archive, tmp_path / "before.zip")
@@ -137,12 +145,17 @@ def test_an_altered_archive_is_refused(altered, tmp_path):
         for name in before.namelist():
             content = before.read(name)
             after.writestr(name, content.replace(b'"repeat": 1', b'"repeat": 9') if "attempts" in name else content)
+    with pytest.raises(RecordError, match=r"published\.zip is not the archive that was kept"):
+        load("h200", altered)
+    listed_anew(archive)
     with pytest.raises(RecordError, match=r"changed: attempts\.jsonl"):
         load("h200", altered)
 
 
 def test_an_archive_that_is_none_is_named(altered):
-    next((altered / "h200" / "runs").glob("*-published.zip")).write_bytes(b"no archive")
+    archive = next((altered / "h200" / "runs").glob("*-published.zip"))
+    archive.write_bytes(b"no archive")
+    listed_anew(archive)
     with pytest.raises(RecordError, match=r"published\.zip cannot be read as a ZIP archive"):
         load("h200", altered)
 

@@ -1,0 +1,277 @@
+"""Reads a run's figures again from what its ranks wrote, and names what the record says otherwise.
+
+Each successful attempt has three witnesses that were written apart from each other: rank 0's log, the metrics of rank 0,
+and those of the other ranks. `examine` computes throughput, latency, memory and losses again from the first two, and
+compares all three with each other, so that who edits a figure has to edit all of them alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from zipfile import BadZipFile
+
+from repro.analysis.measurement import LOG, METRICS, RankZero, measure, read_log
+from repro.analysis.nccl_transport import transport_of
+from repro.planning.plan import Plan, Unit
+from repro.published.logs import Log, LogError
+from repro.runs.files import RecordError, RunPath, content, digest, read_json
+from repro.runs.manifest import alterations
+from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
+
+EQUAL = 1e-9
+"""The largest relative difference that another order of summation may make."""
+PRINTED = 6e-4
+"""How far a printed figure may be from its metrics: logs print losses and samples/s with three decimals at least."""
+PRINTED_MS = 6e-3
+"""The same for latencies, which are printed in seconds with five decimals."""
+CLOCK = 0.005
+"""The largest relative difference of two spans of time that are the same; 0.002 is the most in kept runs."""
+CLOCK_S, RANKS_S = 0.02, 0.3
+"""What a span may differ by besides, in s: of two readings of one clock, and of ranks that wait for each other."""
+ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_mib", "losses"}
+"""What every release recorded of a successful attempt; other figures may be missing in older runs."""
+FEWEST_LOSSES = 10
+"""The fewest first losses that any release recorded, of as many rows or more."""
+OWN_KEYS = {"output"}
+"""What an attempt's configuration has besides the unit's: the folder that it was in."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two witnesses that contradict each other: where in the run, on what, and what each says, by its name."""
+
+    where: str
+    what: str
+    says: tuple[tuple[str, object], tuple[str, object]]
+
+    def __str__(self) -> str:
+        (one, first), (other, second) = self.says
+        return f"{self.where}: {self.what}: {_short(first)} in {one}, {_short(second)} in {other}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How many successful attempts were read again, what contradicts their record, and attempts without a record.
+
+    `unrecorded` are folders of attempts that no line of attempts.jsonl names: they are still running, or were killed
+    with their run, or their line was removed.
+    """
+
+    attempts: int
+    differences: tuple[Difference, ...]
+    unrecorded: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not (self.differences or self.unrecorded)
+
+    def lines(self) -> list[str]:
+        """A line for each thing that is not as recorded."""
+        return [*map(str, self.differences), *map(_without_record, self.unrecorded)]
+
+
+def examine(run: Run) -> Evidence:
+    """Read every successful attempt of a run again, in its folder or archive."""
+    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    units = {unit.name: unit for unit in plan.units}
+    left = run.unrecorded()
+    found = [*_of_record(plan, attempts, left)]
+    succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
+    wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
+    for attempt in wellformed:
+        found += _of_attempt(units[attempt["unit"]], attempt, run.files)
+    found += _copies(wellformed, run.files)
+    return Evidence(len(succeeded), tuple(found), tuple(left))
+
+
+def require(run: Run) -> None:
+    """RecordError, with a line for each difference, unless a run's files and figures are as they were recorded.
+
+    An attempt without a record is none in a folder, where it may be running.
+    """
+    evidence = examine(run)
+    contradictions = evidence.lines() if run.archived else list(map(str, evidence.differences))
+    if lines := [*alterations(run.files), *contradictions]:
+        raise RecordError("\n".join((f"{run.path} is not as it was recorded:", *lines)))
+
+
+def _without_record(folder: str) -> str:
+    return (
+        f"{folder}: no line of {ATTEMPTS} records this attempt: it is still running, it was killed with its run "
+        "(continuing the run with RUN= records that), or its line was removed"
+    )
+
+
+def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Difference]:
+    """Lines of the record that cannot all have been written by a run of this plan."""
+    planned = {unit.name for unit in plan.units}
+    for number, attempt in enumerate(attempts, 1):
+        where, folder = f"{ATTEMPTS}, line {number}", f"units/{attempt['unit']}/repeat-{attempt['repeat']}.attempt-"
+        if attempt["unit"] not in planned:
+            yield Difference(where, "unit", (("the record", attempt["unit"]), ("the plan", "none of this name")))
+        if not re.fullmatch(re.escape(folder) + r"\d+", attempt["folder"]):
+            yield Difference(where, "folder", (("the record", attempt["folder"]), ("a run", f"{folder}<n>")))
+    for folder, count in Counter(each["folder"] for each in attempts).items():
+        if count > 1:
+            yield Difference(folder, "lines that record it", ((ATTEMPTS, count), ("a run", 1)))
+    succeeded = Counter((each["unit"], each["repeat"]) for each in attempts if each["status"] == "ok")
+    for (unit, repeat), count in succeeded.items():
+        if count > 1:
+            where = f"units/{unit}/repeat-{repeat}"
+            yield Difference(where, "attempts that succeeded", ((ATTEMPTS, count), ("a run", 1)))
+    numbers: dict[str, set[int]] = {}
+    for folder in (*(each["folder"] for each in attempts), *left):
+        before, _, number = folder.rpartition(".attempt-")
+        numbers.setdefault(before, set()).add(int(number) if number.isdecimal() else 0)
+    for before, found in numbers.items():
+        for number in sorted(set(range(1, max(found))) - found):
+            yield Difference(
+                f"{before}.attempt-{number}",
+                "attempt",
+                ((ATTEMPTS, "none"), (f"attempt-{max(found)}", "one before it")),
+            )
+
+
+def _of_attempt(unit: Unit, attempt: dict, files: RunPath) -> Iterator[Difference]:
+    """Where a successful attempt's record and its files contradict each other."""
+    folder = attempt["folder"]
+    try:
+        yield from _of_figures(unit, attempt, files / folder)
+    except LogError as error:
+        yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:
+        yield Difference(folder, "files", ((ATTEMPTS, "whole"), ("its folder", f"unreadable: {error!r}")))
+
+
+def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Difference]:
+    where, log = attempt["folder"], read_log(folder)
+    events = _events(folder, 0)
+    rank_zero = RankZero(attempt["started"])
+    for event in events:
+        rank_zero.see(event)
+    again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
+    if "transport" in attempt:
+        again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
+    for source, figures in again.items():
+        for name, value in figures.items():
+            if (name in ALWAYS or name in attempt) and not _as_recorded(name, attempt.get(name), value):
+                yield Difference(where, name, ((ATTEMPTS, attempt.get(name)), (source, value)))
+    if rank_zero.no_number():
+        yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
+    yield from _of_configuration(unit, where, folder, log, events)
+    yield from _log_and_metrics(unit, where, log, events)
+    for rank in range(1, unit.world_size):
+        yield from _of_rank(where, events, _events(folder, rank), rank)
+
+
+def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, events: list[dict]) -> Iterator[Difference]:
+    """Whether what ran is what was planned."""
+    if (folder / "config.json").is_file():
+        ran = _config_of_today(read_json(folder / "config.json"))
+        for key in sorted((unit.config.keys() | ran.keys()) - OWN_KEYS):
+            if unit.config.get(key) != ran.get(key):
+                yield Difference(where, key, (("run.json", unit.config.get(key)), ("config.json", ran.get(key))))
+    if log.global_batch not in (None, unit.global_batch):
+        yield Difference(where, "global batch", (("run.json", unit.global_batch), (LOG, log.global_batch)))
+    ended = [event["iterations"] for event in events if event["event"] == "end"]
+    if ended != [unit.config["iterations"]]:
+        source = METRICS.format(0)
+        yield Difference(where, "iterations", (("run.json", unit.config["iterations"]), (source, ended or "no end")))
+
+
+def _config_of_today(config: dict) -> dict:
+    """An attempt's configuration by today's names, as those of the plan are read."""
+    unit: dict = {"config": config}
+    in_terms_of_today({"plan": {"units": [unit]}})
+    return unit["config"]
+
+
+def _log_and_metrics(unit: Unit, where: str, log: Log, events: list[dict]) -> Iterator[Difference]:
+    """Each row of the log is an event of rank 0, and the rows took the time that lies between their events."""
+    source = METRICS.format(0)
+    rows = {event["iteration"]: event for event in events if event["event"] == "iteration"}
+    steps = [row.step for row in log.rows]
+    if steps != list(rows):
+        yield Difference(where, "rows", ((LOG, f"{len(steps)}"), (source, f"{len(rows)}, not of the same iterations")))
+        return
+    for row, event in zip(log.rows, rows.values(), strict=True):
+        pairs = [
+            ("loss", row.loss, event["loss"], PRINTED),
+            ("throughput", row.samples_per_s, event["throughput"], PRINTED),
+            ("latency_ms", row.latency_s and 1000 * row.latency_s, event["latency_ms"], PRINTED_MS),
+            ("time", row.stamp, event["time"], CLOCK_S),
+        ]
+        for name, printed, written, tolerance in pairs:
+            if printed is not None and not abs(printed - written) <= tolerance:
+                yield Difference(where, f"{name} at iteration {row.step}", ((LOG, printed), (source, written)))
+    written_at = list(rows.values())
+    if len(written_at) > 1:
+        first, last = written_at[0], written_at[-1]
+        clock = last["time"] - first["time"]
+        said = math.fsum(
+            (after["iteration"] - before["iteration"]) * unit.global_batch / after["throughput"]
+            for before, after in pairwise(written_at)
+        )
+        if not abs(clock - said) <= CLOCK * said + CLOCK_S:
+            what = f"seconds from iteration {first['iteration']} to {last['iteration']}"
+            yield Difference(where, what, (("its throughputs", said), ("the clock", clock)))
+
+
+def _of_rank(where: str, events: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
+    """Another rank wrote the same losses at the same iterations, and its clock went as far; nothing if it wrote none."""
+    own, source = METRICS.format(0), METRICS.format(rank)
+    first = {event["iteration"]: event for event in events if event["event"] == "iteration"}
+    second = {event["iteration"]: event for event in others if event["event"] == "iteration"}
+    both = sorted(first.keys() & second.keys())
+    if second and first.keys() != second.keys():
+        yield Difference(where, "iterations", ((own, len(first)), (source, f"{len(second)}, not the same")))
+    for iteration in both:
+        losses = first[iteration]["loss"], second[iteration]["loss"]
+        if not _equal(*losses):
+            yield Difference(where, f"loss at iteration {iteration}", ((own, losses[0]), (source, losses[1])))
+    if len(both) > 1:
+        span, other = (each[both[-1]]["time"] - each[both[0]]["time"] for each in (first, second))
+        if not abs(span - other) <= CLOCK * span + RANKS_S:
+            what = f"seconds from iteration {both[0]} to {both[-1]}"
+            yield Difference(where, what, ((own, span), (source, other)))
+
+
+def _copies(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
+    """Attempts whose rank 0 wrote the very same bytes, times included: one is a copy of the other."""
+    seen: dict[str, str] = {}
+    for attempt in attempts:
+        found = digest(files / attempt["folder"] / METRICS.format(0))
+        if found and (before := seen.setdefault(found, attempt["folder"])) != attempt["folder"]:
+            what = "an attempt of its own"
+            yield Difference(attempt["folder"], what, ((ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {before}")))
+
+
+def _events(folder: RunPath, rank: int) -> list[dict]:
+    """The events of a rank; none if it wrote none. A last line that was cut off is passed over."""
+    file = folder / METRICS.format(rank)
+    return [json.loads(line) for line in content(file).split(b"\n")[:-1]] if file.is_file() else []
+
+
+def _as_recorded(name: str, recorded: object, again: object) -> bool:
+    """Whether a recorded figure is the one that was read again; of losses as many as were recorded."""
+    if name == "losses" and isinstance(recorded, list) and isinstance(again, list):
+        return len(recorded) >= min(FEWEST_LOSSES, len(again)) and recorded == again[: len(recorded)]
+    return _equal(recorded, again)
+
+
+def _equal(recorded: object, again: object) -> bool:
+    if isinstance(recorded, int | float) and isinstance(again, int | float):
+        return math.isclose(recorded, again, rel_tol=EQUAL, abs_tol=1e-6)
+    return recorded == again
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value) if isinstance(value, list | dict) else str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

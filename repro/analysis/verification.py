@@ -1,0 +1,118 @@
+"""Everything that can be held against a run: its files, its figures, its commit, its digest, its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.analysis.evidence import examine
+from repro.runs import digests, manifest
+from repro.runs.files import KEPT, PREFLIGHT, RecordError
+from repro.runs.history import History, history, removed_lines
+from repro.runs.record import Run
+from repro.runs.signature import SIGNERS, signature
+from repro.utils.paths import ROOT
+
+SHORT = 12
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What holds of a run and what does not, a sentence each. What could not be looked up is among the former."""
+
+    holds: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Verified:
+    """Examine a run in its folder or archive, or a kept preflight; `past` is this checkout's history unless given."""
+    sentences: list[tuple[bool, str]] = []
+    if not (run.files / PREFLIGHT).is_file():
+        sentences += [*_files(run), *_figures(run), _commit(run, past or history())]
+    sentences += [*_digest(run), *_signatures(run, signers)]
+    return Verified(
+        tuple(text for good, text in sentences if good), tuple(text for good, text in sentences if not good)
+    )
+
+
+def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
+    """Whether a list of kept runs in the checkout `root` was only ever added to, and its signature, if there is one."""
+    removed = removed_lines(listed, root)
+    if removed is None:
+        first = (True, f"{listed}: whether a line was ever removed was NOT checked: {history(root).gap}")
+    elif removed:
+        first = (False, f"{listed}: lines were changed or removed since they were committed: {'; '.join(removed)}")
+    else:
+        first = (True, f"{listed}: no line was ever changed or removed")
+    found = signature(listed, signers)
+    sentences = [first, *([(found.good, found.text)] if found else [])]
+    return Verified(
+        tuple(text for good, text in sentences if good), tuple(text for good, text in sentences if not good)
+    )
+
+
+def _files(run: Run) -> Iterator[tuple[bool, str]]:
+    try:
+        found = manifest.verify(run.files)
+    except RecordError as error:
+        yield False, str(error)
+        return
+    yield from ((False, line) for line in found.lines())
+    if found.holds:
+        yield True, f"{found.files} files are as recorded; SHA-256 of the record: {found.digest}"
+
+
+def _figures(run: Run) -> Iterator[tuple[bool, str]]:
+    evidence = examine(run)
+    yield from ((False, line) for line in evidence.lines())
+    if evidence.holds:
+        yield (
+            True,
+            f"throughput, latency, memory and losses of {evidence.attempts} attempts were computed again from their "
+            "logs and metrics: all as recorded",
+        )
+
+
+def _commit(run: Run, past: History) -> tuple[bool, str]:
+    environment = run.description()["environment"]
+    commit, changed = environment.get("git_commit"), environment.get("git_changed_files")
+    if not commit:
+        return True, "the run names no commit: it was not made in a git checkout, so nobody can look up its code"
+    name = f"commit {commit[:SHORT]}" + (f", of which {changed} files were changed," if changed else "")
+    holds = past.holds(commit)
+    if holds is None:
+        return True, f"whether {name} is in the history was NOT checked: {past.gap}"
+    if holds:
+        return True, f"{name} is in the history"
+    listed = digests.list_of(run.path) if run.archived else None
+    if listed and commit in digests.lost_commits(listed):
+        return True, f"{name} is NOT in the history, as {listed.name} says: nobody can look up the code of this run"
+    return False, f"{name} is in no branch or tag here: nobody can look up the code of this run"
+
+
+def _digest(run: Run) -> Iterator[tuple[bool, str]]:
+    """A kept run is the archive that was kept; one that lies elsewhere is compared with this checkout's list."""
+    if not run.archived:
+        return
+    listed = digests.list_of(run.path)
+    if listed and listed.is_file():
+        fault = digests.fault_of(run.path, listed)
+        yield fault is None, fault or f"it is the archive that {listed} lists"
+    elif (run.files / KEPT).is_file():
+        known = {Path(path).name: digest for path, digest in digests.read(digests.REPRODUCED / digests.NAME).items()}
+        if (expected := known.get(run.path.name)) is None:
+            yield (
+                True,
+                f"{digests.NAME} lists no kept run of this name: whether this is the archive that was kept was NOT checked",
+            )
+        else:
+            same = digests.sha256(run.path) == expected
+            text = "it is the archive" if same else "it is NOT the archive"
+            yield same, f"{text} that was kept under this name, by {digests.REPRODUCED / digests.NAME}"
+
+
+def _signatures(run: Run, signers: Path) -> Iterator[tuple[bool, str]]:
+    for file in (run.files / manifest.MANIFEST, *([run.path] if run.archived else [])):
+        if found := signature(file, signers):
+            yield found.good, found.text

@@ -1,0 +1,458 @@
+"""Tries to bend the figures of a run, and shows what stops it: `python -m tests.attacks.test_attacks` prints the table.
+
+An attack is a function that bends a copy of a kept run and says what the tasks answer. One that nothing stops fails.
+"""
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from invoke import Exit
+
+from repro.analysis import verification
+from repro.analysis.measurement import LOG, METRICS
+from repro.cli import report as tasks
+from repro.cli.settings import Invocation
+from repro.report.host.keep import keep
+from repro.report.host.results import load
+from repro.runs import digests, history
+from repro.runs.archive import write_archive
+from repro.runs.digests import REPRODUCED, enter
+from repro.runs.files import KEPT, names
+from repro.runs.manifest import MANIFEST, OWN, manifest_text, record
+from repro.runs.record import Run
+from repro.runs.signature import NAMESPACE
+from repro.utils.errors import ReproError
+from repro.utils.paths import sha256
+
+HOST = "h200"
+BENT = "20261122-231005-gpt-published"
+"""The kept run that is bent: GPT on one and two GPUs with PyTorch beside it, two repeats each."""
+ANOTHER = "20261121-184824-bert-published"
+FASTER = 1.25
+
+
+class Scene:
+    """Copies of two kept runs as a host keeps them, and of one of them as a run of one's own (`run`)."""
+
+    def __init__(self, folder: Path):
+        self.runs = folder / "runs"
+        self.hosts = folder / "reproduced"
+        self.kept = self.hosts / HOST / "runs" / f"{BENT}.zip"
+        self.listed = self.hosts / digests.NAME
+        self.kept.parent.mkdir(parents=True)
+        for name in (BENT, ANOTHER):
+            shutil.copy(REPRODUCED / HOST / "runs" / f"{name}.zip", self.kept.parent)
+            enter(self.kept.with_name(f"{name}.zip"), self.listed)
+        self.run = self.unpacked("one-of-ones-own")
+        (self.run / KEPT).unlink()
+        (self.run / MANIFEST).unlink()
+        edit(self.run / "run.json", lambda description: description.update(id=self.run.name))
+        record(Run(self.run))
+
+    def unpacked(self, name: str) -> Path:
+        """The kept run, unpacked among one's own runs."""
+        with zipfile.ZipFile(self.kept) as archive:
+            archive.extractall(self.runs / name)
+        return self.runs / name
+
+    def packed(self, folder: Path, archive: Path) -> None:
+        """An archive of a folder in the place of another."""
+        archive.unlink(missing_ok=True)
+        write_archive(archive, {path: folder / path for path in names(folder)})
+
+    def attempt(self, number: int = 0) -> Path:
+        """The folder of one of OneFlow's successful attempts on two GPUs."""
+        return self.run / on_two_gpus(Run(self.run).attempts())[number]["folder"]
+
+    def report(self, run: Path | None = None) -> str | None:
+        return answer(lambda: tasks.report.body(Invocation("report", {}), str(run or self.run), self.runs))
+
+    def verify(self, run: Path | None = None) -> str | None:
+        return answer(lambda: tasks.verify.body(Invocation("verify", {}), str(run or self.run), self.runs))
+
+    def both(self, run: Path | None = None) -> list[str | None]:
+        """What both tasks say of a run."""
+        return [self.report(run), self.verify(run)]
+
+    def page(self) -> str | None:
+        """What writing the host's page says."""
+        return answer(lambda: load(HOST, self.hosts))
+
+
+def answer(call: Callable[[], object]) -> str | None:
+    """Why a task refused; None if it did not."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            call()
+    except Exit as refusal:
+        return refusal.message
+    except ReproError as refusal:
+        return str(refusal)
+    return None
+
+
+def edit(file: Path, change: Callable[[dict], object]) -> None:
+    """Change a JSON file."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def edit_lines(file: Path, change: Callable[[list[dict]], list[dict] | None]) -> None:
+    """Change the lines of a JSON Lines file, in place or by others."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(line) + "\n" for line in change(lines) or lines))
+
+
+def on_two_gpus(attempts: list[dict]) -> list[dict]:
+    return [each for each in attempts if each["unit"].endswith("as_2x1x1") and each["status"] == "ok"]
+
+
+def forge_manifest(run: Path) -> None:
+    """The record that the files, as they are now, would have had from the beginning."""
+    found = {path: sha256(run / path) for path in names(run) if path not in OWN}
+    (run / MANIFEST).write_text(manifest_text({path: digest for path, digest in found.items() if digest}))
+
+
+def faster_record(scene: Scene) -> None:
+    def change(attempts):
+        for each in on_two_gpus(attempts):
+            each["throughput"] *= FASTER
+            each["latency_ms"] /= FASTER
+
+    edit_lines(scene.run / "attempts.jsonl", change)
+
+
+def faster_logs(scene: Scene) -> None:
+    row = re.compile(r"^(\| \d+ +\| \d+ +\| \d+ +\| )([\d.]+)( +\| )([\d.]+)", re.MULTILINE)
+    for each in on_two_gpus(Run(scene.run).attempts()):
+        log = scene.run / each["folder"] / LOG
+        bent = row.sub(lambda m: f"{m[1]}{float(m[2]) * FASTER}{m[3]}{float(m[4]) / FASTER}", log.read_text())
+        log.write_text(bent)
+
+
+def faster_metrics(scene: Scene, ranks=(0,), clock=False) -> None:
+    def change(events):
+        begun = events[0]["time"]
+        for event in events:
+            if "throughput" in event:
+                event["throughput"] *= FASTER
+                event["latency_ms"] /= FASTER
+            if clock:
+                event["time"] = begun + (event["time"] - begun) / FASTER
+
+    for each in on_two_gpus(Run(scene.run).attempts()):
+        for rank in ranks:
+            edit_lines(scene.run / each["folder"] / METRICS.format(rank), change)
+
+
+def faster_record_of_first_row(scene: Scene) -> None:
+    def change(attempts):
+        for each in on_two_gpus(attempts):
+            events = (scene.run / each["folder"] / METRICS.format(0)).read_text().splitlines()
+            first = next(event for event in map(json.loads, events) if event["event"] == "iteration")
+            each["first_row_s"] = first["time"] - each["started"]
+
+    edit_lines(scene.run / "attempts.jsonl", change)
+
+
+def faster_everywhere(scene: Scene) -> None:
+    """What nothing in the run itself contradicts any more."""
+    faster_record(scene)
+    faster_logs(scene)
+    faster_metrics(scene, (0, 1), clock=True)
+    faster_record_of_first_row(scene)
+    forge_manifest(scene.run)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is tried, and a pattern that every answer must have."""
+
+    title: str
+    stopped_by: str
+    attempt: Callable[[Scene], list[str | None]]
+
+
+ATTACKS: list[Attack] = []
+
+
+def attack(title: str, stopped_by: str) -> Callable:
+    """Add an attack to the list."""
+
+    def added(function: Callable[[Scene], list[str | None]]) -> Callable:
+        ATTACKS.append(Attack(title, stopped_by, function))
+        return function
+
+    return added
+
+
+@attack("throughput edited in attempts.jsonl", r"changed: attempts\.jsonl")
+def throughput(scene):
+    faster_record(scene)
+    return scene.both()
+
+
+@attack("… and the manifest removed", r"throughput: [\d.]+ in attempts\.jsonl, [\d.]+ in logs/local_rank_0/stdout")
+def throughput_without_manifest(scene):
+    faster_record(scene)
+    (scene.run / MANIFEST).unlink()
+    return scene.both()
+
+
+@attack("… and the manifest written to fit", r"latency_ms: [\d.]+ in attempts\.jsonl, [\d.]+ in logs")
+def throughput_with_forged_manifest(scene):
+    faster_record(scene)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("… and rank 0's logs edited to fit", r"throughput at iteration \d+: [\d.]+ in logs.*in metrics-rank0\.jsonl")
+def throughput_with_logs(scene):
+    faster_record(scene)
+    faster_logs(scene)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("… and rank 0's metrics, but for their times", r"seconds from iteration .* in its throughputs, .* in the clock")
+def throughput_with_metrics(scene):
+    faster_record(scene)
+    faster_logs(scene)
+    faster_metrics(scene)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("… and their times, but not the other ranks'", r"in metrics-rank0\.jsonl, [\d.]+ in metrics-rank1\.jsonl")
+def throughput_with_times(scene):
+    faster_record(scene)
+    faster_logs(scene)
+    faster_metrics(scene, clock=True)
+    faster_record_of_first_row(scene)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("every file of a signed run forged alike", r"the signature beside it is not one of these bytes")
+def signed(scene):
+    key = scene.runs / "key"
+    quiet = {"check": True, "capture_output": True}
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], **quiet)
+    subprocess.run(["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE, scene.run / MANIFEST], **quiet)
+    assert scene.verify() is None
+    faster_everywhere(scene)
+    return [scene.verify()]
+
+
+@attack("every file of a kept run forged alike", r"is not the archive that was kept")
+def kept_run(scene):
+    faster_everywhere(scene)
+    scene.packed(scene.run, scene.kept)
+    return [scene.page(), scene.verify(scene.kept)]
+
+
+@attack("… and its line in SHA256SUMS changed", r"lines were changed or removed since they were committed")
+def list_of_digests(scene):
+    git = ["git", "-C", str(scene.hosts), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Keep"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    before = digests.entered(scene.kept, scene.listed)
+    faster_everywhere(scene)
+    scene.packed(scene.run, scene.kept)
+    scene.listed.write_text(scene.listed.read_text().replace(str(before), str(sha256(scene.kept))))
+    pending = verification.verify_list(scene.listed, root=scene.hosts)
+    subprocess.run([*git, "commit", "-qam", "Tidy"], check=True, capture_output=True)
+    history.history.cache_clear()
+    committed = verification.verify_list(scene.listed, root=scene.hosts)
+    return ["\n".join(each.faults) or None for each in (pending, committed)]
+
+
+@attack("a kept archive swapped for another", r"is not the archive that was kept")
+def swapped(scene):
+    shutil.copy(scene.kept.with_name(f"{ANOTHER}.zip"), scene.kept)
+    return [scene.page(), scene.verify(scene.kept)]
+
+
+@attack("an unfavourable kept run removed", r"was kept and is gone")
+def removed(scene):
+    scene.kept.unlink()
+    return [scene.page()]
+
+
+@attack("a run put among the kept ones by hand", r"has no line in .*it was never kept")
+def smuggled(scene):
+    scene.packed(scene.run, scene.kept.with_name("smuggled.zip"))
+    return [scene.page(), scene.verify(scene.kept.with_name("smuggled.zip"))]
+
+
+@attack("a kept run unpacked, bent, without manifest", r"not as it was recorded")
+def unpacked(scene):
+    scene.run = scene.unpacked(BENT)
+    faster_record(scene)
+    (scene.run / MANIFEST).unlink()
+    return scene.both()
+
+
+@attack("a kept run recorded anew", r"a kept run is never recorded anew")
+def recorded_anew(scene):
+    folder = scene.unpacked(BENT)
+    with_kept = scene.report(folder)
+    (folder / KEPT).unlink()
+    (folder / MANIFEST).unlink()
+    without = scene.report(folder)
+    scene.kept.unlink()
+    return [with_kept, without, answer(lambda: keep(scene.run, scene.kept))]
+
+
+@attack("memory edited in attempts.jsonl", r"memory_mib: \d+ in attempts\.jsonl, \d+ in logs/local_rank_0/stdout")
+def memory(scene):
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [{**each, "memory_mib": 1000} for each in lines])
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("losses edited in the metrics, not in the log", r"loss at iteration \d+: [\d.]+ in logs")
+def losses(scene):
+    def halve(events):
+        for event in events:
+            if "loss" in event:
+                event["loss"] /= 2
+
+    edit_lines(scene.attempt() / METRICS.format(0), halve)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("losses edited in the record alone", r"losses: \[.* in attempts\.jsonl, \[.* in metrics-rank0\.jsonl")
+def recorded_losses(scene):
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [{**each, "losses": [9.0] * 10} for each in lines])
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("the batch in the plan made larger than it was", r"micro_batch: \d+ in run\.json, \d+ in config\.json")
+def planned_batch(scene):
+    edit(
+        scene.run / "run.json",
+        lambda run: [unit["config"].update(micro_batch=64) for unit in run["plan"]["units"]],
+    )
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("a failed attempt called a success", r"rows: 10 in logs/local_rank_0/stdout, \d+, not of the same iterations")
+def failed_as_ok(scene):
+    metrics = scene.attempt() / METRICS.format(0)
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[: len(lines) // 2]))
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("a repeat hidden by deleting its line", r"no line of attempts\.jsonl records this attempt")
+def hidden_line(scene):
+    slow = scene.attempt().relative_to(scene.run).as_posix()
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [each for each in lines if each["folder"] != slow])
+    forge_manifest(scene.run)
+    scene.packed(scene.run, scene.runs / "hidden.zip")
+    return [scene.verify(), scene.report(scene.runs / "hidden.zip")]
+
+
+@attack("a failed attempt hidden with its files", r"attempt-1: attempt: none in attempts\.jsonl")
+def hidden_attempt(scene):
+    folder = scene.attempt()
+    again = folder.with_name(folder.name.replace("attempt-1", "attempt-2"))
+    folder.rename(again)
+    old, new = (each.relative_to(scene.run).as_posix() for each in (folder, again))
+    attempts = scene.run / "attempts.jsonl"
+    attempts.write_text(attempts.read_text().replace(old, new))
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("one repeat copied over another", r"a copy of units/")
+def copied(scene):
+    first, second = (scene.attempt(number) for number in (0, 1))
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+    places = [each.relative_to(scene.run).as_posix() for each in (first, second)]
+
+    def alike(lines):
+        source = next(each for each in lines if each["folder"] == places[0])
+        own = next(each for each in lines if each["folder"] == places[1])
+        own.update({**source, "repeat": own["repeat"], "folder": places[1]})
+
+    edit_lines(scene.run / "attempts.jsonl", alike)
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("a repeat run again until it was fast", r"attempts that succeeded: 2 in attempts\.jsonl, 1 in a run")
+def best_of_several(scene):
+    folder = scene.attempt()
+    again = folder.with_name(folder.name.replace("attempt-1", "attempt-2"))
+    shutil.copytree(folder, again)
+    old, new = (each.relative_to(scene.run).as_posix() for each in (folder, again))
+    edit_lines(
+        scene.run / "attempts.jsonl",
+        lambda lines: [*lines, *({**each, "folder": new} for each in lines if each["folder"] == old)],
+    )
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("the measuring rule in run.json bent", r"throughput: .* in attempts\.jsonl")
+def rule(scene):
+    edit(scene.run / "run.json", lambda run: [unit["rule"].update(rows=1) for unit in run["plan"]["units"]])
+    forge_manifest(scene.run)
+    return scene.both()
+
+
+@attack("the commit in run.json bent", r"commit 0{12} is in no branch or tag here")
+def commit(scene):
+    edit(scene.run / "run.json", lambda run: run["environment"].update(git_commit="0" * 40))
+    forge_manifest(scene.run)
+    return [scene.verify()]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return Scene(tmp_path)
+
+
+def test_nothing_is_said_against_what_nobody_bent(scene):
+    assert [*scene.both(), scene.page(), scene.verify(scene.kept)] == [None] * 4
+
+
+@pytest.mark.parametrize("tried", ATTACKS, ids=lambda each: each.attempt.__name__)
+def test_an_attack_is_stopped(scene, tried):
+    answers = tried.attempt(scene)
+    assert answers
+    for said in answers:
+        assert said is not None, "nothing stopped it"
+        assert re.search(tried.stopped_by, said), said
+
+
+def main() -> None:
+    """Try every attack and print the first line of the first answer that has the pattern."""
+    for each in ATTACKS:
+        with tempfile.TemporaryDirectory() as folder:
+            answers = each.attempt(Scene(Path(folder)))
+            lines = [line for said in answers for line in (said or "NOTHING STOPPED IT").splitlines()]
+            shown = next((line for line in lines if re.search(each.stopped_by, line)), lines[0])
+            print(f"{each.title:50} {shown.replace(folder, '…')[:150]}")
+
+
+if __name__ == "__main__":
+    main()
