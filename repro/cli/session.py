@@ -51,7 +51,8 @@ class Session:
         return self.invocation.task
 
     def before(self, kind: str) -> Run | None:
-        """The run to go on with, if one was named; PlanError if it is of another `kind`."""
+        """The run to go on with, if one was named; PlanError if it is of another `kind` or ran other code."""
+        from repro.launch.program_code import refuse_other_code
         from repro.planning.plan import PlanError
         from repro.runs.record import Run
 
@@ -60,6 +61,7 @@ class Session:
         run = Run.open(self.run, self.runs)
         if planned(run).kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
+        refuse_other_code(run, trainer_command())
         return run
 
     def create(self, plan: Plan, environment: dict, **more: Any) -> Run:
@@ -139,7 +141,7 @@ class Session:
         with held() as interrupts, exit_statuses(FAILED):
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool).run_all()
+                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool, trainer_command()).run_all()
             rendered = render(run)
             record(run)
             for path in (*rendered.reports, rendered.results):

@@ -6,6 +6,7 @@ import math
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -13,19 +14,21 @@ from pathlib import Path
 from typing import cast
 
 from repro.analysis.nccl_transport import transport_of
+from repro.analysis.verdict import why_enough
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
+from repro.launch.program_code import program_code
 from repro.launch.progress import Display
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
 from repro.published.logs import LogError, parse
 from repro.published.rules import latency_ms, throughput
 from repro.runs.failures import Failure
-from repro.runs.record import Run, disk_error
+from repro.runs.record import LAST_LOSSES, Run, disk_error
 
 MIN_FREE_MIB = 200
-LOSSES_KEPT = 2 * PARITY_ITERATIONS
+LOSSES_KEPT = max(2 * LAST_LOSSES, PARITY_ITERATIONS)
 WAKE_S = 0.2
 """How often the main thread wakes: the kernel may give a signal to another thread, and Python handles it only here."""
 
@@ -40,6 +43,7 @@ class Bench:
     retries : how many times what fails is tried again; every attempt is recorded.
     gpu_pool : runs attempts concurrently, on the GPUs that it hands out; these are `GpuAttempt`s then, as those of
         this machine are. Without it they run one after another.
+    replaced : the command that runs in place of the trainer, in tests.
     """
 
     run: Run
@@ -48,6 +52,7 @@ class Bench:
     attempt_of: AttemptOf
     retries: int = 0
     gpu_pool: GpuPool | None = None
+    replaced: Sequence[str] = ()
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held for whatever concurrent attempts must do one at a time: writing records and showing progress."""
 
@@ -76,6 +81,7 @@ class Bench:
             "repeat": turn.repeat,
             "started": stamp,
             "folder": str(folder.relative_to(self.run.folder)),
+            "code": program_code(unit.program, () if unit.baseline_of else self.replaced),
         }
         watch = _Watch(stamp, lambda event: self._show(unit, event))
         attempt = self.attempt_of(unit, folder.resolve())
@@ -86,7 +92,8 @@ class Bench:
         except OSError as error:
             raise disk_error(error, folder) from error
         except KeyboardInterrupt:
-            self._record({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
+            interrupted = {"status": "interrupted", **watch.seen(), "wall_s": time.monotonic() - started}
+            self._record(record | interrupted)
             raise
         failure, measured = outcome.failure or watch.no_number(), {}
         if failure is None:
@@ -109,7 +116,11 @@ class Bench:
         return record
 
     def _record(self, record: dict) -> None:
+        """Write down an attempt that ended, and, if the unit needs no more repeats, why: `enough`."""
         with self.lock:
+            if record["status"] == "ok":
+                (unit,) = (unit for unit in self.plan.units if unit.name == record["unit"])
+                record["enough"] = why_enough(self.run, self.plan, [*self.run.attempts(), record], unit)
             self.run.add_attempt(record)
 
     def _show(self, unit: Unit, event: Event) -> None:
@@ -136,6 +147,7 @@ class _Schedule:
         self._bench, self._interrupts = bench, interrupts
         self._gpu_pool = bench.gpu_pool or GpuPool((), 1)
         self._running: dict[Future, tuple[Turn, Sequence[str]]] = {}
+        self._enough: set[str] = set()
         self._stop = threading.Event()
 
     def run(self, todo: list[tuple[Unit, int]]) -> None:
@@ -147,6 +159,11 @@ class _Schedule:
                     waiting = [turn for turn in waiting if not self._start(turn, threads)]
                     wait(self._running, WAKE_S, FIRST_COMPLETED)
                     waiting[:0] = self._again()
+                    dropped = [turn for turn in waiting if turn.unit.name in self._enough]
+                    if dropped:
+                        waiting = [turn for turn in waiting if turn not in dropped]
+                        with self._bench.lock:
+                            self._bench.progress.dropped(len(dropped))
             finally:
                 self._stop.set()
 
@@ -174,6 +191,8 @@ class _Schedule:
                 self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
             if not final:
                 again.append(replace(turn, retries=turn.retries - 1))
+            if record.get("enough"):
+                self._enough.add(turn.unit.name)
         return again
 
 
@@ -185,6 +204,7 @@ class _Watch:
         self._start: Event = {}
         self._end: Event = {}
         self._losses: list[float] = []
+        self._last_losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self._first: float | None = None
         self._memory: list[float] = []
         self._not_finite: int | None = None
@@ -204,6 +224,7 @@ class _Watch:
             self._memory.append(event.get("memory_mib") or 0)
             if self._not_finite is None and not math.isfinite(event["loss"]):
                 self._not_finite = event["iteration"]
+            self._last_losses.append(event["loss"])
             if len(self._losses) < LOSSES_KEPT:
                 self._losses.append(event["loss"])
 
@@ -220,6 +241,7 @@ class _Watch:
         """
         return {
             "losses": self._losses,
+            "last_losses": list(self._last_losses),
             "memory_peak_mib": max(self._memory, default=None),
             "first_row_s": self._first and self._first - self._started,
             "versions": self._start.get("versions"),
@@ -244,13 +266,17 @@ def measure(unit: Unit, folder: Path) -> dict:
 
 
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
-    """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike."""
+    """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike.
+
+    Units that need no more repeats are left out.
+    """
     done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
+    enough = {attempt["unit"] for attempt in attempts if attempt.get("enough")}
     return [
         (unit, repeat)
         for repeat in range(1, plan.repeats + 1)
         for unit in plan.units
-        if (unit.name, repeat) not in done
+        if (unit.name, repeat) not in done and unit.name not in enough
     ]
 
 

@@ -16,6 +16,8 @@ from repro.runs.files import RecordError, RunPath, is_archive, lines, open_files
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 ATTEMPTS = "attempts.jsonl"
+LAST_LOSSES = 5
+"""How many losses an attempt records of its end; of its beginning it records twice as many."""
 
 
 @dataclass(frozen=True)
