@@ -33,6 +33,7 @@ OUTCOMES = ("reproduced", "faster", "slower", "inconclusive", "none")
 HELD, NOT_HELD, NOTHING_TO_JUDGE = 0, 1, 3
 DECIDED = ("reproduced", "faster", "slower")
 NOISE_FACTOR = 3
+GIVEN = "given"
 MOST_TOLERANCE = 0.05
 """The most that may be given: frameworks that were published side by side differ by more."""
 FAR = 1e6
@@ -143,6 +144,7 @@ class Judgement:
     skipped: tuple[str, ...]
     failed: int
     interrupted: int
+    looks: Looks = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -197,6 +199,7 @@ class Judgement:
             "tolerance_given": self.given,
             "outcomes": self.counts,
             "false_verdicts_expected": self.false_verdicts,
+            "looks": [dict(vars(look)) for look in self.looks],
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
             "comparisons": [*(each.as_json() for each in self.comparisons), *(each.as_json() for each in self.orders)],
@@ -246,6 +249,7 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
         skipped=tuple(skipped["case"] for skipped in plan.skipped),
         failed=sum(result.failed for result in results),
         interrupted=sum(result.interrupted for result in results),
+        looks=plan.looks,
     )
 
 
@@ -366,7 +370,7 @@ def tolerance(case: Case, catalogue: Catalogue, given: float | None = None) -> T
     parallelism if the case has it. Elsewhere the noise of all reports counts, which is never smaller.
     """
     if given is not None:
-        return Tolerance(given, "given")
+        return Tolerance(given, GIVEN)
     related = {
         "report": [other for other in catalogue.cases if other.report == case.report],
         "model": [other for other in catalogue.cases if other.model == case.model],

@@ -16,7 +16,7 @@ CLUSTER = "a published cluster, an inventory by its name or folder, or NODExN fo
 PUBLISHED = "v100x32"
 
 
-@task(cluster=CLUSTER, repeats="runs of each case (default: as published)")
+@task(cluster=CLUSTER, repeats="runs of each case (default: until its verdict is decided)")
 def plan(
     invocation: Invocation,
     cluster: str = PUBLISHED,
@@ -42,7 +42,7 @@ def plan(
     if format == "json":
         print_json(plan_json(rows, described))
         return
-    print_table(*plan_table(rows), plan_summary(rows, described))
+    print_table(*plan_table(rows), plan_summary(rows, described, repeats))
 
 
 @task(cluster=CLUSTER, shape="HIDDENxLAYERS or HIDDENxLAYERSxHEADS")

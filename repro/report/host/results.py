@@ -29,7 +29,7 @@ from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_sampl
 from repro.runs.manifest import alterations
 from repro.runs.record import Run
 from repro.utils.paths import DATA
-from repro.utils.stats import TooFew, median
+from repro.utils.stats import median
 
 TARGETS = DATA / "reproduced"
 MET, MISSED, OPEN = "met", "missed", "open"
@@ -49,12 +49,16 @@ class Target:
     where: dict = field(default_factory=dict, hash=False)
 
     def status(self, found: Ratio) -> str:
-        """MET if the whole interval is at or above, MISSED if it is wholly below, otherwise OPEN."""
-        if isinstance(found.interval, TooFew):
+        """MET if the whole interval is at or above, MISSED if it is wholly below, otherwise OPEN.
+
+        An interval of too little confidence decides nothing.
+        """
+        interval = found.decisive
+        if interval is None:
             return OPEN
-        if found.interval.low >= self.at_least:
+        if interval.low >= self.at_least:
             return MET
-        return MISSED if found.interval.high < self.at_least else OPEN
+        return MISSED if interval.high < self.at_least else OPEN
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ class Host:
             models = {each.unit.model for each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
             for result in (each for each in ours if each.unit.model in models and each.unit.world_size > 1):
                 expected = _expected(result, kept.gpus)
-                over = ratio(result.throughputs, (expected,)) if expected else None
+                over = ratio(result.throughputs, expected) if expected else None
                 target = self._target("expectation", result) if expected else None
                 found.append(LayoutRow(kept, result, expected, over, target))
         return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))

@@ -1,5 +1,7 @@
 """The sections of a run's report on what was measured within it: baselines, scaling, and derived cases."""
 
+import math
+
 from repro.analysis.ratio import Ratio
 from repro.analysis.relations import (
     Relation,
@@ -13,7 +15,7 @@ from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import Translate
-from repro.utils.stats import TooFew
+from repro.utils.stats import Interval, TooFew
 
 
 def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Section]:
@@ -84,7 +86,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("OneFlow: memory in use (MiB)"),
             _("PyTorch: memory in use (MiB)"),
             _("PyTorch: memory of tensors (MiB)"),
@@ -115,7 +117,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     if scaled:
         columns = (
             *_columns(_("Configuration"), _("Against")),
-            *_numeric(_("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("95% interval")),
+            *_numeric(_("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("Interval (confidence)")),
         )
         rows = tuple(
             (
@@ -141,7 +143,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         columns = (
             *_columns(_("Configuration"), _("Against")),
             *_numeric(
-                _("GPUs"), _("Global batch"), _("The other's global batch"), _("Ratio of throughput"), _("95% interval")
+                _("GPUs"), _("Global batch"), _("The other's global batch"), _("Ratio of throughput"), _("Interval (confidence)")
             ),
         )
         rows = tuple(
@@ -169,14 +171,21 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
 
 
 def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
-    """A ratio's interval, or that the repeats are too few for one; a dash without a ratio."""
+    """A ratio's interval with its confidence, or that the repeats give none; a dash without a ratio."""
     if ratio is None:
         return figure(None, decimals)
     found = ratio.interval
     if isinstance(found, TooFew):
         message = _("too few repeats: {samples}, at least {needed} are needed")
+        if found.equal:
+            message = _("the repeats are all equal, which says nothing of their spread")
         return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
-    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f}", found.low)
+    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
+
+
+def confidence(found: Interval) -> str:
+    """The confidence that an interval reaches, in per cent, cut off: never more than it is."""
+    return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
 
 
 def _columns(*titles: str) -> tuple[Column, ...]:
