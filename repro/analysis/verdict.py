@@ -220,10 +220,7 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     ToleranceError
         The given tolerance is above MOST_TOLERANCE.
     """
-    if given and given > MOST_TOLERANCE:
-        raise ToleranceError(
-            f"TOLERANCE={given:.3%}: at most {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
-        )
+    check_given(given)
     catalogue = load_catalogue()
     known = {case.name: case for case in catalogue.cases}
     judged = _Judge(run, plan, attempts, catalogue, given)
@@ -251,6 +248,14 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
         interrupted=sum(result.interrupted for result in results),
         looks=plan.looks,
     )
+
+
+def check_given(tolerance: float | None) -> None:
+    """ToleranceError if a tolerance is given that is above MOST_TOLERANCE."""
+    if tolerance and tolerance > MOST_TOLERANCE:
+        raise ToleranceError(
+            f"TOLERANCE={100 * tolerance:g}%: at most {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
+        )
 
 
 def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | None:

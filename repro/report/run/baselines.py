@@ -117,7 +117,9 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     if scaled:
         columns = (
             *_columns(_("Configuration"), _("Against")),
-            *_numeric(_("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("Interval (confidence)")),
+            *_numeric(
+                _("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("Interval (confidence)")
+            ),
         )
         rows = tuple(
             (
@@ -143,7 +145,11 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         columns = (
             *_columns(_("Configuration"), _("Against")),
             *_numeric(
-                _("GPUs"), _("Global batch"), _("The other's global batch"), _("Ratio of throughput"), _("Interval (confidence)")
+                _("GPUs"),
+                _("Global batch"),
+                _("The other's global batch"),
+                _("Ratio of throughput"),
+                _("Interval (confidence)"),
             ),
         )
         rows = tuple(
