@@ -19,7 +19,7 @@ from repro.analysis.conditions import Evidence, unmet
 from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons, orders
 from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
-from repro.analysis.results import Result, summarise
+from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
@@ -36,7 +36,6 @@ NOISE_FACTOR = 3
 GIVEN = "given"
 MOST_TOLERANCE = 0.05
 """The most that may be given: frameworks that were published side by side differ by more."""
-FAR = 1e6
 
 
 class ToleranceError(ReproError):
@@ -258,43 +257,13 @@ def check_given(tolerance: float | None) -> None:
         )
 
 
-def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | None:
-    """Why no more repeats of a unit are needed by the plan's stopping rule; None while they are.
-
-    From the first look on: "decided" if there is a verdict, "undecidable" if the planned repeats can no longer lead to
-    one, "no verdict" if there can be none.
-    """
-    succeeded = [each for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
-    if not plan.looks or len(succeeded) < plan.looks[0].repeats:
-        return None
-    known = {case.name: case for case in load_catalogue().cases}
-    case = known.get(unit.stands_for[0]) if unit.stands_for else None
-    if case is None or plan.scale != PUBLISHED:
-        return "no verdict"
-    (result,) = (each for each in summarise(plan, attempts) if each.unit.name == unit.name)
-    verdict = _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
-    if verdict.tolerance is None:
-        return "no verdict"
-    if verdict.outcome in DECIDED:
-        return "decided"
-    return None if _can_be_decided(case, result.throughputs, plan.looks, verdict.tolerance) else "undecidable"
+def judge_case(run: Run, plan: Plan, attempts: list[dict], case: Case, result: Result) -> Verdict:
+    """The verdict on one published case that a unit of a run stands for, with the derived tolerance."""
+    return _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
 
 
-def _can_be_decided(case: Case, throughputs: Sequence[float], looks: Looks, allowed: Tolerance) -> bool:
-    """Whether any further repeats could lead to a verdict: as published, or far faster or slower, whatever helps."""
-    return any(
-        outcome(
-            _published_ratio(case, (*throughputs, *[factor * case.published.throughput] * more), looks), allowed.value
-        )
-        in DECIDED
-        for look in looks
-        if (more := look.repeats - len(throughputs)) > 0
-        for factor in (1, FAR, 1 / FAR)
-    )
-
-
-def _published_ratio(case: Case, throughputs: Sequence[float], looks: Looks) -> Ratio:
-    """Measured over published, which is known to half a unit of its last digit."""
+def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> Ratio:
+    """Measured over published, which is known to half a unit of its last digit; `looks` are the run's."""
     published = case.published.repeats or (case.published.throughput,)
     return published_ratio(throughputs, published, max(figure.half_unit for figure in published), looks)
 
@@ -324,7 +293,7 @@ class _Judge:
         noted = remarks(case, report, result.unit, self._environment, cluster, info)
         if why:
             return self._with(name, case, result, comparable=comparable, outcome="none", reasons=why, remarks=noted)
-        found = _published_ratio(case, result.throughputs, self._plan.looks)
+        found = case_ratio(case, result.throughputs, self._plan.looks)
         allowed = tolerance(case, self._catalogue, self._given)
         return self._with(
             name,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from repro.analysis.nccl_transport import transport_of
-from repro.analysis.verdict import why_enough
+from repro.analysis.stopping import why_enough
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool

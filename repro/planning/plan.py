@@ -101,7 +101,7 @@ class Plan:
     what the run is for, the name of an entry of `repro.report.run.kinds.KINDS`.
 
     `repeats` of each unit are run; with `looks` at most as many, and fewer once its verdict is decided at a look or
-    between two (`repro.analysis.verdict.why_enough`).
+    between two (`repro.analysis.stopping.why_enough`).
     """
 
     scale: str

@@ -10,7 +10,7 @@ from repro.analysis.comparability import INSTALLABLE_ONEFLOW
 from repro.analysis.process_info import readable, transports
 from repro.analysis.ratio import SEQUENTIAL, Ratio, published_ratio, ratio, repeated_ratio
 from repro.analysis.results import summarise
-from repro.analysis.verdict import MOST_TOLERANCE, ToleranceError, judge, outcome, tolerance, why_enough
+from repro.analysis.verdict import MOST_TOLERANCE, ToleranceError, judge, outcome, tolerance
 from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
@@ -290,34 +290,6 @@ def test_an_attempt_that_was_left_out_forbids_a_verdict(tmp_path, status):
 
 
 LOOKS = (Look(6, 1), Look(12, 2))
-
-
-def enough(tmp_path, ratios, name=EIGHT, env=None, looks=LOOKS):
-    """Why a case needs no more repeats after these."""
-    run = published_run(tmp_path, [name], ratios, env=env)
-    rewrite(run, lambda description: description["plan"].update(repeats=12, looks=[vars(look) for look in looks]))
-    plan = Plan.from_json(run.description()["plan"])
-    return why_enough(run, plan, run.attempts(), plan.units[0])
-
-
-def test_repeats_end_when_a_verdict_is_decided(tmp_path):
-    assert enough(tmp_path / "5", SIX[:5]) is None
-    assert enough(tmp_path / "6", SIX) == "decided"
-    assert enough(tmp_path / "slow", [0.9 * each for each in SIX]) == "decided"
-
-
-def test_repeats_go_on_while_a_later_look_can_decide(tmp_path):
-    outlier = (*SIX[:5], 1.03)
-    assert enough(tmp_path / "one", outlier) is None, "the look after 12 leaves out one value at each end"
-    assert enough(tmp_path / "two", (*outlier, 1.03)) == "undecidable"
-    assert enough(tmp_path / "fixed", outlier, looks=(Look(6, 1),)) == "undecidable"
-    assert enough(tmp_path / "last", (*outlier, *SIX[:5], 1.0001)) == "decided"
-
-
-def test_repeats_end_at_the_first_look_where_there_can_be_no_verdict(tmp_path):
-    other = environment({"name": "NVIDIA H200"})
-    assert enough(tmp_path / "5", SIX[:5], env=other) is None
-    assert enough(tmp_path / "6", SIX, env=other) == "no verdict"
 
 
 def test_a_case_that_was_stopped_is_complete_and_has_the_confidence_of_all_looks(tmp_path):
