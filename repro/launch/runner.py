@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from repro.analysis.nccl_transport import transport_of
-from repro.analysis.stopping import why_enough
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
@@ -118,7 +117,9 @@ class Bench:
     def _record(self, record: dict) -> None:
         """Write down an attempt that ended, and, if the unit needs no more repeats, why: `enough`."""
         with self.lock:
-            if record["status"] == "ok":
+            if self.plan.looks and record["status"] == "ok":
+                from repro.analysis.stopping import why_enough  # pandas, for which no run waits at its start
+
                 (unit,) = (unit for unit in self.plan.units if unit.name == record["unit"])
                 record["enough"] = why_enough(self.run, self.plan, [*self.run.attempts(), record], unit)
             self.run.add_attempt(record)
