@@ -13,27 +13,27 @@ from repro.planning.plan import PlanError
 from repro.runs.record import Run
 from repro.utils.paths import PACKAGE, ROOT
 
-FOLDERS = {"oneflow": ("trainers", "models"), "pytorch": ("baselines", "models")}
-"""The folders of the package that a program's code is in."""
+TRAINERS, BASELINES = "trainers", "baselines"
+"""The folders of the package that programs are in."""
+SHARED = "models"
+"""The folder that all programs read."""
 GIT_S = 30
 
 
-def program_code(program: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
-    """What an attempt records of its program's code.
+def program_code(folder: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
+    """What an attempt records of its program's code, which is in TRAINERS or BASELINES.
 
     `sha256` is over names and contents of its Python files, also of those of models from outside; `changed` the files
     of the checkout that are not as in the commit, None without git; `replaced` the command that runs in its place.
     """
-    package = root / PACKAGE.name
-    own = [path for folder in FOLDERS[program] for path in sorted((package / folder).rglob("*.py"))]
-    outside = [
-        path for name in FOLDERS[program] for folder in folders_of(name) for path in sorted(Path(folder).rglob("*.py"))
-    ]
+    package, folders = root / PACKAGE.name, (folder, SHARED)
+    own = [path for each in folders for path in sorted((package / each).rglob("*.py"))]
+    outside = [path for each in folders for extra in folders_of(each) for path in sorted(Path(extra).rglob("*.py"))]
     named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
     contents = {name: path.read_bytes() for name, path in named.items()}
     found = {
         "sha256": files_digest((name, hashlib.sha256(content).hexdigest()) for name, content in contents.items()),
-        "changed": _changed(root, [f"{PACKAGE.name}/{folder}" for folder in FOLDERS[program]], contents),
+        "changed": _changed(root, [f"{PACKAGE.name}/{each}" for each in folders], contents),
     }
     return found | ({"replaced": " ".join(replaced)} if replaced else {})
 
@@ -48,19 +48,22 @@ def files_digest(files: Iterable[tuple[str, str]]) -> str:
 
 def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
     """PlanError unless the programs of a run's successful attempts are what they would be now."""
-    programs = {unit["name"]: unit.get("program", "oneflow") for unit in run.description()["plan"]["units"]}
+    units = run.description()["plan"]["units"]
+    folders = {unit["name"]: BASELINES if unit.get("baseline_of") else TRAINERS for unit in units}
     now: dict[str, dict] = {}
     for attempt in run.attempts():
         if attempt["status"] != "ok":
             continue
-        program = programs[attempt["unit"]]
-        current = now.setdefault(program, program_code(program, replaced))
+        folder = folders[attempt["unit"]]
+        if folder not in now:
+            now[folder] = program_code(folder, replaced if folder == TRAINERS else ())
+        current = now[folder]
         recorded = attempt.get("code")
         if recorded is None:
-            raise PlanError(f"RUN={run.id} does not record which code of {program} it ran; begin a new run")
+            raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
         if any(recorded.get(key) != current.get(key) for key in ("sha256", "replaced")):
             raise PlanError(
-                f"RUN={run.id} was begun with other code of {program} than is here (SHA-256 {recorded['sha256'][:12]}, "
+                f"RUN={run.id} was begun with other code of the {folder} than is here (SHA-256 {recorded['sha256'][:12]}, "
                 f"now {current['sha256'][:12]}): check out what it was begun with, or begin a new run"
             )
 

@@ -17,7 +17,7 @@ from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, OnEvent, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
-from repro.launch.program_code import program_code
+from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
 from repro.planning.plan import PARITY_ITERATIONS, Plan, Unit
 from repro.published.cases import Rule
@@ -80,7 +80,7 @@ class Bench:
             "repeat": turn.repeat,
             "started": stamp,
             "folder": str(folder.relative_to(self.run.folder)),
-            "code": program_code(unit.program, () if unit.baseline_of else self.replaced),
+            "code": program_code(BASELINES) if unit.baseline_of else program_code(TRAINERS, self.replaced),
         }
         watch = _Watch(stamp, lambda event: self._show(unit, event))
         attempt = self.attempt_of(unit, folder.resolve())

@@ -30,36 +30,36 @@ def git(root, *arguments):
 
 
 def test_an_unchanged_checkout_has_no_changes_and_always_the_same_hash(checkout):
-    found = program_code("oneflow", root=checkout)
-    assert found == program_code("oneflow", root=checkout)
+    found = program_code("trainers", root=checkout)
+    assert found == program_code("trainers", root=checkout)
     assert found["changed"] == [] and len(found["sha256"]) == 64 and "replaced" not in found
-    assert found["sha256"] != program_code("pytorch", root=checkout)["sha256"]
+    assert found["sha256"] != program_code("baselines", root=checkout)["sha256"]
 
 
 def test_every_way_to_change_a_trainer_is_seen(checkout):
-    before = program_code("oneflow", root=checkout)["sha256"]
+    before = program_code("trainers", root=checkout)["sha256"]
     trainers = checkout / "repro" / "trainers"
     git(checkout, "update-index", "--assume-unchanged", "repro/trainers/run.py")
     (trainers / "run.py").write_text("# faster\n")
     (trainers / "new.py").write_text("")
     (trainers / "models" / "gpt.py").unlink()
-    found = program_code("oneflow", root=checkout)
+    found = program_code("trainers", root=checkout)
     assert found["changed"] == ["repro/trainers/models/gpt.py", "repro/trainers/new.py", "repro/trainers/run.py"]
     assert found["sha256"] != before
-    assert program_code("pytorch", root=checkout)["changed"] == [], "a baseline does not run them"
+    assert program_code("baselines", root=checkout)["changed"] == [], "a baseline does not run them"
 
 
 def test_without_git_it_is_not_known_what_changed(checkout):
     subprocess.run(["rm", "-rf", checkout / ".git"], check=True)
-    assert program_code("oneflow", root=checkout)["changed"] is None
+    assert program_code("trainers", root=checkout)["changed"] is None
 
 
 def test_models_from_outside_are_part_of_the_code(checkout, tmp_path, monkeypatch):
-    before = program_code("oneflow", root=checkout)["sha256"]
+    before = program_code("trainers", root=checkout)["sha256"]
     (tmp_path / "outside" / "trainers" / "models").mkdir(parents=True)
     (tmp_path / "outside" / "trainers" / "models" / "toy.py").write_text("# toy\n")
     monkeypatch.setenv("REPRO_MODELS", str(tmp_path / "outside"))
-    found = program_code("oneflow", root=checkout)
+    found = program_code("trainers", root=checkout)
     assert found["sha256"] != before and found["changed"] == []
 
 
@@ -72,9 +72,9 @@ def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
     assert all("standin" in attempt["code"]["replaced"] for attempt in first), "tests replace the trainer"
     assert task("bench", RUN=folder.name).returncode == 0
     for change, message in (
-        ({"code": {**first[0]["code"], "sha256": "f" * 64}}, "was begun with other code of oneflow than is here"),
-        ({"code": {**first[0]["code"], "replaced": ""}}, "was begun with other code of oneflow than is here"),
-        ({"code": None}, "does not record which code of oneflow it ran"),
+        ({"code": {**first[0]["code"], "sha256": "f" * 64}}, "was begun with other code of the trainers than is here"),
+        ({"code": {**first[0]["code"], "replaced": ""}}, "was begun with other code of the trainers than is here"),
+        ({"code": None}, "does not record which code of the trainers it ran"),
     ):
         lines = [json.dumps({**attempt, **change}) for attempt in first]
         (folder / "attempts.jsonl").write_text("".join(line + "\n" for line in lines))

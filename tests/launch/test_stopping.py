@@ -48,7 +48,7 @@ def bench(tmp_path, monkeypatch, ratios, gpu=None):
         return {"generation": "E", "throughput": throughput, "latency_ms": 1.0, "memory_mib": 1.0}
 
     monkeypatch.setattr(runner, "measure", measure)
-    monkeypatch.setattr(runner, "program_code", lambda program, replaced: CODE)
+    monkeypatch.setattr(runner, "program_code", lambda folder, replaced: CODE)
     said = io.StringIO()
     attempts = Bench(run, plan, PlainProgress(said), Trained).run_all()
     return run, plan, attempts, said.getvalue()
