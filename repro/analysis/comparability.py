@@ -44,6 +44,8 @@ ASPECTS = {
     "iterations": N_("iterations"),
     "code": N_("code"),
     "deviations": N_("deviations"),
+    "loss": N_("loss"),
+    "repeats": N_("repeats"),
     "published_stack": N_("published stack"),
 }
 CLAUSE = N_("{aspect}: {detail}")
@@ -104,15 +106,13 @@ class Reason:
 
 
 def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
-    """Everything that forbids a verdict on speed; an empty tuple if nothing does.
+    """Everything in which what ran is not what was published; an empty tuple if nothing is.
 
     Parameters
     ----------
     environment : what `repro.launch.host_environment.capture` found when the run was planned.
     cluster : the published cluster, as `repro.published.figures.load_published_cluster` gives it.
     """
-    if not info.attempts:
-        return (Reason("measurement", "missing", NO_SUCCESS),)
     found = [
         *configuration_reasons(case, unit),
         *_hardware(case, environment, cluster["hardware"], info),

@@ -85,6 +85,7 @@ ATTEMPT_COLUMNS = {
     "trainer_s": ("float64", "s from the start to the end of the ranks"),
     "wall_s": ("float64", "s of the whole attempt"),
     "parameters": ("Int64", "parameters of the model"),
+    "enough": ("string", "why the unit needs no further repeats by the plan's stopping rule; missing while it does"),
     "failure": ("string", "why it failed, in English"),
     "folder": ("string", "its folder, relative to the run's"),
 }

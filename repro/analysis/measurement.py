@@ -5,6 +5,7 @@ A run records these figures as an attempt ends; `repro.analysis.evidence` reads 
 
 import math
 import zlib
+from collections import deque
 from zipfile import BadZipFile
 
 from repro.planning.plan import PARITY_ITERATIONS, Unit
@@ -13,10 +14,11 @@ from repro.published.logs import Log, LogError, parse
 from repro.published.rules import latency_ms, throughput
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath, opened
+from repro.runs.record import LAST_LOSSES
 
 LOG = "logs/local_rank_0/stdout"
 METRICS = "metrics-rank{}.jsonl"
-LOSSES_KEPT = 2 * PARITY_ITERATIONS
+LOSSES_KEPT = max(2 * LAST_LOSSES, PARITY_ITERATIONS)
 
 
 def read_log(attempt: RunPath) -> Log:
@@ -52,6 +54,7 @@ class RankZero:
         self._end: dict = {}
         self._census: dict = {}
         self._losses: list[float] = []
+        self._last_losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self._first: float | None = None
         self._memory: list[float] = []
         self._not_finite: int | None = None
@@ -69,6 +72,7 @@ class RankZero:
             self._memory.append(event.get("memory_mib") or 0)
             if self._not_finite is None and not math.isfinite(event["loss"]):
                 self._not_finite = event["iteration"]
+            self._last_losses.append(event["loss"])
             if len(self._losses) < LOSSES_KEPT:
                 self._losses.append(event["loss"])
 
@@ -87,6 +91,7 @@ class RankZero:
         """
         return {
             "losses": self._losses,
+            "last_losses": list(self._last_losses),
             "memory_peak_mib": max(self._memory, default=None),
             "first_row_s": self._first and self._first - self._started,
             "versions": self._start.get("versions"),

@@ -1,23 +1,23 @@
 """Compares repeated measurements as a ratio with a confidence interval, by the method that their number allows."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from repro.planning.plan import CONFIDENCE
+from repro.utils.sequential import Looks, error, trim_at
 from repro.utils.stats import (
     Interval,
     TooFew,
+    largest_trim,
     median,
     median_interval,
+    order_coverage,
+    order_interval,
     ratio_interval,
     samples_needed,
-    spread,
-    t_interval,
-    t_quantile,
 )
 
-CONFIDENCE = 0.95
-FEWEST = 2
+SEQUENTIAL = "order statistics at group-sequential looks"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,14 @@ class Ratio:
     value: float
     interval: Interval | TooFew
 
+    @property
+    def decisive(self) -> Interval | None:
+        """The interval, if its confidence suffices to decide something by it."""
+        return self.interval if self.interval and self.interval.confidence >= CONFIDENCE else None
+
     def over(self, factor: float) -> "Ratio":
         """The same ratio divided by an exact factor."""
-        return Ratio(self.value / factor, _divided(self.interval, factor))
+        return Ratio(self.value / factor, self.interval.over(factor) if self.interval else self.interval)
 
     def as_json(self) -> dict:
         """The form in which results keep it."""
@@ -40,51 +45,50 @@ class Ratio:
         return {"value": self.value, "interval": interval, "samples": list(found.samples)}
 
 
-def ratio(measured: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """Measured over reference; a reference of one value is taken as exact, as a published figure has to be.
+def ratio(measured: Sequence[float], exact: float) -> Ratio:
+    """The median of measurements over a number that is known exactly, with the order-statistic interval of the median.
 
-    With at least `samples_needed` on each side that is repeated the interval is the bootstrap of the medians, with
-    at least two Student's (against an exact reference) or Welch's (against repeats). ValueError if a side is empty.
+    ValueError without measurements.
     """
-    value = median(measured) / median(reference)
-    enough = samples_needed(CONFIDENCE)
-    if len(reference) == 1:
-        found = (median_interval if len(measured) >= enough else t_interval)(measured, CONFIDENCE)
-        return Ratio(value, _divided(found, reference[0]))
-    if min(len(measured), len(reference)) >= enough:
-        return Ratio(value, ratio_interval(measured, reference, CONFIDENCE))
-    return Ratio(value, welch_interval(measured, reference))
+    found = median_interval(measured, CONFIDENCE)
+    return Ratio(median(measured) / exact, found.over(exact) if found else found)
 
 
 def repeated_ratio(measured: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """As `ratio`, where both sides are measurements: a single repeat of either gives no interval."""
-    if len(reference) < FEWEST:
-        value = median(measured) / median(reference)
-        return Ratio(value, TooFew((len(measured), len(reference)), FEWEST))
-    return ratio(measured, reference)
+    """The median of measurements over that of others; a single repeat of either gives no interval.
 
-
-def welch_interval(
-    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
-) -> Interval | TooFew:
-    """Interval of a ratio of geometric means, from two samples on each side on.
-
-    Welch's interval (Biometrika 34, 1947) of the difference of mean logarithms, degrees of freedom rounded down.
+    ValueError if a side is empty.
     """
-    sizes = (len(numerators), len(denominators))
-    if min(sizes) < FEWEST:
-        return TooFew(sizes, FEWEST)
-    sides = [spread([math.log(value) for value in values]) for values in (numerators, denominators)]
-    errors = [(side.standard_deviation or 0.0) ** 2 / side.samples for side in sides]
-    difference, half = sides[0].mean - sides[1].mean, 0.0
-    if sum(errors):
-        freedom = sum(errors) ** 2 / sum(e**2 / (n - 1) for e, n in zip(errors, sizes, strict=True))
-        half = t_quantile(confidence, max(1, int(freedom))) * math.sqrt(sum(errors))
-    low, high = math.exp(difference - half), math.exp(difference + half)
-    return Interval(low, high, confidence, "Welch t of logarithms", sizes)
+    return Ratio(median(measured) / median(reference), ratio_interval(measured, reference, CONFIDENCE))
 
 
-def _divided(found: Interval | TooFew, reference: float) -> Interval | TooFew:
-    if not found:
-        return found
-    return Interval(found.low / reference, found.high / reference, found.confidence, found.method, found.samples)
+def published_ratio(measured: Sequence[float], published: Sequence[float], rounding: float, looks: Looks = ()) -> Ratio:
+    """The median of measurements over that of published figures, one or several, known to within `rounding`.
+
+    `looks` are those of the run's stopping rule: from the first one on, the confidence is that of all of them together.
+    ValueError if a side is empty.
+    """
+    value, count = median(measured) / median(published), len(measured)
+    trim = trim_at(looks, count)
+    found: Interval | TooFew
+    if trim:
+        low, high = order_interval(measured, trim)
+        found = Interval(low, high, 1 - error(looks), SEQUENTIAL, (count,))
+        found = _over(found, published, rounding) if low < high else TooFew((count,), samples_needed(), equal=True)
+    elif len(published) > 1:
+        found = ratio_interval(measured, published, CONFIDENCE, rounding)
+    else:
+        found = median_interval(measured, CONFIDENCE)
+        found = found.over(published[0], rounding) if found else found
+    return Ratio(value, found)
+
+
+def _over(own: Interval, published: Sequence[float], rounding: float) -> Interval:
+    """An interval over published figures, with the confidence that both intervals hold their medians."""
+    if len(published) == 1:
+        return own.over(published[0], rounding)
+    trim = largest_trim(len(published), CONFIDENCE / own.confidence)
+    low, high = order_interval(published, trim)
+    confidence = own.confidence * order_coverage(len(published), trim)
+    sizes = (*own.samples, len(published))
+    return Interval(own.low / (high + rounding), own.high / (low - rounding), confidence, own.method, sizes)

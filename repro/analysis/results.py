@@ -82,7 +82,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned repeat succeeded."""
+        """Whether every planned repeat succeeded that was not left out by the plan's stopping rule."""
         return len(self.throughputs) == self.planned
 
 
@@ -129,6 +129,7 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
     ended = attempt_frame(attempts)
     measured = _measured(ended[ended.status == "ok"]).reindex(units.index)
     counts = status_counts(ended).reindex(units.index, fill_value=0)
+    stopped = units.index.isin(ended.unit[ended.enough.notna()])
     several: dict[str, Any] = {
         "stands_for": [unit.stands_for for unit in plan.units],
         "derived_from": [unit.derived_from for unit in plan.units],
@@ -141,7 +142,7 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
         speedup=measured.throughput_samples_per_s / bases(units).map(measured.throughput_samples_per_s),
         failed_attempts=counts.failed,
         interrupted_attempts=counts.interrupted,
-        planned_repeats=plan.repeats,
+        planned_repeats=counts.ok.where(stopped, plan.repeats),
     )
     return frame.reset_index(drop=True)[list(RESULT_COLUMNS)]
 

@@ -1,8 +1,9 @@
-"""Draws the verdict on each case of a run: comparable or not, then reproduced, faster, slower or inconclusive.
+"""Draws the verdict on each case of a run: conditions first, then reproduced, faster, slower or inconclusive.
 
 `verdicts.json` follows the schema in `repro/data/verdicts.schema.json`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,48 +13,59 @@ from repro.analysis.comparability import (
     SMOKE_RUN,
     Reason,
     configuration_reasons,
-    reasons,
     remarks,
 )
+from repro.analysis.conditions import Evidence, unmet
 from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons, orders
 from repro.analysis.process_info import process_info
-from repro.analysis.ratio import Ratio, ratio
+from repro.analysis.ratio import Ratio, published_ratio
 from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run
+from repro.utils.errors import ReproError
+from repro.utils.sequential import Looks
+from repro.utils.stats import Interval
 
-SCHEMA = "repro/verdicts/1"
+SCHEMA = "repro/verdicts/2"
 OUTCOMES = ("reproduced", "faster", "slower", "inconclusive", "none")
 HELD, NOT_HELD, NOTHING_TO_JUDGE = 0, 1, 3
+DECIDED = ("reproduced", "faster", "slower")
 NOISE_FACTOR = 3
+GIVEN = "given"
+MOST_TOLERANCE = 0.05
+"""The most that may be given: frameworks that were published side by side differ by more."""
+
+
+class ToleranceError(ReproError):
+    """A tolerance was asked for within which nearly everything would be reproduced."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
     """How far a ratio may be from one, and where this limit comes from.
 
-    `basis` is "given", or whose noise it was derived from: "report", "model" (the report repeats nothing) or "all".
-    `noise` is the largest relative deviation between equal configurations there, `rounding` half a unit of the
-    published figure's last digit, relative to it.
+    `basis` is "given", or whose noise it was derived from: "report", "model" or "all". `noise` is the largest relative
+    deviation between equal configurations there, and `estimated_on` are the cases whose figures show it.
     """
 
     value: float
     basis: str
     noise: float | None = None
-    rounding: float | None = None
+    estimated_on: tuple[str, ...] = ()
 
     def as_json(self) -> dict:
-        return dict(vars(self))
+        return {**vars(self), "estimated_on": list(self.estimated_on)}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One published case. `outcome` is one of OUTCOMES: "none" wherever `reasons` forbid a verdict on speed.
 
-    `comparable` is None if nothing was measured. `published` and the measured `throughputs` are in samples/s;
-    neither `ratio` nor `tolerance` is given without a verdict.
+    `comparable` is None if nothing was measured, and true without a verdict if what was measured is not sound.
+    `published` and the measured `throughputs` are in samples/s; neither `ratio` nor `tolerance` is given without a
+    verdict.
     """
 
     case: str
@@ -80,9 +92,20 @@ class Verdict:
         """Why a case does not hold, in a few words."""
         if not self.throughputs:
             return "no repeat succeeded"
+        if self.reasons:
+            return "; ".join(reason.text() for reason in self.reasons)
         missing = "" if self.complete else f", {len(self.throughputs)} of {self.planned} repeats"
-        few = f": {self.ratio.interval}" if self.ratio and not self.ratio.interval else ""
-        return self.outcome + missing + few
+        found = self.ratio.interval if self.ratio and not self.ratio.decisive else None
+        if isinstance(found, Interval):
+            return f"{self.outcome}{missing}: the repeats give a confidence of {found.confidence:.1%} only"
+        return self.outcome + missing + (f": {found}" if found is not None else "")
+
+    @property
+    def chance(self) -> float:
+        """The probability with which its interval misses the true ratio; 0 where nothing was decided."""
+        if self.outcome not in DECIDED or not self.ratio or not self.ratio.interval:
+            return 0.0
+        return 1 - self.ratio.interval.confidence
 
     def as_json(self) -> dict:
         repeats = {
@@ -120,6 +143,7 @@ class Judgement:
     skipped: tuple[str, ...]
     failed: int
     interrupted: int
+    looks: Looks = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -128,8 +152,17 @@ class Judgement:
         return {outcome: found.count(outcome) for outcome in OUTCOMES}
 
     @property
+    def false_verdicts(self) -> float:
+        """How many of the verdicts that were reached can be expected to be false by chance, at most.
+
+        Each has the confidence of its own interval; nothing is corrected for their number. A verdict is false only if
+        its interval misses the true ratio.
+        """
+        return sum(verdict.chance for verdict in self.verdicts)
+
+    @property
     def short_of(self) -> list[Verdict]:
-        """Verdicts that keep a run from holding: slower, inconclusive, or a planned repeat that did not succeed."""
+        """Verdicts that keep a run from holding: slower, inconclusive, not sound, or a planned repeat missing."""
         judged = [verdict for verdict in self.verdicts if verdict.comparable is not False]
         return [each for each in judged if each.outcome not in ("reproduced", "faster") or not each.complete]
 
@@ -147,6 +180,7 @@ class Judgement:
         """One line that says what `status` stands for, and which cases it comes from."""
         if self.status == HELD:
             held = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n and outcome != "none")
+            held += f" within the given tolerance of {self.given:.3g}" if self.given else ""
             return f"every comparable case holds: {held}; attempts that failed: {self.failed}"
         if self.status == NOT_HELD:
             cases = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
@@ -163,6 +197,8 @@ class Judgement:
             "status": self.status,
             "tolerance_given": self.given,
             "outcomes": self.counts,
+            "false_verdicts_expected": self.false_verdicts,
+            "looks": [dict(vars(look)) for look in self.looks],
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
             "comparisons": [*(each.as_json() for each in self.comparisons), *(each.as_json() for each in self.orders)],
@@ -177,10 +213,16 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     ----------
     results : what `repro.analysis.results.summarise` made of the attempts.
     given : a relative tolerance that replaces the derived ones and those of the relative comparisons.
+
+    Raises
+    ------
+    ToleranceError
+        The given tolerance is above MOST_TOLERANCE.
     """
+    check_given(given)
     catalogue = load_catalogue()
     known = {case.name: case for case in catalogue.cases}
-    judged = _Judge(run, attempts, catalogue, given)
+    judged = _Judge(run, plan, attempts, catalogue, given)
     pairs = [(name, known.get(name), result) for result in results for name in result.unit.stands_for]
     if plan.scale == SMOKE:
         verdicts, measured = (
@@ -203,21 +245,41 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
         skipped=tuple(skipped["case"] for skipped in plan.skipped),
         failed=sum(result.failed for result in results),
         interrupted=sum(result.interrupted for result in results),
+        looks=plan.looks,
     )
+
+
+def check_given(tolerance: float | None) -> None:
+    """ToleranceError if a tolerance is given that is above MOST_TOLERANCE."""
+    if tolerance and tolerance > MOST_TOLERANCE:
+        raise ToleranceError(
+            f"TOLERANCE={100 * tolerance:g}%: at most {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
+        )
+
+
+def judge_case(run: Run, plan: Plan, attempts: list[dict], case: Case, result: Result) -> Verdict:
+    """The verdict on one published case that a unit of a run stands for, with the derived tolerance."""
+    return _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
+
+
+def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> Ratio:
+    """Measured over published, which is known to half a unit of its last digit; `looks` are the run's."""
+    published = case.published.repeats or (case.published.throughput,)
+    return published_ratio(throughputs, published, max(figure.half_unit for figure in published), looks)
 
 
 class _Judge:
     """Draws the verdicts of one run."""
 
-    def __init__(self, run: Run, attempts: list[dict], catalogue: Catalogue, given: float | None):
-        self._run, self._attempts, self._catalogue, self._given = run, attempts, catalogue, given
+    def __init__(self, run: Run, plan: Plan, attempts: list[dict], catalogue: Catalogue, given: float | None):
+        self._run, self._plan, self._attempts, self._catalogue, self._given = run, plan, attempts, catalogue, given
         self._environment = run.description()["environment"]
 
     def none(self, name: str, case: Case | None, result: Result, *why: Reason) -> Verdict:
         return self._with(name, case, result, comparable=False, outcome="none", reasons=why)
 
     def verdict(self, name: str, case: Case | None, result: Result) -> Verdict:
-        """Comparable or not first; only then the ratio and the outcome."""
+        """The conditions first; only then the ratio and the outcome."""
         if case is None:
             return self.none(name, case, result, Reason("case", "missing", NO_SUCH_CASE, name))
         if not result.throughputs:
@@ -227,11 +289,11 @@ class _Judge:
         cluster = load_published_cluster(report.cluster)
         attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
         info = process_info(self._run.files, attempts, result.unit.world_size)
-        why = reasons(case, result.unit, self._environment, cluster, info)
+        comparable, why = unmet(Evidence(case, result.unit, attempts, self._environment, cluster, info))
         noted = remarks(case, report, result.unit, self._environment, cluster, info)
         if why:
-            return self._with(name, case, result, comparable=False, outcome="none", reasons=why, remarks=noted)
-        found = ratio(result.throughputs, case.published.repeats or (case.published.throughput,))
+            return self._with(name, case, result, comparable=comparable, outcome="none", reasons=why, remarks=noted)
+        found = case_ratio(case, result.throughputs, self._plan.looks)
         allowed = tolerance(case, self._catalogue, self._given)
         return self._with(
             name,
@@ -263,9 +325,9 @@ def outcome(found: Ratio, allowed: float) -> str:
     """What a ratio to a published figure means: the interval, not the value, decides.
 
     Wholly within 1 ± `allowed` it is "reproduced", wholly above "faster", wholly below "slower"; an interval that
-    crosses a limit, or that too few repeats do not give, is "inconclusive".
+    crosses a limit, or that has too little confidence, is "inconclusive".
     """
-    interval = found.interval
+    interval = found.decisive
     if not interval:
         return "inconclusive"
     if interval.low > 1 + allowed:
@@ -276,18 +338,28 @@ def outcome(found: Ratio, allowed: float) -> str:
 
 
 def tolerance(case: Case, catalogue: Catalogue, given: float | None = None) -> Tolerance:
-    """Three times the largest published noise of the case's report (else of its model, else of all), and rounding."""
+    """Three times the largest published noise of the case's report, of its model, or of all reports.
+
+    It is the first of these whose noise was seen in cases of the same kind: on as many nodes or more, and with pipeline
+    parallelism if the case has it. Elsewhere the noise of all reports counts, which is never smaller.
+    """
     if given is not None:
-        return Tolerance(given, "given")
+        return Tolerance(given, GIVEN)
     related = {
         "report": [other for other in catalogue.cases if other.report == case.report],
         "model": [other for other in catalogue.cases if other.model == case.model],
-        "all": catalogue.cases,
     }
-    noises = {basis: published_noise(cases).largest for basis, cases in related.items()}
-    basis = next((basis for basis, noise in noises.items() if noise), "all")
-    rounding = case.published.throughput.half_unit / case.published.throughput
-    return Tolerance(NOISE_FACTOR * noises[basis] + rounding, basis, noises[basis], rounding)
+    for basis, cases in related.items():
+        noise = published_noise(cases)
+        seen = [other for other in cases if other.name in noise.cases]
+        if any(other.nodes >= case.nodes and _pipelined(other) >= _pipelined(case) for other in seen):
+            return Tolerance(NOISE_FACTOR * noise.largest, basis, noise.largest, noise.cases)
+    noise = published_noise(catalogue.cases)
+    return Tolerance(NOISE_FACTOR * noise.largest, "all", noise.largest, noise.cases)
+
+
+def _pipelined(case: Case) -> bool:
+    return case.layout.pipeline > 1
 
 
 def same_work(case: Case, unit: Unit) -> bool:

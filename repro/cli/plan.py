@@ -17,9 +17,8 @@ PUBLISHED = "v100x32"
 
 @task(
     cluster=CLUSTER,
-    repeats="runs of each case (default: as published)",
-    program="what trains: published, tuned or published,tuned; the duration is that of all, the model expects the same "
-    "speed of each",
+    repeats="runs of each case (default: until its verdict is decided)",
+    program="what trains: published, tuned or published,tuned; the duration is that of all",
 )
 def plan(
     invocation: Invocation,
@@ -47,7 +46,7 @@ def plan(
     if format == "json":
         print_json(plan_json(rows, described))
         return
-    print_table(*plan_table(rows), plan_summary(rows, described))
+    print_table(*plan_table(rows), plan_summary(rows, described, repeats))
 
 
 @task(cluster=CLUSTER, shape="HIDDENxLAYERS or HIDDENxLAYERSxHEADS")

@@ -32,9 +32,11 @@ def report(
     """
     from repro.analysis.evidence import require
     from repro.analysis.results import write_results_parquet
+    from repro.analysis.verdict import check_given
     from repro.report.run.page import render, report_folder
     from repro.runs.manifest import check_recordable, record
 
+    check_given(tolerance)
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
     with exit_statuses(FAILED):

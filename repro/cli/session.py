@@ -50,7 +50,11 @@ class Session:
         return self.invocation.task
 
     def before(self, kind: str) -> Run | None:
-        """The run to go on with, if one was named; PlanError if it is of another `kind`, RecordError if it was kept."""
+        """The run to go on with, if one was named.
+
+        PlanError if it is of another `kind` or ran other code, RecordError if it was kept.
+        """
+        from repro.launch.program_code import refuse_other_code
         from repro.planning.plan import PlanError
         from repro.runs.manifest import check_recordable
         from repro.runs.record import Run
@@ -61,6 +65,7 @@ class Session:
         check_recordable(run)
         if planned(run).kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
+        refuse_other_code(run, trainer_command())
         return run
 
     def create(self, plan: Plan, environment: dict, **more: Any) -> Run:
@@ -143,7 +148,7 @@ class Session:
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool).run_all()
+                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool, trainer_command()).run_all()
             from repro.report.run.page import render
             from repro.runs.manifest import record
 

@@ -53,14 +53,14 @@ OPTIONS = {
     "program": "what trains: published, the program of the report; tuned, the same with faster operators and settings; or "
     "published,tuned for both in turn, with the gain",
     "precision": "run every case in fp32 or amp; those published in the other become derived cases",
-    "repeats": "runs of each case (default: as published; 2 in a smoke run)",
+    "repeats": "runs of each case (default: 6 to 12, until its verdict is decided; 2 in a smoke run)",
     "retries": "how many times to retry a failed attempt",
     "run": "a run, by its name or folder",
     "runs": "folder that runs are kept in",
     "scale": "smoke for tiny shapes on the CPU, published for the published ones (default: by the GPUs that are here)",
     "stack": "cu102, cu102-modern or cpu (default: by the GPU)",
     "stall_timeout": "seconds without output after which a run counts as hanging (default: 900; 120 in a smoke run)",
-    "tolerance": "per cent in place of every tolerance that the verdicts derive",
+    "tolerance": "per cent, at most 5, in place of every tolerance that the verdicts derive; named in every outcome",
 }
 """What the options say of themselves under `--help` wherever a task has no text of its own."""
 

@@ -39,6 +39,10 @@ class Display(Protocol):
         """The attempt is recorded; it is tried again unless this is `final`."""
         ...
 
+    def dropped(self, number: int) -> None:
+        """So many of the runs are not needed any more."""
+        ...
+
     def close(self) -> None:
         """The run has ended, in whatever way."""
         ...
@@ -68,6 +72,11 @@ class Clock:
     def ended(self) -> None:
         self._ended += 1
 
+    def dropped(self, number: int) -> int:
+        """How many runs there are in all, now that so many are not needed any more."""
+        self._todo -= number
+        return self._todo
+
     def position(self, going: int) -> str:
         """Which run the last one started is, of so many that are going."""
         return f"{min(self._ended + going, self._todo)}/{self._todo}"
@@ -91,7 +100,7 @@ class PlainProgress:
     def begin(self, plan: Plan, todo: list) -> None:
         self._clock.begin(len(todo))
         self._say(
-            f"{len(todo)} runs: {len(plan.units)} configurations, {plan.repeats} repeats, "
+            f"{len(todo)} runs{' at most' if plan.looks else ''}: {len(plan.units)} configurations, {plan.repeats} repeats, "
             f"{plan.scale} scale on {plan.device}"
         )
 
@@ -124,6 +133,10 @@ class PlainProgress:
         self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
         if attempt["status"] != "ok" and attempt["log_tail"]:
             self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
+
+    def dropped(self, number: int) -> None:
+        self._clock.dropped(number)
+        self._say(f"    {number} further repeats are not needed: they could not change what is concluded")
 
     def close(self) -> None:
         for _, stop in self._going.values():
@@ -191,6 +204,9 @@ class LiveProgress:
         if attempt["status"] != "ok":
             self._console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
             self._console.print(attempt["log_tail"], markup=False, highlight=False)
+
+    def dropped(self, number: int) -> None:
+        self._bars.update(self._all, total=self._clock.dropped(number))
 
     def close(self) -> None:
         self._live.stop()

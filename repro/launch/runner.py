@@ -17,6 +17,7 @@ from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, GpuAttempt, Interrupts, interruptible
 from repro.launch.base import AttemptOf
 from repro.launch.gpu_pool import GpuPool
+from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import LogError
@@ -39,6 +40,7 @@ class Bench:
     retries : how many times what fails is tried again; every attempt is recorded.
     gpu_pool : runs attempts concurrently, on the GPUs that it hands out; these are `GpuAttempt`s then, as those of
         this machine are. Without it they run one after another.
+    replaced : the command that runs in place of the trainer, in tests.
     """
 
     run: Run
@@ -47,6 +49,7 @@ class Bench:
     attempt_of: AttemptOf
     retries: int = 0
     gpu_pool: GpuPool | None = None
+    replaced: Sequence[str] = ()
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held for whatever concurrent attempts must do one at a time: writing records and showing progress."""
 
@@ -76,6 +79,7 @@ class Bench:
             "repeat": turn.repeat,
             "started": stamp,
             "folder": str(folder.relative_to(self.run.folder)),
+            "code": program_code(BASELINES) if unit.baseline_of else program_code(TRAINERS, self.replaced),
         }
         rank_zero = RankZero(stamp)
 
@@ -92,7 +96,8 @@ class Bench:
         except OSError as error:
             raise disk_error(error, folder) from error
         except KeyboardInterrupt:
-            self._record({**record, "status": "interrupted", "wall_s": time.monotonic() - started})
+            interrupted = {"status": "interrupted", **rank_zero.figures(), "wall_s": time.monotonic() - started}
+            self._record(record | interrupted)
             raise
         failure, measured = outcome.failure or rank_zero.no_number(), {}
         if failure is None:
@@ -136,7 +141,13 @@ class Bench:
             )
 
     def _record(self, record: dict) -> None:
+        """Write down an attempt that ended, and, if the unit needs no more repeats, why: `enough`."""
         with self.lock:
+            if self.plan.looks and record["status"] == "ok":
+                from repro.analysis.stopping import why_enough  # pandas, for which no run waits at its start
+
+                (unit,) = (unit for unit in self.plan.units if unit.name == record["unit"])
+                record["enough"] = why_enough(self.run, self.plan, [*self.run.attempts(), record], unit)
             self.run.add_attempt(record)
 
     def _show(self, unit: Unit, event: Event) -> None:
@@ -163,6 +174,7 @@ class _Schedule:
         self._bench, self._interrupts = bench, interrupts
         self._gpu_pool = bench.gpu_pool or GpuPool((), 1)
         self._running: dict[Future, tuple[Turn, Sequence[str]]] = {}
+        self._enough: set[str] = set()
         self._stop = threading.Event()
 
     def run(self, todo: list[tuple[Unit, int]]) -> None:
@@ -174,6 +186,11 @@ class _Schedule:
                     waiting = [turn for turn in waiting if not self._start(turn, threads)]
                     wait(self._running, WAKE_S, FIRST_COMPLETED)
                     waiting[:0] = self._again()
+                    dropped = [turn for turn in waiting if turn.unit.name in self._enough]
+                    if dropped:
+                        waiting = [turn for turn in waiting if turn not in dropped]
+                        with self._bench.lock:
+                            self._bench.progress.dropped(len(dropped))
             finally:
                 self._stop.set()
 
@@ -201,17 +218,23 @@ class _Schedule:
                 self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
             if not final:
                 again.append(replace(turn, retries=turn.retries - 1))
+            if record.get("enough"):
+                self._enough.add(turn.unit.name)
         return again
 
 
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
-    """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike."""
+    """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike.
+
+    Units that need no more repeats are left out.
+    """
     done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
+    enough = {attempt["unit"] for attempt in attempts if attempt.get("enough")}
     return [
         (unit, repeat)
         for repeat in range(1, plan.repeats + 1)
         for unit in plan.units
-        if (unit.name, repeat) not in done
+        if (unit.name, repeat) not in done and unit.name not in enough
     ]
 
 

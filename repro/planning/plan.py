@@ -19,10 +19,17 @@ from repro.planning.trainer_config import (
 from repro.published.cases import Case
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
+from repro.utils.sequential import Look, Looks, make_looks
+from repro.utils.stats import order_coverage
 
 BENCH = "bench"
 """The kind of a run that measures speed; every other kind has its name in the module that plans it."""
 SMOKE, REDUCED, PUBLISHED = "smoke", "reduced", "published"
+MOST_REPEATS = 12
+"""Repeats after which a case that is still undecided stays so."""
+CONFIDENCE = 0.95
+PUBLISHED_REPEATS = 7
+"""Most runs of which a report gives the median; their own interval takes a part of the error that is allowed."""
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -108,6 +115,9 @@ class Plan:
     `scale` is the size of what is trained and nothing else: PUBLISHED, the published shapes; SMOKE, the published
     layouts shrunk, with tiny shapes; REDUCED, smaller shapes that are chosen for what the run is to show. `kind` is
     what the run is for, the name of a kind of `repro.report.run.kinds`.
+
+    `repeats` of each unit are run; with `looks` at most as many, and fewer once its verdict is decided at a look or
+    between two (`repro.analysis.stopping.why_enough`).
     """
 
     scale: str
@@ -116,6 +126,7 @@ class Plan:
     units: tuple[Unit, ...]
     skipped: tuple[dict, ...] = ()
     kind: str = BENCH
+    looks: Looks = ()
 
     @property
     def label(self) -> str:
@@ -134,6 +145,7 @@ class Plan:
                 **content,
                 "units": tuple(Unit.from_json(unit) for unit in content["units"]),
                 "skipped": tuple(content["skipped"]),
+                "looks": tuple(Look(**look) for look in content.get("looks", ())),
             }
         )
 
@@ -158,7 +170,7 @@ def make_plan(
     cases : the chosen cases, of one model or several.
     gpus : number of GPUs that may be used.
     scale : "published" or "smoke"; without it, published if there is a GPU.
-    repeats : runs of each case; without it, as published (7 where a median of 7 is), at the smoke scale 2.
+    repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
     max_gpus : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are
         skipped.
     baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
@@ -211,11 +223,20 @@ def make_plan(
         raise PlanError(
             f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; MAX_GPUS={gpus} shrinks their layouts"
         )
-    repeats = repeats or max(case.rule.repeats for case in (cases if max_gpus else fitting))
+    looks = () if repeats else verdict_looks()
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
-    return Plan(PUBLISHED, "cuda", repeats, _in_turn(units, programs, baselines), tuple(skipped))
+    planned = _in_turn(units, programs, baselines)
+    return Plan(PUBLISHED, "cuda", repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
+
+
+def verdict_looks() -> Looks:
+    """When a bench looks whether a case's verdict is decided: after 6 and after 12 repeats.
+
+    All looks together, and the interval of PUBLISHED_REPEATS published figures, hold the true ratio with CONFIDENCE.
+    """
+    return make_looks(MOST_REPEATS, 1 - CONFIDENCE / order_coverage(PUBLISHED_REPEATS, 1))
 
 
 def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:

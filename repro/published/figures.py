@@ -108,6 +108,11 @@ class Noise:
         return {name: each.cv for name, each in self.repeats.items() if each.cv is not None}
 
     @property
+    def cases(self) -> tuple[str, ...]:
+        """The cases that show it: those that were repeated, and those of a configuration that stands twice."""
+        return tuple(dict.fromkeys([*self.repeats, *(name for pair in self.duplicates for name in pair)]))
+
+    @property
     def largest(self) -> float:
         """The largest relative deviation seen, 0 if nothing was repeated."""
         return max([*self.cvs.values(), *self.duplicates.values()], default=0.0)

@@ -55,7 +55,7 @@ def units_table(_: Translate, comparison: RunComparison) -> Table:
                 _("Second (samples/s)"),
                 _("Repeats"),
                 _("Second / first"),
-                _("95% interval"),
+                _("Interval (confidence)"),
                 _("Memory, second / first"),
             )
         ),
@@ -86,8 +86,8 @@ def _units(_: Translate, comparison: RunComparison) -> Section:
         text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
     else:
         text = _(
-            "Throughputs count as the same if the 95% interval of their ratio lies within {tolerance} around 1, as "
-            "faster or slower if it lies wholly outside, and as inconclusive otherwise."
+            "Throughputs count as the same if the interval of their ratio lies within {tolerance} around 1, as faster or "
+            "slower if it lies wholly outside, and as inconclusive otherwise, or if its confidence is below 95%."
         )
         text = text.format(tolerance=f"±{comparison.tolerance * 100:.2f}%")
     return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))

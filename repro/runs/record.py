@@ -18,6 +18,8 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 ATTEMPTS = "attempts.jsonl"
 ATTEMPT = re.compile(r"units/([^/]+)/repeat-(\d+)\.attempt-(\d+)")
 """The folder of an attempt: unit, repeat, and which attempt at it."""
+LAST_LOSSES = 5
+"""How many losses an attempt records of its end; of its beginning it records twice as many."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The statistics that compare repeated measurements: medians, spreads, intervals, and refusals where samples are too few."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Resample = Callable[[Sequence[float]], list[float]]
-RESAMPLES = 4000
-SEED = 20210512
+ORDER_STATISTICS = "order statistics"
+FEWEST = 2
+"""Fewest samples from which an interval is given: one sample has no spread."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Spread:
 class Interval:
     """A confidence interval in the unit of the samples, or without one for a ratio.
 
-    `confidence` is a probability, `method` the name of the method, `samples` the number of samples on each side.
+    `confidence` is the probability that is reached, not the one that was asked for; `method` the name of the method,
+    `samples` the number of samples on each side.
     """
 
     low: float
@@ -41,22 +42,30 @@ class Interval:
     method: str
     samples: tuple[int, ...]
 
+    def over(self, factor: float, rounding: float = 0.0) -> "Interval":
+        """The interval divided by a number that is known to within `rounding`, in its own unit."""
+        low, high = self.low / (factor + rounding), self.high / (factor - rounding)
+        return Interval(low, high, self.confidence, self.method, self.samples)
+
 
 @dataclass(frozen=True)
 class TooFew:
-    """No interval: there are fewer samples than the method needs at this confidence. It is false in a condition.
+    """No interval: there are fewer samples than any needs, or all are `equal`. It is false in a condition.
 
-    `samples` is the number on each side, `needed` how many there must be on each.
+    `samples` is the number on each side, `needed` how many there must be on each for the confidence that was asked for.
     """
 
     samples: tuple[int, ...]
     needed: int
+    equal: bool = False
 
     def __bool__(self) -> Literal[False]:
         return False
 
     def __str__(self) -> str:
         got = " and ".join(map(str, self.samples))
+        if self.equal:
+            return f"all samples are equal ({got}), which says nothing of their spread"
         return f"too few samples: {got}, where {self.needed} are needed"
 
 
@@ -114,77 +123,92 @@ def _checked(value: float) -> float:
 
 
 def samples_needed(confidence: float = 0.95) -> int:
-    """Fewest samples from which a distribution-free interval for a median exists: 6 at 95 %.
+    """Fewest samples from which an interval of a median has this confidence: 6 at 95 %.
 
-    The widest one, from minimum to maximum, covers the median with probability 1 - 2^(1 - n)
-    (David & Nagaraja, Order Statistics, 3rd ed., section 7.1).
+    The widest one, from minimum to maximum, covers the median with probability 1 - 2^(1 - n).
     """
     return math.ceil(1 - math.log2(1 - confidence))
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95, seed: int = SEED) -> Interval | TooFew:
-    """Percentile bootstrap interval of a median (Efron & Tibshirani 1993, chapter 13); the same for the same seed."""
-    return _bootstrap(lambda resample: median(resample(values)), (values,), confidence, seed)
+def order_coverage(samples: int, trim: int) -> float:
+    """The probability that a median lies between the `trim`-th smallest and the `trim`-th largest of its samples.
+
+    1 - 2 sum(binomial(n, i), i < trim) / 2^n for any continuous distribution, more where values can be equal
+    (David & Nagaraja, Order Statistics, 3rd ed., section 7.1).
+    """
+    return 1 - sum(math.comb(samples, i) for i in range(trim)) * 2.0 ** (1 - samples)
+
+
+def order_interval(values: Sequence[float], trim: int) -> tuple[float, float]:
+    """The `trim`-th smallest and the `trim`-th largest value: 1 for minimum and maximum."""
+    ordered = sorted(values)
+    return ordered[trim - 1], ordered[-trim]
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
+    """The narrowest interval between order statistics that covers the median with this confidence, else the widest.
+
+    From FEWEST samples on; whoever needs the confidence has to look at what was reached: 50 % with 2 samples, 75 % with
+    3, 87.5 % with 4, 93.75 % with 5, and at least 95 % from 6 on.
+    """
+    count = len(values)
+    if count < FEWEST:
+        return TooFew((count,), samples_needed(confidence))
+    trim = largest_trim(count, confidence)
+    low, high = order_interval(values, trim)
+    return _with_width(Interval(low, high, order_coverage(count, trim), ORDER_STATISTICS, (count,)))
+
+
+def largest_trim(samples: int, confidence: float) -> int:
+    """The largest trim whose interval covers a median with this confidence, 1 if none does."""
+    return max((trim for trim in _trims(samples) if order_coverage(samples, trim) >= confidence), default=1)
 
 
 def ratio_interval(
-    numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95, seed: int = SEED
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95, rounding: float = 0.0
 ) -> Interval | TooFew:
-    """Percentile bootstrap interval of median(numerators) / median(denominators), resampled independently.
+    """Interval of median(numerators) / median(denominators), both of them samples of positive numbers.
 
-    A denominator that is known exactly has no samples: divide `median_interval` by it instead.
+    Between the quotients of order statistics that are farthest apart; which ones depends on the numbers of samples
+    alone. The confidence is that of `ratio_coverage`. Denominators are known to within `rounding`, in their own unit.
     """
-
-    def ratio(resample: Resample) -> float:
-        return median(resample(numerators)) / _checked(median(resample(denominators)))
-
-    return _bootstrap(ratio, (numerators, denominators), confidence, seed)
-
-
-def _bootstrap(
-    statistic: Callable[[Resample], float], groups: tuple[Sequence[float], ...], confidence: float, seed: int
-) -> Interval | TooFew:
-    """Percentile bootstrap: quantiles of a statistic over RESAMPLES draws with replacement from each group."""
-    import random
-
-    sizes, needed = tuple(map(len, groups)), samples_needed(confidence)
-    if min(sizes) < needed:
-        return TooFew(sizes, needed)
-    generator = random.Random(seed)
-    draws = [statistic(lambda values: generator.choices(values, k=len(values))) for _ in range(RESAMPLES)]
-    tail = (1 - confidence) / 2
-    return Interval(quantile(draws, tail), quantile(draws, 1 - tail), confidence, "percentile bootstrap", sizes)
+    sizes = (len(numerators), len(denominators))
+    if min(sizes) < FEWEST:
+        return TooFew(sizes, samples_needed(confidence))
+    pairs = [(one, other) for one in _trims(sizes[0]) for other in _trims(sizes[1])]
+    reaching = [pair for pair in pairs if ratio_coverage(sizes, pair) >= confidence]
+    trims = max(reaching, key=lambda pair: (sum(pair), min(pair)), default=(1, 1))
+    over, under = (order_interval(side, trim) for side, trim in zip((numerators, denominators), trims, strict=True))
+    low, high = over[0] / _checked(under[1] + rounding), over[1] / _checked(under[0] - rounding)
+    return _with_width(Interval(low, high, ratio_coverage(sizes, trims), ORDER_STATISTICS, sizes))
 
 
-def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
-    """Student's interval of a mean, from 2 samples on; it supposes that the repeats are normally distributed."""
-    count = len(values)
-    found = spread(values) if values else None
-    if found is None or found.standard_deviation is None:
-        return TooFew((count,), 2)
-    half = t_quantile(confidence, count - 1) * found.standard_deviation / math.sqrt(count)
-    return Interval(found.mean - half, found.mean + half, confidence, "Student t", (count,))
+def ratio_coverage(sizes: tuple[int, int], trims: tuple[int, int]) -> float:
+    """A lower bound of the probability that the ratio of two medians lies in the interval of `ratio_interval`.
+
+    Both medians lie in their own intervals with the product of their coverages, and then so does the ratio. From
+    minimum to maximum on both sides more is known. Let a and b be the two miss probabilities. If only one sample misses
+    its median, the ratio is missed only if the least distance of that sample from its median exceeds the greatest
+    distance of the other one on the same side; of the two ways in which this can happen on a side, one needs typical
+    distances of the first distribution to be larger, the other those of the second, so that their probabilities add up
+    to at most max(a, b) / 2. With both sides, and with samples that miss on opposite sides, that is
+    max(a, b) + a b / 2 at most.
+    """
+    coverages = [order_coverage(size, trim) for size, trim in zip(sizes, trims, strict=True)]
+    product = math.prod(coverages)
+    if trims != (1, 1):
+        return product
+    one, other = (1 - coverage for coverage in coverages)
+    return max(product, 1 - max(one, other) - one * other / 2)
 
 
-def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
-    """The t within which `confidence` of Student's distribution lies on both sides of 0, by bisection."""
-    low, high = 0.0, 1.0
-    while _t_within(high, degrees_of_freedom) < confidence:
-        high *= 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_within(middle, degrees_of_freedom) < confidence else (low, middle)
-    return high
+def _trims(samples: int) -> range:
+    """Every k for which the k-th smallest of the samples is below the k-th largest."""
+    return range(1, samples // 2 + 1)
 
 
-def _t_within(t: float, degrees_of_freedom: int) -> float:
-    """P(|T| < t) by the finite series of Abramowitz & Stegun, 26.7.3 and 26.7.4."""
-    angle = math.atan(t / math.sqrt(degrees_of_freedom))
-    odd = degrees_of_freedom % 2
-    term, total = (math.cos(angle) if odd else 1.0), 0.0
-    for k in range(2 + odd, degrees_of_freedom + 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
+def _with_width(found: Interval) -> Interval | TooFew:
+    """The interval, unless equal samples have shrunk it to a point."""
+    if found.low < found.high:
+        return found
+    return TooFew(found.samples, samples_needed(), equal=True)

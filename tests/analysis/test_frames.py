@@ -29,7 +29,7 @@ def dtypes(columns):
 def runs(tmp_path):
     """Two runs side by side in `runs/`, one with a failed and an interrupted attempt, and a folder that is no run."""
     folder = tmp_path / "runs"
-    published_run(folder, [SINGLE, EIGHT], label="first")
+    published_run(folder, [SINGLE, EIGHT], (1.0, 1.001, 0.999), label="first")
     second = published_run(folder, [EIGHT], (1.1,), label="second")
     add_attempt(second, CASE, 2, status="failed")
     add_attempt(second, CASE, 2, status="interrupted")

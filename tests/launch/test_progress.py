@@ -11,7 +11,7 @@ import pytest
 from repro.launch.progress import LiveProgress, PlainProgress
 
 UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config={"iterations": 20})
-PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu")
+PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu", looks=())
 GOOD = {"status": "ok", "throughput": 851.234, "losses": [2.5], "wall_s": 3.0, "log_tail": ""}
 BAD = {
     "status": "failed",

@@ -25,12 +25,23 @@ def test_left_out_with_the_reason():
     assert not rows["DP_8x1x1_16_1536x16"].skipped
 
 
-def test_duration_counts_all_repeats():
-    case = load_catalogue().case("bert_1n1g_bs96")
-    (row,) = plan_rows([case], describe("v100x32"))
-    assert row.hours * 3600 == pytest.approx(7 * (START_UP_S + 140 * row.expectation.latency_ms / 1000))
-    (once,) = plan_rows([case], describe("v100x32"), repeats=1)
-    assert row.hours == pytest.approx(7 * once.hours)
+def test_duration_counts_the_repeats_until_the_first_look_and_all_of_them():
+    case, cluster = load_catalogue().case("bert_1n1g_bs96"), describe("v100x32")
+    (row,) = plan_rows([case], cluster)
+    once = START_UP_S + 140 * row.expectation.latency_ms / 1000
+    assert (row.first_look_hours * 3600, row.hours * 3600) == pytest.approx((6 * once, 12 * once))
+    (seven,) = plan_rows([case], cluster, repeats=7)
+    assert seven.hours == seven.first_look_hours == pytest.approx(7 * once / 3600)
+
+
+def test_the_summary_has_the_hours_with_the_stopping_rule_and_without():
+    rows = plan_rows(CASES, describe("v100x32"))
+    first, most = sum(row.first_look_hours for row in rows), sum(row.hours for row in rows)
+    said = plan_summary(rows, describe("v100x32"))
+    assert f"about {first:.1f} hours if every verdict is decided after 6 repeats" in said
+    assert f"{most:.1f} hours without stopping before 12" in said and most == pytest.approx(2 * first)
+    fixed = plan_rows(CASES, describe("v100x32"), 7)
+    assert "stopping" not in plan_summary(fixed, describe("v100x32"), 7)
 
 
 def test_rows_are_as_wide_as_the_titles():

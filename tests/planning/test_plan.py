@@ -8,6 +8,7 @@ from repro.planning.derived import shrink
 from repro.planning.plan import Plan, PlanError, make_plan
 from repro.planning.trainer_config import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES
 from repro.published.cases import Layout, load_catalogue
+from repro.utils.sequential import Look
 
 CATALOGUE = load_catalogue()
 
@@ -72,8 +73,16 @@ def test_published_shapes_reach_the_trainer_unchanged():
     assert unit.global_batch == math.prod((2, unit.config["micro_batch"])) == 16
 
 
-def test_the_published_number_of_repeats_is_the_default():
-    assert make_plan(CATALOGUE.select("bert", None), gpus=1).repeats == 7
+@pytest.mark.parametrize("model", ["bert", "gpt", "resnet50"])
+def test_the_default_number_of_repeats_can_reach_a_verdict(model):
+    """However often the report ran its cases: GPT's were run once."""
+    found = make_plan(CATALOGUE.select(model, None), gpus=1)
+    assert (found.repeats, found.looks) == (12, (Look(6, 1), Look(12, 2)))
+
+
+def test_repeats_that_are_asked_for_are_run_and_a_smoke_run_has_two():
+    assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).looks == ()
+    assert make_plan(CATALOGUE.select("bert", None), gpus=0).looks == ()
     assert make_plan(CATALOGUE.select("bert", None), gpus=0).repeats == 2
     assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).repeats == 3
 

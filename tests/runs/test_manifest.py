@@ -152,7 +152,7 @@ def test_derived_files_are_recorded_anew_and_stale_ones_removed(run):
     stale = run.folder / "results.parquet"
     stale.write_text("of an earlier state")
     (run.folder / "report.en.md").write_text("edited by hand")
-    render(run, tolerance=0.5)
+    render(run, tolerance=0.05)
     record(run)
     assert verify(run.folder).holds and not stale.exists()
     assert "edited by hand" not in (run.folder / "report.en.md").read_text()

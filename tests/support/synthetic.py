@@ -14,6 +14,9 @@ from tests.support import raw_output
 
 VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": "2.7.8", "python": "3.10.4"}
 GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
+SIX = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
+"""Ratios of six repeats, the fewest from which a verdict is drawn."""
+CODE = {"sha256": "0" * 64, "changed": []}
 NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\n"
 
 
@@ -36,9 +39,7 @@ def environment(gpu=None, count=8, **changes):
     }
 
 
-def published_run(
-    folder, names, ratios=(1.0, 1.001, 0.999), scale=None, env=None, label="run", programs=("published",)
-):
+def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", programs=("published",)):
     """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`.
 
     That of the tuned program is 5 % higher.
@@ -86,6 +87,8 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
         "folder": str(folder.relative_to(run.folder)),
         "status": status,
         "wall_s": 2.0,
+        "code": CODE,
+        "losses": [],
     }
     if status == "ok":
         attempt |= {
@@ -96,7 +99,7 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
         }
     elif status == "failed":
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
-        attempt |= {"failure": failure, "log_tail": "CUDA error", "losses": [], "versions": VERSIONS, "trainer_s": 1.0}
+        attempt |= {"failure": failure, "log_tail": "CUDA error", "versions": VERSIONS, "trainer_s": 1.0}
     run.add_attempt({**attempt, **changes})
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from repro.cluster.ssh import Remote, RemoteError
+from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
-from repro.utils.paths import PACKAGE, TRAINER
+from repro.utils.paths import PACKAGE, TRAINER, sha256_of
 
 PATIENCE_S = 60
 RECEIVE = """
@@ -64,7 +63,7 @@ class Code:
         for target, folder in sources:
             paths |= {f"{target}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))}
         self.files = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
-        self.digest = _digest(self.files.items())
+        self.digest = files_digest((name, sha256_of(text.encode())) for name, text in self.files.items())
 
     def folder(self, work: str) -> str:
         """Where it is on a node."""
@@ -87,10 +86,3 @@ def deliver(remote: Remote, code: Code) -> None:
             f"the trainers cannot be copied to {cluster.work}: {reason}. "
             f"`make provision CLUSTER={cluster.setting}` sets that folder up",
         )
-
-
-def _digest(files: Iterable[tuple[str, str]]) -> str:
-    digest = hashlib.sha256()
-    for name, text in sorted(files):
-        digest.update(json.dumps([name, hashlib.sha256(text.encode()).hexdigest()]).encode())
-    return digest.hexdigest()

@@ -62,7 +62,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("Repeats"),
             _("OneFlow: memory in use (MiB)"),
             _("PyTorch: memory in use (MiB)"),
@@ -94,8 +94,9 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     )
     text = _(
         "Every ratio is of medians within one run, where OneFlow and PyTorch took turns; above 1 OneFlow is faster. A "
-        "target is met if the whole 95% interval of the ratio reaches it, missed if the whole interval is below it, "
-        "and not decided otherwise. Rows with a target: {tally}. The baselines are:"
+        "target is met if the whole interval of the ratio reaches it, missed if the whole interval is below it, "
+        "and not decided otherwise, nor by an interval of less than 95% confidence. Rows with a target: {tally}. "
+        "The baselines are:"
     ).format(tally=tally(_, rows) or _("none"))
     table = Table("ratios", (*titles, Column(_("Status"))), cells)
     described = descriptions(_, (row.base.unit.label for row in rows))
@@ -179,7 +180,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             _("GPUs"),
             _("Throughput (samples/s)"),
             _("Efficiency"),
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("Published on V100s"),
             _("Target"),
         ),
@@ -243,7 +244,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
             _("Memory (MiB)"),
             _("Expected (samples/s)"),
             _("Measured / expected"),
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("Target"),
         ),
     )

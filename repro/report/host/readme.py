@@ -62,7 +62,7 @@ def _of(_: Translate, host: Host, language: str) -> list[Block]:
     text = _(
         "Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
         "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
-        "page](reports/reproduced/{host}/{page}) has every case with its 95% interval."
+        "page](reports/reproduced/{host}/{page}) has every case with its interval."
     )
     summary = text.format(
         host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, runs))), when=when, page=INDEX[language]

@@ -32,7 +32,7 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
 from repro.runs.record import Run
 from repro.utils.paths import DATA
-from repro.utils.stats import TooFew, median
+from repro.utils.stats import median
 
 TARGETS = DATA / "reproduced"
 MET, MISSED, OPEN = "met", "missed", "open"
@@ -57,13 +57,16 @@ class Target:
         return f"≥ {self.at_least:.2f}" + (f", ≤ {self.at_most:.2f}" if math.isfinite(self.at_most) else "")
 
     def status(self, found: Ratio) -> str:
-        """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN."""
-        if isinstance(found.interval, TooFew):
+        """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN.
+
+        An interval of too little confidence decides nothing.
+        """
+        interval = found.decisive
+        if interval is None:
             return OPEN
-        low, high = found.interval.low, found.interval.high
-        if low >= self.at_least and high <= self.at_most:
+        if interval.low >= self.at_least and interval.high <= self.at_most:
             return MET
-        return MISSED if high < self.at_least or low > self.at_most else OPEN
+        return MISSED if interval.high < self.at_least or interval.low > self.at_most else OPEN
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Host:
         for kept, result in ours:
             if result.unit.model in models:
                 expected = _expected(result, kept.gpus)
-                over = ratio(result.throughputs, (expected,)) if expected else None
+                over = ratio(result.throughputs, expected) if expected else None
                 target = self._target("expectation", result) if expected else None
                 found.append(LayoutRow(kept, result, expected, over, target))
         return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))

@@ -261,12 +261,12 @@ def reproduce(sheet: Sheet) -> Section:
     _ = sheet._
     families = (re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name) for case in sheet.cases)
     pattern = " ".join(dict.fromkeys(f"{family[0]}*" for family in families if family))
-    one = f"make bench CASES={sheet.cases[-1].name} REPEATS={sheet.report.rule.repeats}"
+    one = f"make bench CASES={sheet.cases[-1].name}"
     command = f'make bench CASES="{pattern}"\n{one}'
     text = Text(
         _(
-            "From the root of this repository, all cases of this report, or one of them with the published "
-            "number of repeats. Without a GPU they run at smoke scale, which says nothing of speed."
+            "From the root of this repository, all cases of this report, or one of them, each repeated until its "
+            "verdict is decided. Without a GPU they run at smoke scale, which says nothing of speed."
         )
     )
     return Section("reproduce", _("Run it yourself"), (text, Code(command)))

@@ -1,5 +1,6 @@
 """The sections of a run's report on what was measured within it: derived cases, the gain of tuning, baselines, scaling."""
 
+import math
 from collections.abc import Iterable
 
 from repro.analysis.ratio import Ratio
@@ -15,7 +16,7 @@ from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import N_, Translate
-from repro.utils.stats import TooFew
+from repro.utils.stats import Interval, TooFew
 
 DESCRIPTIONS = {
     "pytorch": N_(
@@ -100,7 +101,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("OneFlow: memory in use (MiB)"),
             _("PyTorch: memory in use (MiB)"),
             _("PyTorch: memory of tensors (MiB)"),
@@ -176,7 +177,9 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     if scaled:
         columns = (
             *_columns(_("Configuration"), _("Against")),
-            *_numeric(_("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("95% interval")),
+            *_numeric(
+                _("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("Interval (confidence)")
+            ),
         )
         rows = tuple(
             (
@@ -202,7 +205,11 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         columns = (
             *_columns(_("Configuration"), _("Against")),
             *_numeric(
-                _("GPUs"), _("Global batch"), _("The other's global batch"), _("Ratio of throughput"), _("95% interval")
+                _("GPUs"),
+                _("Global batch"),
+                _("The other's global batch"),
+                _("Ratio of throughput"),
+                _("Interval (confidence)"),
             ),
         )
         rows = tuple(
@@ -230,14 +237,21 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
 
 
 def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
-    """A ratio's interval, or that the repeats are too few for one; a dash without a ratio."""
+    """A ratio's interval with its confidence, or that the repeats give none; a dash without a ratio."""
     if ratio is None:
         return figure(None, decimals)
     found = ratio.interval
     if isinstance(found, TooFew):
         message = _("too few repeats: {samples}, at least {needed} are needed")
+        if found.equal:
+            message = _("the repeats are all equal, which says nothing of their spread")
         return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
-    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f}", found.low)
+    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
+
+
+def confidence(found: Interval) -> str:
+    """The confidence that an interval reaches, in per cent, cut off: never more than it is."""
+    return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
 
 
 def _columns(*titles: str) -> tuple[Column, ...]:

@@ -1,7 +1,7 @@
 """A run's verdicts in its report: outcomes, why cases are not comparable, and what can be compared on any hardware."""
 
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
-from repro.analysis.verdict import Judgement, Tolerance, Verdict
+from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
 from repro.report.run.baselines import interval
@@ -24,9 +24,11 @@ COMPARED = {
 BASES = {
     "report": N_("published noise of the same report"),
     "model": N_("published noise of the same model"),
-    "all": N_("published noise of all reports"),
-    "given": N_("given by TOLERANCE"),
+    "all": N_("published noise of all reports, as none of its own was seen at this size"),
+    GIVEN: N_("given by TOLERANCE"),
 }
+NAMED = 4
+"""Most cases that are named where a tolerance's basis is given."""
 
 
 def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
@@ -58,11 +60,14 @@ def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     rule = _(
-        "Whether a case may be compared in speed is decided before its figures are looked at: hardware, precision, "
-        "configuration, stack and transport must be the published ones, and what is not known counts against it. "
-        "Then the 95% interval of measured over published decides: wholly within the tolerance around 1 it is "
-        "reproduced, wholly above faster, wholly below slower, otherwise inconclusive. Unless given, the tolerance is "
-        "three times the largest deviation between equal configurations in the published figures, and their rounding."
+        "Whether a case may have a verdict is decided before its figures are looked at: hardware, precision, "
+        "configuration, stack and transport must be the published ones, every repeat must have run the trainer as it is "
+        "in the commit, its loss must fall, and no attempt may have been left out; what is not known counts against it. "
+        "Then the interval of measured over published decides, if its confidence is at least 95%: wholly within the "
+        "tolerance around 1 it is reproduced, wholly above faster, wholly below slower, otherwise inconclusive. The "
+        "interval lies between order statistics of the repeats and is widened by the rounding of the published figure; "
+        "the confidence beside it is the one that is reached. Unless given, the tolerance is three times the largest "
+        "deviation between equal configurations in the published figures."
     )
     counts = _("; ").join(
         _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n) for outcome, n in judgement.counts.items() if n
@@ -75,7 +80,35 @@ def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
         held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted
     )
-    return [Text(tally), Text(rule)]
+    return [Text(tally), Text(rule), *_looks(_, judgement), *_chance(_, judgement)]
+
+
+def _looks(_: Translate, judgement: Judgement) -> list[Block]:
+    """How the run decided when to stop repeating a case."""
+    if not judgement.looks:
+        return []
+    text = _(
+        "A case was not repeated further once its verdict was decided, or could no longer be. When to look was laid down "
+        "before the run: after {looks} repeats, where {trims} values are taken off each end. The confidence is that of "
+        "all looks together."
+    )
+    looks, trims = (
+        _(", ").join(str(number) for number in numbers)
+        for numbers in zip(*((look.repeats, look.trim - 1) for look in judgement.looks), strict=True)
+    )
+    return [Text(text.format(looks=looks, trims=trims))]
+
+
+def _chance(_: Translate, judgement: Judgement) -> list[Block]:
+    """How many verdicts can be wrong by chance, as nothing is corrected for their number."""
+    decided = [verdict for verdict in judgement.verdicts if verdict.outcome in DECIDED]
+    if not decided:
+        return []
+    text = _(
+        "Every verdict has the confidence of its own interval; nothing is corrected for judging several cases. Of the "
+        "{n} verdicts that were reached, at most {false} can be expected to be false by chance."
+    )
+    return [Text(text.format(n=len(decided), false=f"{judgement.false_verdicts:.2f}"))]
 
 
 def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
@@ -86,7 +119,7 @@ def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
             Column(title, numeric=True)
             for title in (
                 _("Measured / published"),
-                _("95% interval"),
+                _("Interval (confidence)"),
                 _("Tolerance"),
                 _("Repeats"),
                 _("Failed attempts"),
@@ -100,6 +133,11 @@ def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     name, tone = OUTCOMES[verdict.outcome]
+    outcome = _(name)
+    if verdict.tolerance and verdict.tolerance.basis == GIVEN:
+        outcome = _("{outcome}, by TOLERANCE={tolerance}").format(
+            outcome=outcome, tolerance=f"{100 * verdict.tolerance.value:g}%"
+        )
     repeats = Cell(
         f"{len(verdict.throughputs)}/{verdict.planned}",
         len(verdict.throughputs),
@@ -108,7 +146,7 @@ def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
     return (
         Cell(verdict.case),
-        Cell(_(name), tone=tone),
+        Cell(outcome, tone=tone),
         figure(verdict.ratio.value if verdict.ratio else None, 4),
         interval(_, verdict.ratio, 4),
         _tolerance(verdict.tolerance),
@@ -128,11 +166,22 @@ def _why(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _noted(_: Translate, judgement: Judgement) -> list[Block]:
     noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
-    bases = sorted({verdict.tolerance.basis for verdict in judgement.verdicts if verdict.tolerance})
-    if not bases:
+    tolerances = {verdict.tolerance for verdict in judgement.verdicts if verdict.tolerance}
+    if not tolerances:
         return noted
-    text = _("; ").join(_(BASES[basis]) for basis in bases)
-    return [Text(_("Basis of the tolerance: {basis}.").format(basis=text)), *noted]
+    items = tuple(_basis(_, tolerance) for tolerance in sorted(tolerances, key=lambda each: (each.value, each.basis)))
+    return [Text(_("What the tolerances are based on:")), Items(items), *noted]
+
+
+def _basis(_: Translate, tolerance: Tolerance) -> str:
+    """Where a tolerance comes from, and which cases it was estimated on."""
+    value = f"{tolerance.value * 100:.2f}%"
+    if not tolerance.estimated_on:
+        return _("{value}: {basis}").format(value=value, basis=_(BASES[tolerance.basis]))
+    cases = _("{n} cases").format(n=len(tolerance.estimated_on))
+    if len(tolerance.estimated_on) <= NAMED:
+        cases = ", ".join(tolerance.estimated_on)
+    return _("{value}: {basis}, estimated on {cases}").format(value=value, basis=_(BASES[tolerance.basis]), cases=cases)
 
 
 def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[Block]:

@@ -34,8 +34,8 @@ def test_ratios_are_those_of_the_run(reproduced):
     four = next(row for row in rows if row["GPUs"] == "4")
     assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
     assert (four["OneFlow / PyTorch"], four["Target"], four["Status"]) == ("0.900", "≥ 0.85", "met")
-    assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("3", "9000")
-    assert re.fullmatch(r"0\.89\d … 0\.90\d", four["95% interval"])
+    assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("6", "9000")
+    assert re.fullmatch(r"0\.89\d … 0\.90\d \(96\.8%\)", four["Interval (confidence)"])
 
 
 def test_scaling_and_layouts_are_those_of_the_run(reproduced):

@@ -1,0 +1,124 @@
+"""The conditions that a result must meet before it gets a verdict on speed: a function for each, in one list.
+
+A function yields a reason for each thing that is not as it must be, in both languages, and nothing if all is well. What
+is not known counts against a result.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from repro.analysis import comparability
+from repro.analysis.comparability import Reason
+from repro.analysis.process_info import ProcessInfo
+from repro.planning.plan import Unit
+from repro.published.cases import Case
+from repro.runs.record import LAST_LOSSES
+from repro.utils.i18n import N_
+
+REPLACED = N_("the trainer was replaced by {measured}, so that it is not the published program")
+CHANGED = N_("files of the trainer differ from commit {expected}: {measured}")
+MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, and those of the trainer may be among them")
+SEVERAL = N_("the repeats ran {measured} different versions of the trainer")
+UNKNOWN = N_("which version of the trainer ran is not known, as the run was not made from a git checkout")
+FLAT = N_("it does not fall: {expected} at first, {measured} at last")
+NO_LOSS = N_("none was recorded")
+LEFT_OUT = N_(
+    "{measured} of {expected} attempts ended after their first row without a figure, and may have been the slow ones"
+)
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A unit that ran for a case: its attempts as recorded, and what its processes were.
+
+    `environment` is what the run recorded of the machine, `cluster` the published one.
+    """
+
+    case: Case
+    unit: Unit
+    attempts: list[dict]
+    environment: dict
+    cluster: dict
+    info: ProcessInfo
+
+    @property
+    def succeeded(self) -> list[dict]:
+        return [attempt for attempt in self.attempts if attempt["status"] == "ok"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`comparable` says whether a result that does not meet it stands for other work than the published one.
+
+    Otherwise it could be compared and is not sound, so that its run does not hold.
+    """
+
+    name: str
+    reasons: Callable[[Evidence], Iterable[Reason]]
+    comparable: bool = False
+
+
+def same_work(found: Evidence) -> Iterable[Reason]:
+    """Hardware, precision, configuration, stack and transport are the published ones."""
+    yield from comparability.reasons(found.case, found.unit, found.environment, found.cluster, found.info)
+
+
+def same_code(found: Evidence) -> Iterable[Reason]:
+    """Every repeat ran the trainer as it is in the run's commit.
+
+    Runs from before attempts recorded this need a checkout without any changed file.
+    """
+    commit, recorded = found.environment.get("git_commit"), [each.get("code") for each in found.succeeded]
+    codes = [code for code in recorded if code]
+    if replaced := sorted({code["replaced"] for code in codes if code.get("replaced")}):
+        yield Reason("code", "differs", REPLACED, None, ", ".join(replaced))
+        return
+    if len(versions := {code["sha256"] for code in codes}) > 1:
+        yield Reason("code", "differs", SEVERAL, "1", str(len(versions)))
+    changes = [code["changed"] for code in codes]
+    if not commit or None in changes:
+        yield Reason("code", "missing", UNKNOWN)
+    elif changed := sorted({name for names in changes for name in names}):
+        names = ", ".join(changed[:SHOWN]) + (" …" if len(changed) > SHOWN else "")
+        yield Reason("code", "differs", CHANGED, commit[:12], names)
+    elif len(codes) < len(recorded) and (number := found.environment.get("git_changed_files")) != 0:
+        yield Reason("code", "missing", MAYBE_CHANGED, commit[:12], "?" if number is None else str(number))
+
+
+def falling_loss(found: Evidence) -> Iterable[Reason]:
+    """The loss of every repeat is lower in its last rows than in its first: something was trained."""
+    for attempt in found.succeeded:
+        losses = attempt.get("losses") or []
+        last = attempt.get("last_losses") or losses
+        rows = min(LAST_LOSSES, len(losses) // 2)
+        if not rows:
+            yield Reason("loss", "missing", NO_LOSS)
+            return
+        before, after = sum(losses[:rows]) / rows, sum(last[-rows:]) / rows
+        if not after < before:
+            yield Reason("loss", "differs", FLAT, f"{before:.6g}", f"{after:.6g}")
+            return
+
+
+def nothing_left_out(found: Evidence) -> Iterable[Reason]:
+    """No attempt that had begun to train failed or was stopped: choosing among repeats is choosing their median."""
+    lost = [each for each in found.attempts if each["status"] != "ok" and each.get("losses", True)]
+    if lost:
+        yield Reason("repeats", "differs", LEFT_OUT, str(len(found.attempts)), str(len(lost)))
+
+
+CONDITIONS = (
+    Condition("same work", same_work, comparable=True),
+    Condition("same code", same_code),
+    Condition("falling loss", falling_loss),
+    Condition("nothing left out", nothing_left_out),
+)
+"""In the order in which a report gives the reasons."""
+
+
+def unmet(found: Evidence) -> tuple[bool, tuple[Reason, ...]]:
+    """Whether the result can be compared, and every reason against a verdict; none if it may have one."""
+    reasons = {condition: tuple(condition.reasons(found)) for condition in CONDITIONS}
+    comparable = not any(why for condition, why in reasons.items() if condition.comparable)
+    return comparable, tuple(reason for why in reasons.values() for reason in why)

@@ -1,0 +1,48 @@
+"""When a case needs no more repeats: its verdict is decided at a look that the run was planned with, or cannot be."""
+
+from collections.abc import Sequence
+
+from repro.analysis.results import summarise
+from repro.analysis.verdict import DECIDED, case_ratio, judge_case, outcome
+from repro.planning.plan import PUBLISHED, Plan, Unit
+from repro.published.cases import Case, load_catalogue
+from repro.runs.record import Run
+from repro.utils.sequential import Looks
+
+FAR = 1e6
+"""How much faster or slower further repeats are taken to be where it is asked whether they could decide anything."""
+
+
+def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | None:
+    """Why a unit of a run needs no more repeats by the plan's stopping rule; None while it does.
+
+    From the first look on: what `enough` says, or "no verdict" if there can be none whatever is measured.
+    """
+    succeeded = [each for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
+    if not plan.looks or len(succeeded) < plan.looks[0].repeats:
+        return None
+    known = {case.name: case for case in load_catalogue().cases}
+    case = known.get(unit.stands_for[0]) if unit.stands_for and plan.scale == PUBLISHED else None
+    if case is None:
+        return "no verdict"
+    (result,) = (each for each in summarise(plan, attempts) if each.unit.name == unit.name)
+    verdict = judge_case(run, plan, attempts, case, result)
+    if verdict.tolerance is None:
+        return "no verdict"
+    return enough(case, result.throughputs, plan.looks, verdict.tolerance.value)
+
+
+def enough(case: Case, throughputs: Sequence[float], looks: Looks, allowed: float) -> str | None:
+    """ "decided" if these throughputs give a verdict within a tolerance, "undecidable" if no further ones could.
+
+    None while further repeats may decide it: if they were as published, or far faster or slower, whatever helps.
+    """
+    if outcome(case_ratio(case, throughputs, looks), allowed) in DECIDED:
+        return "decided"
+    for look in looks:
+        missing = look.repeats - len(throughputs)
+        for factor in (1, FAR, 1 / FAR) if missing > 0 else ():
+            further = (*throughputs, *[factor * case.published.throughput] * missing)
+            if outcome(case_ratio(case, further, looks), allowed) in DECIDED:
+                return None
+    return "undecidable"

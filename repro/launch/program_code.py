@@ -1,0 +1,94 @@
+"""Which version of its program a unit runs: a hash of the program's files, and those that differ from the commit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from repro.models.extensions import folders_of
+from repro.planning.plan import PlanError
+from repro.runs.record import Run
+from repro.utils.paths import PACKAGE, ROOT
+
+TRAINERS, BASELINES = "trainers", "baselines"
+"""The folders of the package that programs are in."""
+SHARED = "models"
+"""The folder that all programs read."""
+GIT_S = 30
+
+
+def program_code(folder: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
+    """What an attempt records of its program's code, which is in TRAINERS or BASELINES.
+
+    `sha256` is over names and contents of its Python files, also of those of models from outside; `changed` the files
+    of the checkout that are not as in the commit, None without git; `replaced` the command that runs in its place.
+    """
+    package, folders = root / PACKAGE.name, (folder, SHARED)
+    own = [path for each in folders for path in sorted((package / each).rglob("*.py"))]
+    outside = [path for each in folders for extra in folders_of(each) for path in sorted(Path(extra).rglob("*.py"))]
+    named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
+    contents = {name: path.read_bytes() for name, path in named.items()}
+    found = {
+        "sha256": files_digest((name, hashlib.sha256(content).hexdigest()) for name, content in contents.items()),
+        "changed": _changed(root, [f"{PACKAGE.name}/{each}" for each in folders], contents),
+    }
+    return found | ({"replaced": " ".join(replaced)} if replaced else {})
+
+
+def files_digest(files: Iterable[tuple[str, str]]) -> str:
+    """SHA-256 over names and SHA-256 of files, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, sha256 in sorted(files):
+        digest.update(json.dumps([name, sha256]).encode())
+    return digest.hexdigest()
+
+
+def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
+    """PlanError unless the programs of a run's successful attempts are what they would be now."""
+    units = run.description()["plan"]["units"]
+    folders = {unit["name"]: BASELINES if unit.get("baseline_of") else TRAINERS for unit in units}
+    now: dict[str, dict] = {}
+    for attempt in run.attempts():
+        if attempt["status"] != "ok":
+            continue
+        folder = folders[attempt["unit"]]
+        if folder not in now:
+            now[folder] = program_code(folder, replaced if folder == TRAINERS else ())
+        current = now[folder]
+        recorded = attempt.get("code")
+        if recorded is None:
+            raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
+        if any(recorded.get(key) != current.get(key) for key in ("sha256", "replaced")):
+            raise PlanError(
+                f"RUN={run.id} was begun with other code of the {folder} than is here (SHA-256 {recorded['sha256'][:12]}, "
+                f"now {current['sha256'][:12]}): check out what it was begun with, or begin a new run"
+            )
+
+
+def _changed(root: Path, folders: list[str], contents: dict[str, bytes]) -> list[str] | None:
+    """Files that the commit has not or has otherwise, and those of it that are missing here.
+
+    Contents are compared, not what git's index says of them, which can be told to pass over changes.
+    """
+    try:
+        listed = subprocess.run(
+            ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *folders],
+            capture_output=True,
+            text=True,
+            timeout=GIT_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    entries = (entry.split("\t", 1) for entry in listed.split("\0") if entry)
+    committed = {name: about.split()[2] for about, name in entries if name.endswith(".py")}
+    here = {name: _blob(content) for name, content in contents.items() if not Path(name).is_absolute()}
+    return sorted(name for name in committed.keys() | here.keys() if committed.get(name) != here.get(name))
+
+
+def _blob(content: bytes) -> str:
+    """The name that git gives to a file of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

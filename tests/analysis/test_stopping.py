@@ -1,0 +1,76 @@
+"""When repeats end, that verdicts are then wrong as seldom as stated, and that repeats are saved."""
+
+import math
+
+import pytest
+
+from repro.analysis.stopping import why_enough
+from repro.planning.plan import CONFIDENCE, Plan, verdict_looks
+from repro.runs.record import read_json, write_json
+from repro.utils.sequential import Look, error
+from repro.utils.stats import order_coverage
+from tests.support.stopping import NOISES, PLACES, fixed, simulate
+from tests.support.synthetic import SIX, environment, published_run
+
+EIGHT = "DP_8x1x1_16_1536x16"
+LOOKS = (Look(6, 1), Look(12, 2))
+
+
+def enough(tmp_path, ratios, name=EIGHT, env=None, looks=LOOKS):
+    """Why a case needs no more repeats after these."""
+    run = published_run(tmp_path, [name], ratios, env=env)
+    description = read_json(run.folder / "run.json")
+    description["plan"] |= {"repeats": 12, "looks": [vars(look) for look in looks]}
+    write_json(run.folder / "run.json", description)
+    plan = Plan.from_json(run.description()["plan"])
+    return why_enough(run, plan, run.attempts(), plan.units[0])
+
+
+def test_repeats_end_when_a_verdict_is_decided(tmp_path):
+    assert enough(tmp_path / "5", SIX[:5]) is None
+    assert enough(tmp_path / "6", SIX) == "decided"
+    assert enough(tmp_path / "slow", [0.9 * each for each in SIX]) == "decided"
+
+
+def test_repeats_go_on_while_a_later_look_can_decide(tmp_path):
+    outlier = (*SIX[:5], 1.03)
+    assert enough(tmp_path / "one", outlier) is None, "the look after 12 leaves out one value at each end"
+    assert enough(tmp_path / "two", (*outlier, 1.03)) == "undecidable"
+    assert enough(tmp_path / "fixed", outlier, looks=(Look(6, 1),)) == "undecidable"
+    assert enough(tmp_path / "last", (*outlier, *SIX[:5], 1.0001)) == "decided"
+
+
+def test_repeats_end_at_the_first_look_where_there_can_be_no_verdict(tmp_path):
+    other = environment({"name": "NVIDIA H200"})
+    assert enough(tmp_path / "5", SIX[:5], env=other) is None
+    assert enough(tmp_path / "6", SIX, env=other) == "no verdict"
+
+
+def test_the_looks_of_a_bench_hold_their_confidence_beside_published_repeats():
+    """Whatever the noise: the error of all looks is exact, and the published figures' own is added."""
+    assert verdict_looks() == LOOKS
+    assert (1 - error(LOOKS)) * order_coverage(7, 1) >= CONFIDENCE
+
+
+@pytest.mark.parametrize("name", [EIGHT, "bert_1n8g_bs24"])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("place", PLACES)
+def test_verdicts_are_false_as_seldom_as_stated(name, noise, place):
+    trials, stated = 400, 1 - CONFIDENCE
+    found = simulate(name, LOOKS, noise, place, trials)
+    assert found.false <= stated / 2 + 4 * math.sqrt(stated / 2 / trials), "a verdict is false on one side only"
+
+
+def test_looking_often_without_making_up_for_it_decides_nothing(monkeypatch):
+    """And would err more often than stated if each look claimed the confidence of one: the simulation can fail."""
+    greedy = tuple(Look(repeats, trim) for repeats, trim in ((4, 1), (5, 2), (7, 3), (9, 4), (11, 5)))
+    assert simulate(EIGHT, greedy, "normal", 1.001, 400).decided == 0
+    monkeypatch.setattr("repro.analysis.ratio.error", lambda looks: 0.05)
+    assert simulate(EIGHT, greedy, "normal", 1.001, 400).false > 0.05
+
+
+def test_repeats_are_saved_and_no_verdict_is_lost():
+    looks, seven, twelve = (simulate(EIGHT, each, "normal", 0.0, 400) for each in (LOOKS, fixed(7), fixed(12)))
+    assert looks.repeats < 6.5 < seven.repeats
+    assert looks.decided >= seven.decided and looks.decided > 0.95
+    assert looks.repeats < 0.6 * twelve.repeats

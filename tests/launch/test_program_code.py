@@ -1,0 +1,93 @@
+"""Which code an attempt ran: its hash, what differs from the commit, and that a run goes on with the same code alone."""
+
+import json
+import subprocess
+
+import pytest
+
+from repro.launch.program_code import program_code, refuse_other_code
+from repro.planning.plan import PlanError
+from repro.runs.record import Run
+from tests.support.runs import attempts, only_run
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A committed checkout with a trainer, a baseline and a model's specification."""
+    root = tmp_path / "checkout"
+    for name in ("trainers/run.py", "trainers/models/gpt.py", "baselines/run.py", "models/gpt.py"):
+        path = root / "repro" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {name}\n")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "All")
+    return root
+
+
+def git(root, *arguments):
+    subprocess.run(["git", "-C", root, *arguments], check=True)
+
+
+def test_an_unchanged_checkout_has_no_changes_and_always_the_same_hash(checkout):
+    found = program_code("trainers", root=checkout)
+    assert found == program_code("trainers", root=checkout)
+    assert found["changed"] == [] and len(found["sha256"]) == 64 and "replaced" not in found
+    assert found["sha256"] != program_code("baselines", root=checkout)["sha256"]
+
+
+def test_every_way_to_change_a_trainer_is_seen(checkout):
+    before = program_code("trainers", root=checkout)["sha256"]
+    trainers = checkout / "repro" / "trainers"
+    git(checkout, "update-index", "--assume-unchanged", "repro/trainers/run.py")
+    (trainers / "run.py").write_text("# faster\n")
+    (trainers / "new.py").write_text("")
+    (trainers / "models" / "gpt.py").unlink()
+    found = program_code("trainers", root=checkout)
+    assert found["changed"] == ["repro/trainers/models/gpt.py", "repro/trainers/new.py", "repro/trainers/run.py"]
+    assert found["sha256"] != before
+    assert program_code("baselines", root=checkout)["changed"] == [], "a baseline does not run them"
+
+
+def test_without_git_it_is_not_known_what_changed(checkout):
+    subprocess.run(["rm", "-rf", checkout / ".git"], check=True)
+    assert program_code("trainers", root=checkout)["changed"] is None
+
+
+def test_models_from_outside_are_part_of_the_code(checkout, tmp_path, monkeypatch):
+    before = program_code("trainers", root=checkout)["sha256"]
+    (tmp_path / "outside" / "trainers" / "models").mkdir(parents=True)
+    (tmp_path / "outside" / "trainers" / "models" / "toy.py").write_text("# toy\n")
+    monkeypatch.setenv("REPRO_MODELS", str(tmp_path / "outside"))
+    found = program_code("trainers", root=checkout)
+    assert found["sha256"] != before and found["changed"] == []
+
+
+def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
+    settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96"}
+    assert task("bench", REPEATS=2, **settings).returncode == 0
+    folder = only_run(tmp_path)
+    first = attempts(folder)
+    assert len({attempt["code"]["sha256"] for attempt in first}) == 1
+    assert all("standin" in attempt["code"]["replaced"] for attempt in first), "tests replace the trainer"
+    assert task("bench", RUN=folder.name).returncode == 0
+    for change, message in (
+        ({"code": {**first[0]["code"], "sha256": "f" * 64}}, "was begun with other code of the trainers than is here"),
+        ({"code": {**first[0]["code"], "replaced": ""}}, "was begun with other code of the trainers than is here"),
+        ({"code": None}, "does not record which code of the trainers it ran"),
+    ):
+        lines = [json.dumps({**attempt, **change}) for attempt in first]
+        (folder / "attempts.jsonl").write_text("".join(line + "\n" for line in lines))
+        refused = task("bench", RUN=folder.name)
+        assert refused.returncode == 2 and message in refused.stderr
+        assert len(attempts(folder)) == len(first), "nothing was started"
+
+
+def test_failed_attempts_alone_do_not_bind_a_run_to_their_code(tmp_path):
+    plan = {"units": [{"name": "a", "config": {}}]}
+    run = Run.create("test", {"plan": plan}, tmp_path)
+    run.add_attempt({"unit": "a", "status": "failed", "code": {"sha256": "0"}})
+    refuse_other_code(run)
+    run.add_attempt({"unit": "a", "status": "ok", "code": {"sha256": "0"}})
+    with pytest.raises(PlanError, match="begun with other code"):
+        refuse_other_code(run)
