@@ -149,7 +149,7 @@ def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin
 def test_make_bench_prints_its_commands_on_one_machine_too(task, tmp_path):
     done = task("bench", MODEL="bert", DRY_RUN=1, PORT=free_port())
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("--config") == 2
+    assert done.stdout.count("--config") == 3
     assert not (tmp_path / "runs").exists()
 
 
