@@ -19,9 +19,15 @@ import pytest
 from invoke import Exit
 
 from repro.analysis import verification
+from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG, METRICS
+from repro.analysis.results import summarise
+from repro.analysis.verdict import DECIDED, judge
 from repro.cli import report as tasks
 from repro.cli.settings import Invocation
+from repro.launch.program_code import program_code, refuse_other_code
+from repro.planning.plan import Plan
+from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
 from repro.report.host.results import load
 from repro.runs import digests, history
@@ -33,6 +39,7 @@ from repro.runs.record import Run
 from repro.runs.signature import NAMESPACE
 from repro.utils.errors import ReproError
 from repro.utils.paths import sha256
+from tests.support.synthetic import add_attempt, published_run
 
 HOST = "h200"
 BENT = "20261122-231005-gpt-published"
@@ -83,6 +90,10 @@ class Scene:
     def both(self, run: Path | None = None) -> list[str | None]:
         """What both tasks say of a run."""
         return [self.report(run), self.verify(run)]
+
+    def verify_figures(self, run: Run) -> str | None:
+        """What contradicts a run's figures in its raw output."""
+        return "\n".join(examine(run).lines()) or None
 
     def page(self) -> str | None:
         """What writing the host's page says."""
@@ -426,6 +437,87 @@ def commit(scene):
     return [scene.verify()]
 
 
+# Verdicts: bent runs that nothing contradicts, on the hardware that was published
+
+
+CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
+SOUND = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
+
+
+def verdict(run: Run) -> str | None:
+    """Why a run's only case has no verdict; None if it has one."""
+    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    (found,) = judge(run, plan, attempts, summarise(plan, attempts)).verdicts
+    return None if found.outcome in DECIDED else found.shortfall
+
+
+def checkout(folder: Path) -> Path:
+    """A checkout with a trainer of one file."""
+    for name in ("trainers", "models"):
+        (folder / "repro" / name).mkdir(parents=True)
+        (folder / "repro" / name / "own.py").write_text("lr = 1\n")
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    return folder
+
+
+def ran(run: Run, code: dict) -> None:
+    """Let every attempt have run this code."""
+    edit_lines(run.attempts_file, lambda lines: [{**each, "code": code} for each in lines])
+
+
+@attack("TOLERANCE=50", r"TOLERANCE=50%: at most 5% may be given")
+def huge_tolerance(scene):
+    run = published_run(scene.runs, [CASE.name], SOUND, scale=lambda case: 0.7)
+    asked = Invocation("report", {})
+    return [answer(lambda: tasks.report.body(asked, str(run.path), scene.runs, tolerance=0.5))]
+
+
+@attack("two equal repeats for an interval without width", r"inconclusive")
+def two_equal_repeats(scene):
+    return [verdict(published_run(scene.runs, [CASE.name], (1.0, 1.0)))]
+
+
+@attack("a trainer that trains nothing: its loss is constant", r"loss: it does not fall: 9 at first, 9 at last")
+def constant_loss(scene):
+    run = published_run(scene.runs, [CASE.name], SOUND)
+    edit_lines(
+        run.attempts_file, lambda lines: [{**each, "losses": [9.0] * 10, "last_losses": [9.0] * 5} for each in lines]
+    )
+    for metrics in run.folder.rglob("metrics-rank*.jsonl"):
+        edit_lines(metrics, lambda events: [{**each, "loss": 9.0} if "loss" in each else each for each in events])
+    for log in run.folder.rglob("stdout"):
+        log.write_text(re.sub(r"[\d.]+ \|$", "9.0 |", log.read_text(), flags=re.MULTILINE))
+    assert scene.verify_figures(run) is None
+    return [verdict(run)]
+
+
+@attack("slow repeats broken off and tried again", r"ended after their first row without a figure")
+def broken_off(scene):
+    run = published_run(scene.runs, [CASE.name], SOUND)
+    losses = run.attempts()[0]["losses"]
+    for _ in range(3):
+        add_attempt(run, CASE, 2, status="failed", losses=losses)
+    return [verdict(run)]
+
+
+@attack("a trainer's file changed before the run", r"files of the trainer differ from commit .*repro/trainers/own\.py")
+def changed_trainer(scene):
+    root = checkout(scene.runs / "checkout")
+    (root / "repro" / "trainers" / "own.py").write_text("lr = 2\n")
+    run = published_run(scene.runs, [CASE.name], SOUND)
+    ran(run, program_code("oneflow", root=root))
+    return [verdict(run)]
+
+
+@attack("RUN= goes on with another trainer", r"was begun with other code of oneflow than is here")
+def other_trainer(scene):
+    run = published_run(scene.runs, [CASE.name], SOUND[:3])
+    ran(run, program_code("oneflow", root=checkout(scene.runs / "checkout")))
+    return [answer(lambda: refuse_other_code(run))]
+
+
 @pytest.fixture
 def scene(tmp_path):
     return Scene(tmp_path)
@@ -433,6 +525,9 @@ def scene(tmp_path):
 
 def test_nothing_is_said_against_what_nobody_bent(scene):
     assert [*scene.both(), scene.page(), scene.verify(scene.kept)] == [None] * 4
+    sound = published_run(scene.runs, [CASE.name], SOUND)
+    ran(sound, program_code("oneflow", root=checkout(scene.runs / "checkout")))
+    assert (verdict(sound), scene.verify_figures(sound)) == (None, None)
 
 
 @pytest.mark.parametrize("tried", ATTACKS, ids=lambda each: each.attempt.__name__)
