@@ -53,7 +53,7 @@ def train(config: Config) -> None:
     for iteration in range(1, config.iterations + 1):
         outputs = graph(*(feeder.batch(iteration - 1) if feeder else ()))
         if iteration == 1 and rank == 0:
-            metrics.write("census", operators=graph.census)
+            metrics.write("census", operators=graph.census, changes=[change.__name__ for change in changes])
         monitor.after(iteration, outputs)
     monitor.finish()
     metrics.write("end", iterations=config.iterations)

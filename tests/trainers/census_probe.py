@@ -56,20 +56,18 @@ def build(config, switch: str):
         model = MODELS[switch](config, make(layout, config))
     elif switch:
         changes = (*CHANGES, getattr(rewrite, switch))
-    return census.job_as_on_cuda(config, model, changes)
+    return census.job_as_on_cuda(config, model, changes), changes
 
 
 def judged(task: dict) -> dict:
     config, switch = parse(task["config"]), task.get("switch", "")
     tuned.MANY_LOGITS = 1
-    job = build(config, switch)
-    waits = sum(len(op.ctrl_in_op_name) for op in job.net.op)
+    job, changes = build(config, switch)
     return {
         "parts": census.parts(job),
         "transfers": census.transfers(job),
         "arguments": census.arguments(job),
-        "waits": waits,
-        "parameters": sum(op.HasField("variable_conf") for op in job.net.op),
+        "changes": [change.__name__ for change in changes],
     }
 
 
