@@ -187,9 +187,11 @@ def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, events:
 
 
 def _config_of_today(config: dict) -> dict:
-    """An attempt's configuration by today's names, as those of the plan are read."""
+    """An attempt's configuration by today's names, as those of the plan are read, without where its machine has data."""
     unit: dict = {"config": config}
     in_terms_of_today({"plan": {"units": [unit]}})
+    if "standin" in (data := unit["config"].get("data") or {}):
+        unit["config"]["data"] = {key: value for key, value in data.items() if key != "folder"}
     return unit["config"]
 
 

@@ -2,9 +2,11 @@
 
 import io
 import json
+import time
 
 import pytest
 
+from repro.analysis.measurement import METRICS
 from repro.launch import runner
 from repro.launch.attempt import Outcome
 from repro.launch.progress import PlainProgress
@@ -13,24 +15,25 @@ from repro.planning.plan import MOST_REPEATS, Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run
+from tests.support import raw_output
 from tests.support.synthetic import CODE, SIX, VERSIONS, environment
 
 SINGLE, OTHER = "DP_1x1x1_2_1536x16", "MP_1x1x1_8_768x12"
 
 
 class Trained:
-    """An attempt on the published GPU whose loss falls."""
+    """An attempt on the published GPU, at a ratio to the published throughput; its loss falls."""
 
-    def __init__(self, unit, folder):
-        self.folder = folder
+    def __init__(self, unit, folder, speed):
+        self.unit, self.folder, self.speed = unit, folder, speed
 
     def run(self, on_event, stop):
-        start = {"event": "start", "rank": 0, "host": "node1", "device": "cuda", "versions": VERSIONS}
-        (self.folder / "metrics-rank0.jsonl").write_text(json.dumps(start) + "\n")
-        for iteration, loss in enumerate((10.0, 9.5, 9.0), 1):
-            on_event(
-                {"event": "iteration", "rank": 0, "iteration": iteration, "time": 0.0, "loss": loss, "throughput": 1}
-            )
+        def start(rank):
+            return {"host": "node1", "device": "cuda", "versions": VERSIONS}
+
+        raw_output.write(self.folder, self.unit, self.speed, time.time(), start)
+        for line in (self.folder / METRICS.format(0)).read_text().splitlines():
+            on_event({"rank": 0, **json.loads(line)})
         return Outcome(None, 1.0)
 
 
@@ -42,15 +45,13 @@ def bench(tmp_path, monkeypatch, ratios, gpu=None):
     description = {"created": 0.0, "command": "", "plan": plan.as_json(), "environment": environment(gpu)}
     run = Run.create("test", description, tmp_path / "runs")
 
-    def measure(unit, folder):
+    def attempt_of(unit, folder):
         repeat = int(folder.name.removeprefix("repeat-").partition(".")[0])
-        throughput = ratios[unit.name][repeat - 1] * published[unit.name]
-        return {"generation": "E", "throughput": throughput, "latency_ms": 1.0, "memory_mib": 1.0}
+        return Trained(unit, folder, ratios[unit.name][repeat - 1] * published[unit.name])
 
-    monkeypatch.setattr(runner, "measure", measure)
     monkeypatch.setattr(runner, "program_code", lambda folder, replaced: CODE)
     said = io.StringIO()
-    attempts = Bench(run, plan, PlainProgress(said), Trained).run_all()
+    attempts = Bench(run, plan, PlainProgress(said), attempt_of).run_all()
     return run, plan, attempts, said.getvalue()
 
 

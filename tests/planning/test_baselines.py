@@ -126,7 +126,7 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
 
 
 def test_a_run_with_baselines_is_resumed(task, tmp_path):
-    settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1}
+    settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synthetic"}
     assert task("bench", **settings, BASELINE_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
     folder = only_run(tmp_path)
     assert task("bench", RUN=folder.name).returncode == 0, "its baselines' command is in run.json"

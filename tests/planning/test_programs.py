@@ -20,6 +20,8 @@ from tests.support.tasks import STANDIN_COMMAND as COMMAND
 
 BOTH = (PUBLISHED, TUNED)
 BERT = "bert_1n1g_bs96"
+SYNTHETIC = {"DATA": "synthetic"}
+PYTORCH = {"BASELINE_COMMAND": COMMAND, "BASELINES": "pytorch"}
 TEXT = {"kind": "text", "path": "/a/text.npy"}
 
 
@@ -121,7 +123,7 @@ def test_other_programs_are_refused(programs):
 
 
 def test_both_programs_from_the_task_to_the_reports(task, tmp_path):
-    done = task("bench", MODEL="bert", CASES=BERT, PROGRAM="tuned,published", REPEATS=2, BASELINE_COMMAND=COMMAND)
+    done = task("bench", MODEL="bert", CASES=BERT, PROGRAM="tuned,published", REPEATS=2, **SYNTHETIC, **PYTORCH)
     assert done.returncode == 0, done.stderr
     folder = only_run(tmp_path)
     smoke = "smoke_bert-2020-08-22_1x1x1"
@@ -145,6 +147,6 @@ def test_a_program_that_there_is_not_is_refused(task):
 
 
 def test_the_census_of_the_compiled_job_is_recorded(task, tmp_path):
-    assert task("bench", MODEL="bert", CASES=BERT, REPEATS=1, STANDIN="census").returncode == 0
+    assert task("bench", MODEL="bert", CASES=BERT, REPEATS=1, STANDIN="census", **SYNTHETIC).returncode == 0
     (attempt,) = attempts(only_run(tmp_path))
     assert attempt["operators"] == {"matmul": 4, "layer_norm": 2}

@@ -82,7 +82,7 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     assert all("killed by SIGABRT" in text for text in ended)
     gelu = {result.part: result.error for result in kernels.wrong if result.operator == "bias, GELU, gpt fp32"}
     assert gelu["forward"] > 0.1
-    assert kernels.operators == 53
+    assert kernels.operators == 59
     assert [path.name for path in sorted((tmp_path / "k").iterdir())] == ["part-1", "part-2", "part-3"]
 
 

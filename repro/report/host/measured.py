@@ -119,7 +119,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
             _("Published program (samples/s)"),
             _("Tuned program (samples/s)"),
             _("Tuned / published"),
-            _("95% interval"),
+            _("Interval (confidence)"),
             _("Repeats"),
             _("Published program: memory (MiB)"),
             _("Tuned program: memory (MiB)"),

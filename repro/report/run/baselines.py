@@ -149,7 +149,7 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
         _("Published program (samples/s)"),
         _("Tuned program (samples/s)"),
         _("Tuned / published"),
-        _("95% interval"),
+        _("Interval (confidence)"),
         _("Published program: memory (MiB)"),
         _("Tuned program: memory (MiB)"),
     )

@@ -4,9 +4,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from invoke import Exit
 
 from repro.cli.published import _audit_data
+from repro.cli.settings import Exit
 from repro.published.audit import engine
 from repro.published.audit.engine import REGISTER, audit, register_faults
 from repro.published.audit.findings import slug
