@@ -93,7 +93,9 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
 
 
 def test_an_attempt_that_is_killed_with_its_run_is_named_and_recorded_when_the_run_goes_on(task, tmp_path):
-    process = begin(tmp_path, "bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS="1", STANDIN="hang@0", DATA="synthetic")
+    process = begin(
+        tmp_path, "bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS="1", STANDIN="hang@0", DATA="synthetic"
+    )
     deadline = time.monotonic() + 30
     while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -7,26 +7,22 @@ import pytest
 from tests.trainers.conftest import configuration
 
 
+LOSSES = ["loss", "loss", "iteration", "loss", "loss", "iteration"]
+"""Events of six iterations, of which every third is printed."""
+
+
 def test_metrics_of_every_rank(train):
     outcome = train(configuration("gpt", (1, 1, 2), accumulation_steps=2, iterations=6, log_interval=3))
     assert outcome.returncode == 0, outcome.stderr
     for rank, events in enumerate(outcome.events):
-        assert [event["event"] for event in events] == [
-            "start",
-            "loss",
-            "loss",
-            "iteration",
-            "loss",
-            "loss",
-            "iteration",
-            "end",
-        ]
+        found = [event["event"] for event in events]
+        assert found == (["start", "census", *LOSSES] if rank == 0 else ["start", "iteration", "iteration"]) + ["end"]
         start, end = events[0], events[-1]
         assert (start["rank"], start["world_size"], start["padded_vocab_size"]) == (rank, 2, 512)
         assert start["parameters"] == 12 * 2 * 32**2 + 13 * 2 * 32 + (512 + 16 + 2) * 32
         assert start["versions"]["oneflow"] == "0.8.0"
         assert end["iterations"] == 6
-        assert [event.get("loss") for event in events] == [event.get("loss") for event in outcome.events[0]]
+        assert any("loss" in event for event in events) == (rank == 0), "outputs are gathered on rank 0"
     first, last = outcome.rows
     assert (first["iteration"], first["samples"], last["samples"]) == (3, 24, 48)
     assert last["throughput"] == pytest.approx(24 / (last["time"] - first["time"]), rel=0.05)
@@ -48,13 +44,14 @@ def test_gpt_learns_with_dropout_and_prints_its_table(train):
 
 
 def test_bert_learns_and_prints_its_lines(train):
-    config = configuration("bert", iterations=40, log_interval=20, optimizer={"eps": 1e-6, "clip_norm": 1.0})
+    given = {"lr": 0.001, "eps": 1e-6, "clip_norm": 1.0}
+    config = configuration("bert", iterations=60, log_interval=20, optimizer=given)
     outcome = train(config)
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.rows[-1]["loss"] < 0.8 * outcome.losses[1]
     last = outcome.rows[-1]
     assert last["loss"] == pytest.approx(last["mlm_loss"] + last["nsp_loss"], rel=1e-5)
-    assert re.fullmatch(r"step: 39, total_loss: \d+\.\d{3}, .* \d+\.\d+", outcome.stdout.splitlines()[-1])
+    assert re.fullmatch(r"step: 59, total_loss: \d+\.\d{3}, .* \d+\.\d+", outcome.stdout.splitlines()[-1])
 
 
 def test_resnet_learns_and_prints_its_lines(train):
