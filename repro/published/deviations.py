@@ -18,7 +18,7 @@ SPEED, MEMORY, LOSS = MATTERS = ("speed", "memory", "loss")
 EVIDENCE = ("measured", "published", "estimated", "source")
 COUNTED = ("gpus", "data", "tensor", "pipeline", "accumulation")
 """Conditions that are "one" or "several"."""
-CHOSEN = ("precision", "optimizer_sharding", "input")
+CHOSEN = ("precision", "optimizer_sharding", "input", "standin")
 """Conditions that are a value of the configuration."""
 
 
@@ -89,4 +89,5 @@ def _facts(config: Mapping) -> dict[str, object]:
         "precision": config["precision"],
         "optimizer_sharding": config["optimizer_sharding"],
         "input": config["data"]["kind"],
+        "standin": "standin" in config["data"],
     }

@@ -62,6 +62,10 @@ def test_a_deviation_applies_where_its_conditions_hold():
     assert "unknown-images" in ids(deviations_of(config("resnet50_0821_1n1g_bs128")))
     assert "synthetic-input" in ids(deviations_of(alone))
     assert "synthetic-input" not in ids(deviations_of(config("DP_1x1x1_2_1536x16", data={"kind": "tokens"})))
+    standin = {"kind": "megatron", "standin": "tokens", "scale": "published"}
+    assert {"standin-input"} == ids(deviations_of(config("DP_1x1x1_2_1536x16", data=standin))) - ids(
+        deviations_of(config("DP_1x1x1_2_1536x16", data={"kind": "megatron", "prefix": "text"}))
+    )
     assert "initial-values" in ids(deviations_of(alone, "loss")) - ids(deviations_of(alone, "speed", "memory"))
 
 
