@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from repro.analysis import steady
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath, events
@@ -78,6 +79,9 @@ ATTEMPT_COLUMNS = {
     "started": (TIME, "when it started"),
     "throughput_samples_per_s": ("float64", "samples/s by the measuring rule of the unit's report"),
     "latency_ms": ("float64", "ms per iteration by the same rule"),
+    "steady_samples_per_s": ("float64", "samples/s: median of the printed windows after the first two; no verdict's"),
+    "second_window_s": ("float64", "s by which the second printed window was longer than the later ones"),
+    "after_last_row_s": ("float64", "s from the last row's stamp to the end of the training"),
     "memory_mib": ("float64", "MiB in use as the log states them; missing where it does not"),
     "memory_peak_mib": ("float64", "MiB: the largest reading of rank 0's device, or of its process on the CPU"),
     "memory_allocated_mib": ("float64", "MiB: most that tensors took, where the program reports it"),
@@ -226,7 +230,7 @@ def _is_run(path: Path) -> bool:
 def _run_attempts(run: Run) -> pd.DataFrame:
     description = run.description()
     plan = Plan.from_json(description["plan"])
-    frame = attempt_frame(run.attempts()).merge(unit_frame(plan.units), on="unit", how="left")
+    frame = attempt_frame(steady.attempts(run)).merge(unit_frame(plan.units), on="unit", how="left")
     return frame.assign(**_run_row(run, description, plan))
 
 

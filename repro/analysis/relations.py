@@ -18,12 +18,14 @@ MODEL = ["program", "world_size", "model", "precision", "activation_checkpointin
 class Relation:
     """A result, the one it is measured against, and the ratio of their throughputs.
 
-    For scaling, the ratio is divided by that of the numbers of GPUs: the efficiency.
+    For scaling, the ratio is divided by that of the numbers of GPUs: the efficiency. `steady` is the same of their
+    medians in the steady state, None where it is not known of both.
     """
 
     result: Result
     base: Result
     ratio: Ratio
+    steady: float | None
 
 
 def baseline_relations(results: Iterable[Result]) -> list[Relation]:
@@ -84,4 +86,10 @@ def _units(measured: dict[str, Result]) -> pd.DataFrame:
 def _relation(measured: dict[str, Result], unit: str, base: str, gpus: int = 1) -> Relation:
     """The relation of two units by name; `gpus` is how many more GPUs the first one has."""
     ratio = repeated_ratio(measured[unit].throughputs, measured[base].throughputs)
-    return Relation(measured[unit], measured[base], ratio.over(gpus) if gpus > 1 else ratio)
+    steady, other = measured[unit].steady, measured[base].steady
+    return Relation(
+        measured[unit],
+        measured[base],
+        ratio.over(gpus) if gpus > 1 else ratio,
+        steady / other / gpus if steady and other else None,
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
 from repro.runs.record import Run
@@ -26,6 +27,7 @@ MEDIANS = [
     "first_row_s",
     "outside_trainer_s",
     "memory_allocated_mib",
+    "steady_samples_per_s",
 ]
 """What is the median over the successful repeats of a unit, by linear interpolation (`repro.utils.stats.quantile`)."""
 RESULT_COLUMNS = (
@@ -52,6 +54,7 @@ RESULT_COLUMNS = (
     "memory_allocated_mib",
     "planned_repeats",
     "interrupted_attempts",
+    "steady_samples_per_s",
 )
 """Columns of the table of results; units are in the names, see `Result`."""
 
@@ -63,7 +66,8 @@ class Result:
     Figures are medians over the successful repeats, None if there is none; `cv` is the sample standard deviation over
     the mean, None also with a single repeat. `speedup` is against the unit of the same report and shape on one device.
     `failed` and `interrupted` count attempts. `memory_mib` is of the whole device or process, `allocated_mib` the most
-    that tensors took, where the program reports it.
+    that tensors took, where the program reports it. `steady` is the throughput in the steady state
+    (`repro.analysis.steady`), None where the attempts do not have it; no verdict is drawn from it.
     """
 
     unit: Unit
@@ -79,6 +83,7 @@ class Result:
     planned: int
     allocated_mib: float | None = None
     interrupted: int = 0
+    steady: float | None = None
 
     @property
     def complete(self) -> bool:
@@ -198,6 +203,7 @@ def results_of(plan: Plan, frame: pd.DataFrame) -> list[Result]:
             planned=row["planned_repeats"],
             allocated_mib=row["memory_allocated_mib"],
             interrupted=row["interrupted_attempts"],
+            steady=row["steady_samples_per_s"],
         )
         for unit, row in zip(plan.units, records(frame), strict=True)
     ]
@@ -212,7 +218,7 @@ def results_csv(frame: pd.DataFrame) -> str:
 
 def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
     """Write a run's table of results as `results.parquet` into a folder, by default its own; ExportError without pyarrow."""
-    frame = result_frame(Plan.from_json(run.description()["plan"]), run.attempts())
+    frame = result_frame(Plan.from_json(run.description()["plan"]), steady.attempts(run))
     return write_parquet(frame, (folder or run.folder) / "results.parquet")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis import steady
 from repro.analysis.evidence import examine
 from repro.analysis.results import result_frame, results_csv, results_of
 from repro.analysis.verdict import judge
@@ -206,7 +207,7 @@ def _succeeded(attempts: bytes) -> set[str]:
 
 def _statements(run: Run) -> tuple:
     """What a run's files give by today's code: results, verdicts, and what its kind's analysis found."""
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)
     verdicts = judge(run, plan, attempts, results).as_json()

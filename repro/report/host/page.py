@@ -16,6 +16,7 @@ from repro.report.host.machine import day, gpus, machine, memory, preflight, run
 from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
 from repro.report.host.notes import NOTES
 from repro.report.host.results import Host, Row, results_table
+from repro.report.host.windows import windows
 from repro.report.run.programs import deviation_section
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
@@ -39,6 +40,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *ratios(_, host, drawn),
         *scaling(_, host, drawn),
         *layouts(_, host),
+        *windows(_, host),
         *shown(_, host, drawn),
         *memory(_, host),
         *transfers(_, host),

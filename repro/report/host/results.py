@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from repro.analysis import steady
 from repro.analysis.evidence import require
 from repro.analysis.process_info import program_starts
 from repro.analysis.ratio import Ratio, ratio
@@ -97,13 +98,15 @@ class KeptRun:
 class Row:
     """A result of a run, what it is compared with, their ratio, and the target for that.
 
-    `base` is a baseline, or the same training on one GPU; `target` is None if there is none.
+    `base` is a baseline, or the same training on one GPU; `target` is None if there is none. `steady` is the ratio in the
+    steady state, which decides nothing; None where it is not known.
     """
 
     kept: KeptRun
     result: Result
     base: Result
     ratio: Ratio
+    steady: float | None
     target: Target | None
 
     @property
@@ -158,7 +161,7 @@ class Host:
     def gains(self) -> list[Row]:
         """The tuned program over the published one in the same run."""
         found = [
-            Row(kept, each.result, each.base, each.ratio, None)
+            Row(kept, each.result, each.base, each.ratio, each.steady, None)
             for kept in self.measured
             for each in tuning_relations(kept.results)
         ]
@@ -196,7 +199,7 @@ class Host:
 
     def _row(self, kept: KeptRun, relation: Relation, of: str, **more: str) -> Row:
         target = None if relation.result.unit.baseline_of else self._target(of, relation.result, **more)
-        return Row(kept, relation.result, relation.base, relation.ratio, target)
+        return Row(kept, relation.result, relation.base, relation.ratio, relation.steady, target)
 
     def _target(self, of: str, result: Result, **more: str) -> Target | None:
         config = result.unit.config
@@ -239,7 +242,7 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
 
 def _load_run(label: str, run: Run) -> KeptRun:
     require(run)
-    description, attempts = run.description(), run.attempts()
+    description, attempts = run.description(), steady.attempts(run)
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     return KeptRun(

@@ -101,6 +101,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
+            _("In the steady state"),
             _("Interval (confidence)"),
             _("OneFlow: memory in use (MiB)"),
             _("PyTorch: memory in use (MiB)"),
@@ -127,6 +128,7 @@ def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
         figure(ours.throughput, 2),
         figure(baseline.throughput, 2),
         figure(relation.ratio.value, 3),
+        figure(relation.steady, 3),
         interval(_, relation.ratio),
         figure(ours.memory_mib, 0),
         figure(baseline.memory_mib, 0),
@@ -149,6 +151,7 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
         _("Published program (samples/s)"),
         _("Tuned program (samples/s)"),
         _("Tuned / published"),
+        _("In the steady state"),
         _("Interval (confidence)"),
         _("Published program: memory (MiB)"),
         _("Tuned program: memory (MiB)"),
@@ -165,6 +168,7 @@ def _gain_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
         figure(published.throughput, 2),
         figure(tuned.throughput, 2),
         figure(relation.ratio.value, 3),
+        figure(relation.steady, 3),
         interval(_, relation.ratio),
         figure(published.memory_mib, 0),
         figure(tuned.memory_mib, 0),
@@ -178,7 +182,12 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         columns = (
             *_columns(_("Configuration"), _("Against")),
             *_numeric(
-                _("GPUs"), _("Throughput (samples/s)"), _("Speed-up"), _("Efficiency"), _("Interval (confidence)")
+                _("GPUs"),
+                _("Throughput (samples/s)"),
+                _("Speed-up"),
+                _("Efficiency"),
+                _("In the steady state"),
+                _("Interval (confidence)"),
             ),
         )
         rows = tuple(
@@ -188,6 +197,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                 figure(each.result.throughput, 2),
                 figure(each.ratio.value * each.result.unit.world_size, 2),
                 percent(each.ratio.value, 1),
+                percent(each.steady, 1),
                 interval(_, each.ratio),
             )
             for each in scaled

@@ -97,8 +97,9 @@ def _results(_: Translate, data: ReportData) -> Section:
     text = Text(
         _(
             "Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
-            "median over the repeats. CV is the standard deviation of the repeats over their mean. Memory is "
-            "{kind}."
+            "median over the repeats. CV is the standard deviation of the repeats over their mean. Beside it stands the "
+            "steady state: the median of all windows between printed rows but the first two. No verdict is drawn from it. "
+            "Memory is {kind}."
         ).format(kind=memory)
     )
     columns = _columns(
@@ -109,6 +110,7 @@ def _results(_: Translate, data: ReportData) -> Section:
             _("Repeats"),
             _("Throughput (samples/s)"),
             "CV",
+            _("Steady state (samples/s)"),
             _("Latency (ms)"),
             _("Memory (MiB)"),
             _("Speed-up"),
@@ -123,6 +125,7 @@ def _results(_: Translate, data: ReportData) -> Section:
             Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)),
             figure(r.throughput, 2),
             percent(r.cv),
+            figure(r.steady, 2),
             figure(r.latency_ms, 2),
             figure(r.memory_mib, 0),
             figure(r.speedup, 2),

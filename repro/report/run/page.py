@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis import steady
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
@@ -90,7 +91,7 @@ def render(
 
 def read(run: Run, tolerance: float | None = None) -> ReportData:
     """Everything that a run's report shows; a relative `tolerance` replaces those that the verdicts derive."""
-    description, attempts = run.description(), run.attempts()
+    description, attempts = run.description(), steady.attempts(run)
     plan = Plan.from_json(description["plan"])
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)

@@ -7,6 +7,7 @@ import pytest
 
 from repro.analysis.results import summarise
 from repro.published.cases import load_catalogue
+from repro.report.document import markdown
 from repro.report.host import page as host_page
 from repro.report.host.notes import NOTES, Notes
 from repro.report.host.results import load
@@ -34,6 +35,7 @@ def test_ratios_are_those_of_the_run(reproduced):
     four = next(row for row in rows if row["GPUs"] == "4")
     assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
     assert (four["OneFlow / PyTorch"], four["Target"], four["Status"]) == ("0.900", "≥ 0.85", "met")
+    assert four["In the steady state"] == "0.900"
     assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("6", "9000")
     assert re.fullmatch(r"0\.89\d … 0\.90\d \(96\.8%\)", four["Interval (confidence)"])
 
@@ -52,6 +54,29 @@ def test_scaling_and_layouts_are_those_of_the_run(reproduced):
     for row in found:
         measured, expected = float(row["Throughput (samples/s)"]), float(row["Expected (samples/s)"])
         assert float(row["Measured / expected"]) == pytest.approx(measured / expected, abs=1e-3)
+
+
+def test_windows_left_out_are_told_by_what_may_change_them(host):
+    (kept,) = host.runs
+    units = {unit.name: unit for unit in kept.plan.units}
+    attempts = [
+        {**each, "steady_samples_per_s": float(units[each["unit"]].global_batch), "second_window_s": -0.5}
+        for each in kept.attempts
+        if each["status"] == "ok"
+    ]
+    timed = [{**each, "after_last_row_s": 0.25} for each in attempts]
+    text = markdown(host_page.build(replace(host, runs=(replace(kept, attempts=timed),)), "en", []), host.folder)
+    rows = table(text, "Windows left out of the steady state")
+    assert {(row["Framework"], row["GPUs"]) for row in rows} == {
+        (name, gpus) for name in ("OneFlow", "PyTorch") for gpus in "124"
+    }
+    assert sum(int(row["Attempts"]) for row in rows) == len(timed)
+    interval = {unit.config["log_interval"] for unit in units.values()}.pop()
+    for row in rows:
+        assert row["Second window"] == f"{-0.5 / interval:.1%}"
+        assert (row["Second window (ms)"], row["Second window (iterations)"]) == ("-500", "-0.50")
+        closing = row["Framework"] == "PyTorch" and row["GPUs"] != "1"
+        assert row["After the last row (iterations)"] == ("–" if closing else "0.25")
 
 
 def test_machine_runs_and_preflight_are_shown(reproduced, host):

@@ -1,0 +1,49 @@
+"""The throughput of an attempt in its steady state, which stands beside that of its report's rule and decides nothing.
+
+A window is the time between two printed rows. A rule reads the windows that its report read, and some rules begin at the
+first row. But the first window holds the start of the program, and the second is off by whatever happens between the
+first row and the next iteration, or by a first row that was stamped late. From the third on windows are alike, so the
+steady state is the median of these. All is read from rank 0's metrics, whenever a record is, so that runs have it that
+were made before it was thought of.
+"""
+
+from itertools import pairwise
+
+from repro.analysis.measurement import METRICS
+from repro.runs.files import RunPath, events
+from repro.runs.record import Run
+from repro.utils.stats import median
+
+LEFT_OUT = 2
+"""The windows at the beginning that do not count; a median is not moved by single ones later."""
+
+
+def attempts(run: Run) -> list[dict]:
+    """The attempts that a run recorded, the successful ones with the figures of `windows`."""
+    return [
+        {**each, **windows(run.files / each["folder"] / METRICS.format(0))} if each["status"] == "ok" else each
+        for each in run.attempts()
+    ]
+
+
+def windows(metrics: RunPath) -> dict[str, float]:
+    """Figures of the windows in rank 0's metrics; none unless there is a third window.
+
+    `steady_samples_per_s` is the median throughput of the windows after the first two. `second_window_s` is by how much
+    the second one took longer, in s, than by the median latency of these; negative if it was shorter. `after_last_row_s`
+    is the time from the last row's stamp to the end of the training: of a row whose stamp waits for the device, next to
+    nothing.
+    """
+    seen = events(metrics)
+    rows = [event for event in seen if event["event"] == "iteration"]
+    later = rows[LEFT_OUT:]
+    if not later:
+        return {}
+    first, second = next(pairwise(rows))
+    excess_ms = second["latency_ms"] - median([row["latency_ms"] for row in later])
+    found = {
+        "steady_samples_per_s": median([row["throughput"] for row in later]),
+        "second_window_s": excess_ms * (second["iteration"] - first["iteration"]) / 1000,
+    }
+    ended = [event["time"] for event in seen if event["event"] == "end"]
+    return {**found, "after_last_row_s": ended[-1] - rows[-1]["time"]} if ended else found

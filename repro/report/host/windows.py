@@ -1,0 +1,82 @@
+"""The section of a host's page on the windows that the steady state leaves out: how the second differs from later ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from repro.planning.plan import Unit
+from repro.report.document import Section, Table, Text, figure, percent, words
+from repro.report.host.measured import columns
+from repro.report.host.results import Host
+from repro.report.run.programs import PROGRAMS
+from repro.utils.i18n import Translate
+from repro.utils.stats import median
+
+
+def windows(_: Translate, host: Host) -> list[Section]:
+    """The second window and what is left after the last row, by what may change them; nothing without such figures."""
+    groups: dict[tuple, list[tuple[Unit, dict]]] = defaultdict(list)
+    for kept in host.measured:
+        units = {unit.name: unit for unit in kept.plan.units}
+        for attempt in kept.attempts:
+            if "after_last_row_s" in attempt:
+                groups[_kind(units[attempt["unit"]])].append((units[attempt["unit"]], attempt))
+    if not groups:
+        return []
+    text = Text(
+        _(
+            "The steady state is the median of all windows between printed rows but the first two, and then of the "
+            "repeats. It stands beside the figure of the report's rule and decides nothing. The first window holds the "
+            "start of the program; by how much the second differs from the median of the later ones is shown here, as the "
+            "median over all successful attempts: above 0 it took longer. The last column is the time from the "
+            "last row's stamp to the end of the training: what the device still had to do when that row was stamped. "
+            "PyTorch on several GPUs closes its connections within that time, so that it tells nothing there."
+        )
+    )
+    titles = columns(
+        _("Framework"),
+        _("Training program"),
+        _("Model"),
+        _("Log generation"),
+        numeric=(
+            _("GPUs"),
+            _("Attempts"),
+            _("Second window"),
+            _("Second window (ms)"),
+            _("Second window (iterations)"),
+            _("After the last row (iterations)"),
+        ),
+    )
+    rows = []
+    for kind in sorted(groups):
+        framework, program, model, generation, gpus = kind
+        found = groups[kind]
+        iterations = [attempt["second_window_s"] * _rate(unit, attempt) for unit, attempt in found]
+        shares = [n / unit.config["log_interval"] for n, (unit, _attempt) in zip(iterations, found, strict=True)]
+        left = [attempt["after_last_row_s"] * _rate(unit, attempt) for unit, attempt in found]
+        closing = framework != "oneflow" and gpus > 1
+        rows.append(
+            (
+                *words(
+                    {"oneflow": "OneFlow", "pytorch": "PyTorch"}[framework], _(PROGRAMS[program]), model, generation
+                ),
+                figure(gpus, 0),
+                figure(len(found), 0),
+                percent(median(shares), 1),
+                figure(1000 * median([attempt["second_window_s"] for _unit, attempt in found]), 0),
+                figure(median(iterations), 2),
+                figure(None if closing else median(left), 2),
+            )
+        )
+    return [
+        Section("windows", _("Windows left out of the steady state"), (text, Table("windows", titles, tuple(rows))))
+    ]
+
+
+def _kind(unit: Unit) -> tuple:
+    return unit.framework, unit.program, unit.model, unit.config["log_generation"], unit.world_size
+
+
+def _rate(unit: Unit, attempt: dict) -> float:
+    """Iterations per second in the steady state."""
+    return attempt["steady_samples_per_s"] / unit.global_batch
