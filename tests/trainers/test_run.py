@@ -6,7 +6,6 @@ import pytest
 
 from tests.trainers.conftest import configuration
 
-
 LOSSES = ["loss", "loss", "iteration", "loss", "loss", "iteration"]
 """Events of six iterations, of which every third is printed."""
 
