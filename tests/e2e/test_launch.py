@@ -20,7 +20,7 @@ def inventory(two_nodes, tmp_path_factory):
 def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_path):
     """The real OneFlow, two ranks on each of two nodes: data parallel BERT."""
     started = time.time()
-    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300")
+    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr
     reference, across = attempts(run)
     assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4
@@ -44,18 +44,17 @@ def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_
 
 
 def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
-    first, run = bench(
-        tmp_path, inventory, MODEL="bert", TRAINER_COMMAND=f"python {trainer(tmp_path / 'bad', 'exit=5@3', '60')}"
-    )
+    command = f"python {trainer(tmp_path / 'trainer', 'exit=5@3', '60')}"
+    first, run = bench(tmp_path, inventory, MODEL="bert", DATA="synthetic", TRAINER_COMMAND=command)
     assert first.returncode == 1
     assert "rank 3 on node2 exited with status 5" in first.stderr
-    good = f"python {trainer(tmp_path / 'good')}"
-    second, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="", TRAINER_COMMAND=good)
+    trainer(tmp_path / "trainer")
+    second, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="", TRAINER_COMMAND=command)
     assert second.returncode == 0, second.stderr
     assert [attempt["status"] for attempt in attempts(run)] == ["ok", "failed", "ok"]
     report = (run / "report.en.md").read_text()
     assert "rank 3 on node2 exited with status 5" in report, "a failed attempt stays visible"
-    other, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="v100x32", TRAINER_COMMAND=good)
+    other, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="v100x32", TRAINER_COMMAND=command)
     assert other.returncode == 2
     assert "was begun on cluster inventory" in other.stderr
 
