@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.runs.files import RecordError
+from repro.runs.files import RecordError, read_toml
 from repro.utils.i18n import LANGUAGES
 
 NOTES = "notes.toml"
@@ -53,18 +52,10 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def toml(file: Path) -> dict:
-    """The content of a TOML file, empty if there is none; RecordError if it is not TOML in UTF-8."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecordError(f"{file}: not TOML in UTF-8: {error}") from error
-
-
 def read(folder: Path) -> Notes:
     """Read the notes in a host's folder; RecordError names what is wrong with them."""
     file = folder / NOTES
-    texts = toml(file)
+    texts = read_toml(file)
     experiments = texts.pop(EXPERIMENTS, [])
     if unknown := [name for name, text in texts.items() if name not in LANGUAGES or not isinstance(text, str)]:
         raise RecordError(

@@ -15,12 +15,14 @@ from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
 from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
 from repro.report.host.notes import NOTES
-from repro.report.host.results import Host, Row, results_table
+from repro.report.host.results import Host, results_table
+from repro.report.host.rows import Row
 from repro.report.host.windows import windows
 from repro.report.run.programs import deviation_section
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
+from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
 FIGURES, RESULTS = "figures", "results.csv"
@@ -35,6 +37,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
     _ = catalogue(language).gettext
     sections = (
         *_glance(_, host),
+        *_counting(_, host),
         *_failures(_, host),
         *gains(_, host),
         *ratios(_, host, drawn),
@@ -74,6 +77,30 @@ def _glance(_: Translate, host: Host) -> list[Section]:
     ]
     texts = tuple(Text(text.format(tally=found)) for text, found in lines if found)
     return [Section("glance", _("Targets at a glance"), texts)] if texts else []
+
+
+def _counting(_: Translate, host: Host) -> list[Section]:
+    """How runs become rows; nothing without a row."""
+    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
+    if not every:
+        return []
+    several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
+    text = _(
+        "The tables of ratios, scaling and layouts have one row for each distinct configuration, training program and "
+        "baseline, whatever the case was called for which a run had it. Its figure is the geometric mean over runs, "
+        "each with the median of its repeats; memory and latency are the median over runs. Its interval follows from "
+        "how far the runs lie apart (Student's t on logarithms, each run with equal weight, 95%), which holds the "
+        "variance of hosts and days along with that of repeats. With a single run there is only the interval within "
+        'that run, which decides nothing about other hosts: its target has the status "one run".'
+    )
+    rule = _(
+        "Of the runs that have a configuration, those count whose code of the programs is the newest run's; the others "
+        "are listed as superseded. Code is told apart by the digest that a run recorded; older runs, which recorded none, "
+        "by what git calls the folders of the programs at their commits ([{file}](../{file})). Here {several} of {rows} rows are "
+        "over several runs, and {superseded} leave superseded runs out. A run keeps its label: it is its place in "
+        "[{list}](../{list}), to which lines are only ever added."
+    ).format(file=VERSIONS, list=NAME, several=several, rows=len(every), superseded=superseded)
+    return [Section("counting", _("How runs count"), (Text(text), Text(rule)))]
 
 
 def _failures(_: Translate, host: Host) -> list[Section]:
@@ -174,7 +201,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "ratios",
                 compared,
-                lambda row: row.base.unit.label,
+                lambda row: row.base.label,
                 lambda _: (
                     _("OneFlow beside PyTorch"),
                     _("throughput of OneFlow over that of PyTorch in the same run"),
@@ -189,7 +216,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "efficiency",
                 scaled,
-                lambda row: row.result.unit.label,
+                lambda row: row.unit.label,
                 lambda _: (
                     _("Efficiency of data parallelism"),
                     _("share of the throughput that one GPU promises"),
@@ -202,12 +229,13 @@ def figure_specs(host: Host) -> list[FigureSpec]:
 
 
 def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callable[[Translate], tuple]) -> FigureSpec:
-    """A bar for each row, grouped by unit and run; `kind` names the bar within its group."""
+    """A bar for each row, grouped by unit and runs; `kind` names the bar within its group."""
     kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
     values: dict[str, dict[str, float]] = {}
     for row in rows:
-        unit = row.result.unit.follows or row.result.unit.name
-        values.setdefault(f"{unit} · {row.kept.label}", {})[kind(row)] = row.ratio.value
+        if row.ratio:
+            name = f"{row.unit.follows or row.unit.name} · {', '.join(kept.label for kept in row.runs)}"
+            values.setdefault(name, {})[kind(row)] = row.ratio.value
 
     def chart(_: Translate) -> BarChart:
         title, subtitle, limit, _caption = texts(_)

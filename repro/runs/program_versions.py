@@ -1,0 +1,40 @@
+"""Which code of the training programs a run was made with, so that runs of equal code can be told from others.
+
+An attempt records the digest of its program's files (`repro.launch.program_code`). Runs from before it did are looked
+up in `reports/reproduced/code.toml`, which has what git calls the folders of the programs at their commits; a test
+holds it against the history. What neither tells is equal to nothing but runs of the same commit without changed files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from repro.runs.files import RecordError, read_toml
+
+NAME = "code.toml"
+TRAINERS, BASELINES = "trainers", "baselines"
+
+Versions = Mapping[str, Mapping[str, str]]
+"""By commit, and by TRAINERS or BASELINES: what git calls that folder's content, 40 hexadecimal digits."""
+
+
+def read(reproduced: Path) -> Versions:
+    """The versions of the kept runs' commits, empty without a file; RecordError if it is not of that form."""
+    file = reproduced / NAME
+    found = read_toml(file)
+    for commit, folders in found.items():
+        if not isinstance(folders, dict) or folders.keys() != {TRAINERS, BASELINES}:
+            raise RecordError(f"{file}: {commit}: a commit has {TRAINERS} and {BASELINES}, and no more")
+    return found
+
+
+def version(run_id: str, environment: Mapping, attempts: Iterable[Mapping], folder: str, known: Versions) -> str:
+    """A name of the code that a unit's attempts ran, equal for equal code; `folder` is TRAINERS or BASELINES."""
+    recorded = [each.get("code") or {} for each in attempts]
+    if recorded and all("sha256" in each for each in recorded):
+        return ", ".join(sorted({" ".join((each["sha256"], each.get("replaced", ""))).strip() for each in recorded}))
+    commit = environment.get("git_commit")
+    if not commit or environment.get("git_changed_files"):
+        return f"run {run_id}"
+    return known[commit][folder] if commit in known else f"commit {commit}"
