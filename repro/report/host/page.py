@@ -95,12 +95,15 @@ def _counting(_: Translate, host: Host) -> list[Section]:
     )
     rule = _(
         "Of the runs that have a configuration, those count whose code of the programs is the newest run's; the others "
-        "are listed as superseded. Code is told apart by the digest that a run recorded; older runs, which recorded none, "
-        "by what git calls the folders of the programs at their commits ([{file}](../{file})). Here {several} of {rows} rows are "
-        "over several runs, and {superseded} leave superseded runs out. A run keeps its label: it is its place in "
-        "[{list}](../{list}), to which lines are only ever added."
-    ).format(file=VERSIONS, list=NAME, several=several, rows=len(every), superseded=superseded)
-    return [Section("counting", _("How runs count"), (Text(text), Text(rule)))]
+        "are listed as superseded. Here {several} of {rows} rows are over several runs, and {superseded} leave superseded "
+        "runs out. A run keeps its label: it is its place in [{list}](../{list}), to which lines are only ever added."
+    ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
+    older = _(
+        "Code is told apart by the digest that a run recorded. Runs from before digests were recorded are looked up in "
+        "[{file}](../{file}), which has what git calls the folders of the programs at their commits."
+    ).format(file=VERSIONS)
+    texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
+    return [Section("counting", _("How runs count"), tuple(map(Text, texts)))]
 
 
 def _failures(_: Translate, host: Host) -> list[Section]:
@@ -234,8 +237,8 @@ def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callabl
     values: dict[str, dict[str, float]] = {}
     for row in rows:
         if row.ratio:
-            name = f"{row.unit.follows or row.unit.name} · {', '.join(kept.label for kept in row.runs)}"
-            values.setdefault(name, {})[kind(row)] = row.ratio.value
+            group = f"{row.unit.follows or row.unit.name} · {', '.join(kept.label for kept in row.runs)}"
+            values.setdefault(group, {})[kind(row)] = row.ratio.value
 
     def chart(_: Translate) -> BarChart:
         title, subtitle, limit, _caption = texts(_)
