@@ -176,10 +176,10 @@ def _configurations(_: Translate, row: Row) -> str:
 
 def _ratio(_: Translate, row: Row) -> tuple[Cell, ...]:
     """A row's ratio, that in the steady state, and the interval of the first."""
-    return figure(row.ratio.value if row.ratio else None, 3), figure(row.steady, 3), _interval(_, row)
+    return figure(row.ratio.value if row.ratio else None, 3), figure(row.steady, 3), row_interval(_, row)
 
 
-def _interval(_: Translate, row: Row) -> Cell:
+def row_interval(_: Translate, row: Row) -> Cell:
     """The interval of a row's ratio, said to be within one run where it is."""
     cell = interval(_, row.ratio)
     if row.ratio is None or not row.ratio.interval or len(row.runs) > 1:
@@ -244,7 +244,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             figure(throughput(row.results), 2),
             percent(row.ratio.value if row.ratio else None, 1),
             percent(row.steady, 1),
-            _interval(_, row),
+            row_interval(_, row),
             _published(_, row.unit),
             _least(row),
             _status(_, row),
@@ -311,7 +311,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
             figure(middle(each.memory_mib for each in row.results), 0),
             figure(row.expected, 2),
             figure(row.ratio.value if row.ratio else None, 3),
-            _interval(_, row),
+            row_interval(_, row),
             _least(row),
             _status(_, row),
             _superseded(_, row),

@@ -7,14 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
-from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
-from repro.report.host.notes import NOTES
+from repro.report.host.measured import columns, gains, layouts, link, ratios, row_interval, scaling, tally, transfers
+from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import Host, results_table
 from repro.report.host.rows import Row
 from repro.report.host.windows import windows
@@ -28,8 +29,7 @@ from repro.utils.i18n import LANGUAGES, Translate, catalogue
 FIGURES, RESULTS = "figures", "results.csv"
 INDEX = {"en": "README.md", "zh": "README.zh.md"}
 BARS = 4
-NAMED = re.compile(r"\{([\w-]+)\}")
-"""How the notes name a run: by the beginning of its id, which no other run has."""
+Named = TypeVar("Named")
 
 
 def build(host: Host, language: str, drawn: list[Figure]) -> Document:
@@ -127,19 +127,38 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
     if not written:
         return []
 
-    def linked(name: re.Match) -> str:
-        meant = [kept for kept in host.runs if kept.run.id.startswith(name[1])]
-        if len(meant) != 1:
-            raise RecordError(
-                f"{host.folder / NOTES}: the text in {language} names the run {name[1]}, with which "
-                f"{len(meant)} kept runs begin; give as much of an id as only one has"
-            )
-        return link(meant[0])
+    def given(found: re.Match) -> str:
+        if found["run"]:
+            return link(_one(host, language, found[0], [k for k in host.runs if k.run.id.startswith(found["run"])]))
+        rows = host.ratios if found["of"] == "ratio" else host.efficiencies
+        named = [row for row in rows if found["unit"] in {each.unit.name for each in row.results}]
+        row = _one(
+            host,
+            language,
+            found[0],
+            [each for each in named if found["of"] != "ratio" or each.base.label == found["base"]],
+        )
+        return f"{row.ratio.value:.3f} [{row_interval(_, row).text}]" if row.ratio else "–"
 
-    written = NAMED.sub(linked, written.strip())
+    written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
-    note = Text(_("This section was written by hand, after the figures above."))
+    note = Text(
+        _(
+            "This section was written by hand; its figures are of the rows above, put in as the page is written. Text that "
+            "has a figure of its own, counts cases or compares is refused."
+        )
+    )
     return [Section("notes", _("How it reads"), (note, *paragraphs))]
+
+
+def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Named:
+    """The only one that a placeholder of the notes means; RecordError if it means none or several."""
+    if len(meant) != 1:
+        raise RecordError(
+            f"{host.folder / NOTES}: the text in {language} has {placeholder}, which {len(meant)} kept runs or rows are "
+            "called; give as much of a run's id as only one has, or a row's configuration and baseline"
+        )
+    return meant[0]
 
 
 def _evidence(_: Translate, host: Host) -> list[Section]:

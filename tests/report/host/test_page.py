@@ -184,5 +184,5 @@ def test_notes_name_runs_by_how_their_ids_begin(host):
     document = host_page.build(replace(host, notes=notes), "zh", [])
     section = next(each for each in document.sections if each.id == "notes")
     assert section.blocks[1].text == f"见 [R1](#{kept.run.id})。"
-    with pytest.raises(RecordError, match="names the run gone, with which 0 kept runs begin"):
+    with pytest.raises(RecordError, match=r"the text in en has \{gone\}, which 0 kept runs or rows are called"):
         host_page.build(replace(host, notes=Notes({"en": "In {gone}."})), "en", [])
