@@ -69,7 +69,7 @@ class Measurement:
     @property
     def configuration(self) -> str:
         """What makes measurements of several runs one row: configurations, how they were measured, programs, GPUs."""
-        sides = [_configuration(each.unit) for each in (self.result, self.base) if each]
+        sides = [configuration(each.unit) for each in (self.result, self.base) if each]
         names = [gpu["name"] for gpu in self.kept.gpus[:1]]
         return json.dumps([sides, names], sort_keys=True)
 
@@ -170,9 +170,9 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _configuration(unit: Unit) -> list:
-    """A unit's configuration without the name of the case that it was planned for."""
-    config = {name: value for name, value in unit.config.items() if name != "case"}
+def configuration(unit: Unit) -> list:
+    """A unit's configuration without the name of its case, and without the switches that its variant stands for."""
+    config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
     return [config, unit.framework, unit.program, unit.variant, [unit.rule.get(name) for name in MEASURED_BY]]
 
 

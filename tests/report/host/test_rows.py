@@ -1,14 +1,19 @@
 """Rows over runs: which runs a row has, which of them count, and what the row's figure and interval are."""
 
+import json
 import math
 from dataclasses import replace
 
 import pytest
 
 from repro.analysis.results import summarise
+from repro.planning.plan import Plan, make_plan
+from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
 from repro.report.host.results import load
-from repro.report.host.rows import MET, MISSED, ONE, OPEN
+from repro.report.host.rows import MET, MISSED, ONE, OPEN, configuration
+from repro.runs.digests import REPRODUCED
+from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES
 from repro.utils.stats import TooFew
 from tests.support.kept import bench_run, throughput
@@ -141,6 +146,16 @@ def test_cases_that_train_alike_are_one_row(tmp_path):
     host = load("h200", tmp_path / "reproduced")
     (row,) = (row for row in host.ratios if row.unit.world_size == 1)
     assert [each.unit.name for each in row.results] == [ONE_GPU, "DP_8x1x1_16_1536x16.as_1x1x1"]
+
+
+@pytest.mark.parametrize("case", [ONE_GPU, "bert_1n1g_bs96", "resnet50_0821_1n1g_bs128"])
+def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
+    """Settings that programs got since then do not make another configuration of what is trained alike."""
+    plans = [Plan.from_json(Run(path).description()["plan"]) for path in REPRODUCED.glob("h200/runs/*-published.zip")]
+    kept = {json.dumps(configuration(unit), sort_keys=True) for plan in plans for unit in plan.units}
+    now = make_plan(load_catalogue().select(None, case), 1, "published", 1, baselines=("pytorch",), programs=("tuned",))
+    assert len(now.units) == 2
+    assert {json.dumps(configuration(unit), sort_keys=True) for unit in now.units} <= kept
 
 
 def test_a_label_stays_when_an_older_run_is_kept_later(tmp_path):
