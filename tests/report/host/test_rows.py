@@ -101,6 +101,14 @@ def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, sta
     assert row_of(over(host, *runs)).status == status
 
 
+def test_the_steady_state_is_over_the_same_runs(host, kept):
+    row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, 1.01, code="a")))
+    first, second = row.measurements
+    both = replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=0.9)))
+    assert both.steady == pytest.approx(math.sqrt(0.8 * 0.9))
+    assert replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=None))).steady is None
+
+
 def test_equal_runs_give_no_interval(host, kept):
     row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, code="a")))
     assert isinstance(row.ratio.interval, TooFew) and row.ratio.interval.equal
