@@ -1,20 +1,17 @@
 """Which code a run's programs had: what an attempt recorded, else what git has at its commit, else only its commit."""
 
-import subprocess
-
 import pytest
 
 from repro.runs.digests import REPRODUCED
 from repro.runs.history import history
-from repro.runs.program_versions import BASELINES, TRAINERS, read, version
+from repro.runs.program_versions import BASELINES, TRAINERS, faults, read, version
 from repro.runs.record import RecordError
-from repro.utils.paths import ROOT
 
 KNOWN = {"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}}
 
 
-def of(attempts=({},), folder=TRAINERS, run="r", changed=0, commit="c1"):
-    return version(run, {"git_commit": commit, "git_changed_files": changed}, attempts, folder, KNOWN)
+def of(attempts=({},), program=TRAINERS, run="r", changed=0, commit="c1"):
+    return version(run, {"git_commit": commit, "git_changed_files": changed}, attempts, program, KNOWN)
 
 
 def test_a_recorded_digest_counts_before_the_commit():
@@ -27,7 +24,7 @@ def test_a_recorded_digest_counts_before_the_commit():
 
 def test_commits_of_equal_folders_are_equal():
     assert of(commit="c1") == of(commit="c2") == "t"
-    assert of(commit="c1", folder=BASELINES) != of(commit="c2", folder=BASELINES)
+    assert of(commit="c1", program=BASELINES) != of(commit="c2", program=BASELINES)
 
 
 def test_what_nobody_can_look_up_equals_nothing_else():
@@ -48,14 +45,22 @@ def test_nothing_is_known_without_a_file(tmp_path):
 
 
 def test_the_committed_versions_are_those_of_the_history():
-    found = read(REPRODUCED)
-    assert found
+    assert read(REPRODUCED)
     if gap := history().gap:
         pytest.skip(gap)
+    assert faults(REPRODUCED) == []
 
-    def in_git(commit, folder):
-        done = subprocess.run(["git", "rev-parse", f"{commit}:{folder}"], cwd=ROOT, capture_output=True, text=True)
-        return done.stdout.strip()
 
-    for commit, folders in found.items():
-        assert folders == {TRAINERS: in_git(commit, "repro/trainers"), BASELINES: in_git(commit, "repro/peers")}
+def test_a_version_that_the_history_has_not_is_told(tmp_path):
+    if gap := history().gap:
+        pytest.skip(gap)
+    commit, folders = next(iter(read(REPRODUCED).items()))
+    for known, trainers, expected in (
+        (commit, folders[TRAINERS], []),
+        (commit, "0" * 40, [f"{commit}: trainers is {'0' * 40}, in the history repro/trainers is {folders[TRAINERS]}"]),
+        ("0" * 40, folders[TRAINERS], [f"{'0' * 40}: {name} is" for name in (TRAINERS, BASELINES)]),
+    ):
+        text = f'["{known}"]\ntrainers = "{trainers}"\nbaselines = "{folders[BASELINES]}"\n'
+        (tmp_path / "code.toml").write_text(text)
+        found = faults(tmp_path)
+        assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
