@@ -8,6 +8,8 @@ from repro.utils.sequential import Looks, error, trim_at
 from repro.utils.stats import (
     Interval,
     TooFew,
+    geometric_interval,
+    geometric_mean,
     largest_trim,
     median,
     median_interval,
@@ -81,6 +83,14 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
         found = median_interval(measured, CONFIDENCE)
         found = found.over(published[0], rounding) if found else found
     return Ratio(value, found)
+
+
+def ratio_over_runs(ratios: Sequence[float]) -> Ratio:
+    """The geometric mean of the ratios of several runs, and where the mean of all such runs lies.
+
+    ValueError without a ratio.
+    """
+    return Ratio(geometric_mean(ratios), geometric_interval(ratios, CONFIDENCE))
 
 
 def _over(own: Interval, published: Sequence[float], rounding: float) -> Interval:

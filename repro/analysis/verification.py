@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.analysis.evidence import examine
-from repro.runs import digests, manifest
+from repro.runs import digests, manifest, program_versions
 from repro.runs.files import KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, removed_lines
 from repro.runs.record import Run
@@ -37,7 +37,10 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Ve
 
 
 def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
-    """Whether a list of kept runs in the checkout `root` was only ever added to, and its signature, if there is one."""
+    """Whether a list of kept runs in the checkout `root` was only ever added to, and its signature, if there is one.
+
+    So too the versions of the programs beside it, by which code is told apart that runs do not record.
+    """
     removed = removed_lines(listed, root)
     if removed is None:
         first = (True, f"{listed}: whether a line was ever removed was NOT checked: {history(root).gap}")
@@ -46,10 +49,23 @@ def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Ver
     else:
         first = (True, f"{listed}: no line was ever changed or removed")
     found = signature(listed, signers)
-    sentences = [first, *([(found.good, found.text)] if found else [])]
+    sentences = [first, *_versions(listed.parent, root), *([(found.good, found.text)] if found else [])]
     return Verified(
         tuple(text for good, text in sentences if good), tuple(text for good, text in sentences if not good)
     )
+
+
+def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
+    file = reproduced / program_versions.NAME
+    if not file.is_file():
+        return
+    if gap := history(root).gap:
+        yield True, f"{file}: whether the programs at these commits are as it says was NOT checked: {gap}"
+        return
+    found = program_versions.faults(reproduced, root)
+    yield from ((False, line) for line in found)
+    if not found:
+        yield True, f"{file}: the programs at these commits are as it says"
 
 
 def _files(run: Run) -> Iterator[tuple[bool, str]]:

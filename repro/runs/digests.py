@@ -57,6 +57,12 @@ def faults(host: Path) -> list[str]:
     return [fault for path in sorted(there) if (fault := fault_of(there[path], listed))] + gone
 
 
+def in_order(host: Path) -> list[Path]:
+    """The archives of a host, by its folder, in the order in which they were kept."""
+    listed = host.absolute().parent / NAME
+    return [listed.parent / path for path in read(listed) if path.startswith(f"{host.name}/")]
+
+
 def fault_of(archive: Path, listed: Path) -> str | None:
     """What is wrong with an archive by the list; None if it is the one that was kept."""
     expected, found = entered(archive, listed), sha256(archive)

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import json
 import os
+import tomllib
 import zipfile
 import zlib
 from pathlib import Path
@@ -99,6 +100,14 @@ def read_json(path: RunPath) -> Any:
         return json.loads(content(path))
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
+
+
+def read_toml(path: Path) -> dict:
+    """The content of a TOML file beside kept runs, empty if there is none; RecordError if it is not TOML in UTF-8."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: not TOML in UTF-8: {error}") from error
 
 
 def digest(path: RunPath) -> str | None:

@@ -58,6 +58,12 @@ def removed_lines(path: Path, root: Path = ROOT) -> list[str] | None:
     return [line[1:] for line in lines if line.startswith("-") and not line.startswith("---")]
 
 
+def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
+    """What git calls the content of a folder at a commit, 40 hexadecimal digits; None if it cannot tell."""
+    found = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
+    return found.strip() if found else None
+
+
 def _git(root: Path, *arguments: str) -> str | None:
     """What git prints; None if it fails or is not there."""
     try:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ORDER_STATISTICS = "order statistics"
+ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over runs"
 FEWEST = 2
 """Fewest samples from which an interval is given: one sample has no spread."""
+HALVINGS = 60
 
 
 @dataclass(frozen=True)
@@ -212,3 +213,47 @@ def _with_width(found: Interval) -> Interval | TooFew:
     if found.low < found.high:
         return found
     return TooFew(found.samples, samples_needed(), equal=True)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The mean of positive numbers on a logarithmic scale; ValueError without values, or if one is not positive."""
+    if not values:
+        raise ValueError("no values: a mean needs at least one")
+    return math.exp(math.fsum(math.log(_checked(value)) for value in values) / len(values))
+
+
+def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
+    """Student's t interval of the geometric mean of a population of which these are independent samples.
+
+    With one sample per run it is the random-effects interval of Hartung & Knapp (Statistics in Medicine 20, 2001) with
+    equal weights: how far the runs lie apart holds both what varies within runs and what varies between them. Exact if
+    logarithms are normally distributed.
+    """
+    count = len(values)
+    if count < FEWEST:
+        return TooFew((count,), FEWEST)
+    deviation = spread([math.log(_checked(value)) for value in values]).standard_deviation or 0.0
+    middle, half = geometric_mean(values), student_bound(confidence, count - 1) * deviation / math.sqrt(count)
+    return _with_width(Interval(middle / math.exp(half), middle * math.exp(half), confidence, STUDENT, (count,)))
+
+
+def student_bound(confidence: float, degrees: int) -> float:
+    """How large |t| of Student's distribution is at most with this confidence: 12.706 at 95 % and one degree."""
+    low, high = 0.0, 1.0
+    while _student_within(high, degrees) < confidence:
+        high *= 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_within(middle, degrees) < confidence else (low, middle)
+    return (low + high) / 2
+
+
+def _student_within(bound: float, degrees: int) -> float:
+    """The probability that |t| is at most `bound` (Abramowitz & Stegun, Handbook, 26.7.3 and 26.7.4)."""
+    angle = math.atan2(bound, math.sqrt(degrees))
+    odd = degrees % 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for step in range(2 + odd, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (step - 1) / step
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total

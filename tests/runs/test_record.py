@@ -82,7 +82,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 )
 def test_a_record_from_when_the_scale_was_also_the_kind_is_read(tmp_path, scale, kind, today):
     """As `make learn` and the others wrote it until the kind of a run had a name of its own."""
-    run = Run.create("old", {"plan": {"scale": scale, "device": "cuda", "repeats": 1, "units": [], "skipped": []}}, tmp_path)
+    run = Run.create(
+        "old", {"plan": {"scale": scale, "device": "cuda", "repeats": 1, "units": [], "skipped": []}}, tmp_path
+    )
     plan = Plan.from_json(run.description()["plan"])
     assert (plan.kind, plan.scale) == (kind, today)
     again = Run.create("new", {"plan": plan.as_json()}, tmp_path)

@@ -9,6 +9,8 @@ import pytest
 from repro.utils.stats import (
     Interval,
     TooFew,
+    geometric_interval,
+    geometric_mean,
     largest_trim,
     median,
     median_interval,
@@ -21,6 +23,7 @@ from repro.utils.stats import (
     scaling_efficiency,
     speedup,
     spread,
+    student_bound,
 )
 
 BERT_96 = [149.9, 149.8, 149.8, 149.9, 149.7, 149.8, 150.0]
@@ -179,3 +182,42 @@ def test_an_interval_over_a_rounded_number_is_wider():
     found = Interval(1.6, 1.7, 0.96875, "any", (6,)).over(1.68, 0.005)
     assert (found.low, found.high) == pytest.approx((1.6 / 1.685, 1.7 / 1.675), rel=1e-12)
     assert Interval(1.6, 1.7, 0.9, "any", (6,)).over(2) == Interval(0.8, 0.85, 0.9, "any", (6,))
+
+
+@pytest.mark.parametrize(
+    ("confidence", "degrees", "bound"),
+    [
+        (0.95, 1, 12.7062),
+        (0.95, 2, 4.30265),
+        (0.95, 3, 3.18245),
+        (0.95, 4, 2.77645),
+        (0.99, 5, 4.03214),
+        (0.9, 10, 1.81246),
+        (0.95, 1000, 1.96234),
+    ],
+)
+def test_students_bounds_are_those_of_the_tables(confidence, degrees, bound):
+    assert student_bound(confidence, degrees) == pytest.approx(bound, rel=1e-5)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_the_interval_over_runs_covers_what_the_runs_scatter_about(runs):
+    """Hosts differ by 3 %: 95 % of the intervals hold the mean of all hosts, within the noise of 4000 trials."""
+    source, trials, hits = random.Random(7), 4000, 0
+    for _ in range(trials):
+        found = geometric_interval([0.9 * math.exp(source.gauss(0, 0.03)) for _ in range(runs)])
+        hits += found.low <= 0.9 <= found.high
+    assert hits / trials == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / trials))
+
+
+def test_a_geometric_mean_is_that_of_positive_numbers():
+    assert geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+    assert geometric_mean([4.0, 9.0]) / geometric_mean([1.0, 4.0]) == pytest.approx(geometric_mean([4.0, 2.25]))
+    for wrong in ([], [1.0, 0.0], [1.0, -1.0]):
+        with pytest.raises(ValueError, match="no"):
+            geometric_mean(wrong)
+
+
+def test_one_run_and_equal_runs_have_no_interval():
+    assert geometric_interval([0.9]) == TooFew((1,), 2)
+    assert geometric_interval([0.9, 0.9]).equal

@@ -15,7 +15,8 @@ from repro.planning.loss_curves import ERROR, LAYOUT
 from repro.report.charts.figure import FigureSpec
 from repro.report.document import Block, Cell, Figure, Section, Table, Text, figure, percent, scientific, words
 from repro.report.host.measured import columns, figures_of, link, share
-from repro.report.host.results import Host, KeptRun
+from repro.report.host.results import Host
+from repro.report.host.run import KeptRun
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure

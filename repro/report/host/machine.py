@@ -8,7 +8,8 @@ from pathlib import Path
 from repro.analysis.process_info import readable
 from repro.report.document import Block, Cell, Section, Table, Text, figure, words
 from repro.report.host.measured import columns, link
-from repro.report.host.results import Host, KeptRun, clocks, preflight_tables
+from repro.report.host.results import Host, clocks, preflight_tables
+from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
 from repro.utils.i18n import Translate
 
@@ -22,9 +23,8 @@ def day(kept: KeptRun) -> str:
 
 def commit(_: Translate, kept: KeptRun) -> str:
     """The commit that a run was made from, and whether files differed from it."""
-    environment = kept.description["environment"]
-    name, changed = (environment["git_commit"] or "?")[:12], environment["git_changed_files"]
-    return _("{commit} with {n} changed files").format(commit=name, n=changed) if changed else name
+    changed = kept.description["environment"]["git_changed_files"]
+    return _("{commit} with {n} changed files").format(commit=kept.commit, n=changed) if changed else kept.commit
 
 
 def gpus(kept: KeptRun) -> str:
@@ -255,18 +255,17 @@ def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
 def memory(_: Translate, host: Host) -> list[Section]:
     """Memory of the published cases that ran as they were published, compared with the published reading."""
     rows = []
-    for kept in host.measured:
-        for each in kept.judgement.comparisons:
-            if each.kind == "memory":
-                within = each.measured <= each.published
-                rows.append(
-                    (
-                        *words(link(kept), each.case),
-                        figure(each.published, 0),
-                        figure(each.measured, 0),
-                        Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),
-                    )
+    for kept, each in host.comparisons:
+        if each.kind == "memory":
+            within = each.measured <= each.published
+            rows.append(
+                (
+                    *words(link(kept), each.case),
+                    figure(each.published, 0),
+                    figure(each.measured, 0),
+                    Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),
                 )
+            )
     if not rows:
         return []
     text = _(

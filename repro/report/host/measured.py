@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
@@ -12,13 +13,20 @@ from repro.planning.derived import published_case
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
 from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
-from repro.report.host.results import MET, MISSED, OPEN, Host, KeptRun, LayoutRow, Row
+from repro.report.host.results import Host
+from repro.report.host.rows import MET, MISSED, ONE, OPEN, Row, middle, throughput
+from repro.report.host.run import KeptRun
 from repro.report.run.baselines import descriptions, interval
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.utils.i18n import N_, Translate
 
-STATUSES = {MET: (N_("met"), "good"), MISSED: (N_("missed"), "bad"), OPEN: (N_("not decided"), "muted")}
+STATUSES = {
+    MET: (N_("met"), "good"),
+    MISSED: (N_("missed"), "bad"),
+    OPEN: (N_("not decided"), "muted"),
+    ONE: (N_("one run"), "muted"),
+}
 
 
 def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -36,7 +44,7 @@ def share(good: int, of: int) -> Cell:
     return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
 
 
-def tally(_: Translate, rows: Iterable[Row | LayoutRow]) -> str:
+def tally(_: Translate, rows: Iterable[Row]) -> str:
     """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
     found = [row.status for row in rows if row.target]
     parts = [
@@ -51,7 +59,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     if not rows:
         return []
     titles = columns(
-        _("Run"),
+        _("Runs (commit)"),
         _("Model"),
         _("Configuration"),
         _("Training program"),
@@ -73,35 +81,35 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.kept),
-                row.result.unit.model,
-                row.result.unit.name,
-                _(PROGRAMS[row.result.unit.program]),
-                row.result.unit.config["precision"],
-                row.base.unit.label,
+                _runs(_, row),
+                row.unit.model,
+                _configurations(_, row),
+                _(PROGRAMS[row.unit.program]),
+                row.unit.config["precision"],
+                row.base.label,
             ),
-            figure(row.result.unit.world_size, 0),
-            figure(row.result.throughput, 2),
-            figure(row.base.throughput, 2),
-            figure(row.ratio.value, 3),
-            figure(row.steady, 3),
-            interval(_, row.ratio),
+            figure(row.unit.world_size, 0),
+            figure(throughput(row.results), 2),
+            figure(throughput(row.bases), 2),
+            *_ratio(_, row),
             _repeats(row),
-            figure(row.result.memory_mib, 0),
-            figure(row.base.memory_mib, 0),
+            figure(middle(each.memory_mib for each in row.results), 0),
+            figure(middle(each.memory_mib for each in row.bases), 0),
             _least(row),
             _status(_, row),
+            _superseded(_, row),
         )
         for row in rows
     )
     text = _(
-        "Every ratio is of medians within one run, where OneFlow and PyTorch took turns; above 1 OneFlow is faster. A "
+        "Every ratio is of medians within one run, where OneFlow and PyTorch took turns, or the mean of such ratios of "
+        "several runs; above 1 OneFlow is faster. A "
         "target is met if the whole interval of the ratio reaches it, missed if the whole interval is below it, "
         "and not decided otherwise, nor by an interval of less than 95% confidence. Rows with a target: {tally}. "
         "The baselines are:"
     ).format(tally=tally(_, rows) or _("none"))
-    table = Table("ratios", (*titles, Column(_("Status"))), cells)
-    described = descriptions(_, (row.base.unit.label for row in rows))
+    table = Table("ratios", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)
+    described = descriptions(_, (row.base.label for row in rows))
     blocks: list[Block] = [Text(text), described, *figures_of(drawn, "ratios"), table]
     return [Section("ratios", _("Beside PyTorch in the same run"), tuple(blocks))]
 
@@ -112,7 +120,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
     if not rows:
         return []
     titles = columns(
-        _("Run"),
+        _("Runs (commit)"),
         _("Model"),
         _("Configuration"),
         _("Precision"),
@@ -130,33 +138,65 @@ def gains(_: Translate, host: Host) -> list[Section]:
     )
     cells = tuple(
         (
-            *words(link(row.kept), row.result.unit.model, row.base.unit.name, row.result.unit.config["precision"]),
-            figure(row.result.unit.world_size, 0),
-            figure(row.base.throughput, 2),
-            figure(row.result.throughput, 2),
-            figure(row.ratio.value, 3),
-            figure(row.steady, 3),
-            interval(_, row.ratio),
+            *words(_runs(_, row), row.unit.model, row.base.name, row.unit.config["precision"]),
+            figure(row.unit.world_size, 0),
+            figure(throughput(row.bases), 2),
+            figure(throughput(row.results), 2),
+            *_ratio(_, row),
             _repeats(row),
-            figure(row.base.memory_mib, 0),
-            figure(row.result.memory_mib, 0),
+            figure(middle(each.memory_mib for each in row.bases), 0),
+            figure(middle(each.memory_mib for each in row.results), 0),
+            _superseded(_, row),
         )
         for row in rows
     )
-    text = Text(_("Both programs took turns within one run; above 1 the tuned one is faster."))
-    return [Section("gain", _("Gain of the tuned program"), (text, Table("gain", titles, cells)))]
+    text = Text(_("Both programs took turns within each run; above 1 the tuned one is faster."))
+    return [
+        Section(
+            "gain",
+            _("Gain of the tuned program"),
+            (text, Table("gain", (*titles, *columns(_("Superseded runs"))), cells)),
+        )
+    ]
+
+
+def _runs(_: Translate, row: Row) -> str:
+    """The runs that count, each with its commit."""
+    return _(", ").join(f"{link(kept)} ({kept.commit})" for kept in row.runs)
+
+
+def _superseded(_: Translate, row: Row) -> Cell:
+    return Cell(_(", ").join(f"{link(each.kept)} ({each.kept.commit})" for each in row.superseded) or "–")
+
+
+def _configurations(_: Translate, row: Row) -> str:
+    """The names under which the runs that count have the configuration, which differ where cases train alike."""
+    return _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
+
+
+def _ratio(_: Translate, row: Row) -> tuple[Cell, ...]:
+    """A row's ratio, that in the steady state, and the interval of the first."""
+    return figure(row.ratio.value if row.ratio else None, 3), figure(row.steady, 3), row_interval(_, row)
+
+
+def row_interval(_: Translate, row: Row) -> Cell:
+    """The interval of a row's ratio, said to be within one run where it is."""
+    cell = interval(_, row.ratio)
+    if row.ratio is None or not row.ratio.interval or len(row.runs) > 1:
+        return cell
+    return replace(cell, text=_("{interval}, within one run").format(interval=cell.text))
 
 
 def _repeats(row: Row) -> Cell:
-    ours, theirs = len(row.result.throughputs), len(row.base.throughputs)
+    ours, theirs = (sum(len(each.throughputs) for each in side) for side in (row.results, row.bases))
     return Cell(str(ours) if ours == theirs else f"{ours}, {theirs}", ours)
 
 
-def _least(row: Row | LayoutRow) -> Cell:
+def _least(row: Row) -> Cell:
     return Cell(str(row.target), row.target.at_least) if row.target else figure(None, 2)
 
 
-def _status(_: Translate, row: Row | LayoutRow) -> Cell:
+def _status(_: Translate, row: Row) -> Cell:
     if not row.target:
         return Cell("–")
     name, tone = STATUSES[row.status]
@@ -174,7 +214,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     if not rows:
         return []
     titles = columns(
-        _("Run"),
+        _("Runs (commit)"),
         _("Model"),
         _("Configuration"),
         _("Against"),
@@ -193,21 +233,22 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.kept),
-                row.result.unit.model,
-                row.result.unit.name,
-                row.base.unit.name,
-                _(PROGRAMS[row.result.unit.program]),
-                row.result.unit.config["precision"],
+                _runs(_, row),
+                row.unit.model,
+                _configurations(_, row),
+                row.base.name,
+                _(PROGRAMS[row.unit.program]),
+                row.unit.config["precision"],
             ),
-            figure(row.result.unit.world_size, 0),
-            figure(row.result.throughput, 2),
-            percent(row.ratio.value, 1),
+            figure(row.unit.world_size, 0),
+            figure(throughput(row.results), 2),
+            percent(row.ratio.value if row.ratio else None, 1),
             percent(row.steady, 1),
-            interval(_, row.ratio),
-            _published(_, row.result.unit),
+            row_interval(_, row),
+            _published(_, row.unit),
             _least(row),
             _status(_, row),
+            _superseded(_, row),
         )
         for row in rows
     )
@@ -216,7 +257,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
         "has. Rows with a target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
-    table = Table("efficiency", (*titles, Column(_("Status"))), cells)
+    table = Table("efficiency", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)
     return [Section("scaling", _("Data parallel scaling"), (Text(text), *figures_of(drawn, "efficiency"), table))]
 
 
@@ -237,7 +278,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     if not rows:
         return []
     titles = columns(
-        _("Run"),
+        _("Runs (commit)"),
         _("Configuration"),
         _("Training program"),
         _("Layout (data x tensor x pipeline)"),
@@ -257,22 +298,23 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     cells = tuple(
         (
             *words(
-                link(row.kept),
-                row.result.unit.name,
-                _(PROGRAMS[row.result.unit.program]),
-                layout_text(row.result.unit),
-                row.result.unit.config["precision"],
+                _runs(_, row),
+                _configurations(_, row),
+                _(PROGRAMS[row.unit.program]),
+                layout_text(row.unit),
+                row.unit.config["precision"],
             ),
-            figure(row.result.unit.world_size, 0),
-            figure(row.result.unit.global_batch, 0),
-            figure(row.result.throughput, 2),
-            figure(row.result.latency_ms, 1),
-            figure(row.result.memory_mib, 0),
+            figure(row.unit.world_size, 0),
+            figure(row.unit.global_batch, 0),
+            figure(throughput(row.results), 2),
+            figure(middle(each.latency_ms for each in row.results), 1),
+            figure(middle(each.memory_mib for each in row.results), 0),
             figure(row.expected, 2),
             figure(row.ratio.value if row.ratio else None, 3),
-            interval(_, row.ratio),
+            row_interval(_, row),
             _least(row),
             _status(_, row),
+            _superseded(_, row),
         )
         for row in rows
     )
@@ -281,12 +323,18 @@ def layouts(_: Translate, host: Host) -> list[Section]:
         "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Its target has two sides: "
         "a measurement above what was expected shows the model wrong as much as one below. Rows with a target: {tally}."
     ).format(tally=tally(_, rows) or _("none"))
-    return [Section("layouts", _("Layouts"), (Text(text), Table("layouts", (*titles, Column(_("Status"))), cells)))]
+    return [
+        Section(
+            "layouts",
+            _("Layouts"),
+            (Text(text), Table("layouts", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)),
+        )
+    ]
 
 
 def transfers(_: Translate, host: Host) -> list[Section]:
     """What can be set beside the published V100 figures: ratios that should carry over, and speeds that do not."""
-    compared = [(kept, each) for kept in host.measured for each in kept.judgement.comparisons]
+    compared = host.comparisons
     factors = _factors(host)
     if not compared and not factors:
         return []
@@ -343,7 +391,7 @@ def _factors(host: Host) -> list[tuple[Result, float]]:
         results = {result.unit.name: result for result in kept.results}
         for verdict in kept.judgement.verdicts:
             result = results[verdict.unit]
-            if result.throughput and verdict.published:
+            if result.throughput and verdict.published and (kept.run.id, verdict.unit) not in host.superseded:
                 found.append((result, result.throughput / verdict.published))
     return found
 

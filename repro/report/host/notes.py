@@ -1,17 +1,38 @@
-"""The hand-written notes on a host: a text in each language, and the experiments that were made by hand."""
+"""The hand-written notes on a host: a text in each language, and the experiments that were made by hand.
+
+A text says how runs were made and why something is as it is. What it says of figures it takes from the rows of the
+page, by placeholders, so that it cannot go on saying what newer runs no longer give.
+"""
 
 from __future__ import annotations
 
-import tomllib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.runs.files import RecordError
+from repro.runs.files import RecordError, read_toml
 from repro.utils.i18n import LANGUAGES
 
 NOTES = "notes.toml"
 EXPERIMENTS = "experiment"
+AROUND = 25
 NUMBER = (int, float)
+PLACEHOLDER = re.compile(
+    r"\{(?:(?P<run>[\w-]+)|(?P<of>ratio|efficiency)\s+(?P<unit>[\w.-]+)(?:\s+(?P<base>[\w-]+))?)\}"
+)
+"""What stands for a link or a figure: a run by the beginning of its id, the ratio of a configuration to a baseline, or
+the efficiency of a configuration."""
+NAME = re.compile(r"`[^`]*`|[A-Za-z_][\w.-]*\d[\w.-]*")
+"""Names that have digits: anything in backticks, and words that begin with a letter."""
+CLAIM = re.compile(
+    r"[\d%]"
+    r"|\b(?:all(?!-)|always|both|ever|every|everything|everywhere|most|mostly|never|no case|none|only|nothing)\b"
+    r"|\b(?:more|less|fewer|than|better|worse|faster|slower|larger|smaller|higher|lower|longer|shorter|least|best|worst"
+    r"|ahead|behind|beats?|wins?|loses?|meets?|misses|missed|reach(?:es)?|agrees?)\b"
+    r"|[凡都]|(?<!平)均|更(?![新改换])|全部|所有|一律|始终|从不|从未|大多|最[高低快慢多少大小好差]|[快慢优劣高低多少大小]于|领先|落后|超过|达到|不足|一致",
+    re.IGNORECASE,
+)
+"""What only the runs can say: figures, how many of the cases, and what is beside what."""
 
 
 @dataclass(frozen=True)
@@ -53,27 +74,34 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def toml(file: Path) -> dict:
-    """The content of a TOML file, empty if there is none; RecordError if it is not TOML in UTF-8."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecordError(f"{file}: not TOML in UTF-8: {error}") from error
-
-
 def read(folder: Path) -> Notes:
     """Read the notes in a host's folder; RecordError names what is wrong with them."""
     file = folder / NOTES
-    texts = toml(file)
+    texts = read_toml(file)
     experiments = texts.pop(EXPERIMENTS, [])
     if unknown := [name for name, text in texts.items() if name not in LANGUAGES or not isinstance(text, str)]:
         raise RecordError(
             f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
             f"tables [[{EXPERIMENTS}]] and no more"
         )
+    if found := [(name, claim) for name, text in texts.items() if (claim := _claim(text))]:
+        raise RecordError(
+            "\n".join(
+                f"{file}: the text in {name} says {claim!r}: figures, how many of the cases, and comparisons are what the "
+                "runs say. Use a placeholder, put a name in backticks, or leave the sentence out"
+                for name, claim in found
+            )
+        )
     if not isinstance(experiments, list):
         raise RecordError(f"{file}: {EXPERIMENTS}: write each as a table of its own, [[{EXPERIMENTS}]]")
     return Notes(texts, tuple(_experiment(file, number, each) for number, each in enumerate(experiments, 1)))
+
+
+def _claim(text: str) -> str:
+    """The first claim of a text with the words around it; empty if it makes none."""
+    bare = NAME.sub("", PLACEHOLDER.sub("", text))
+    found = CLAIM.search(bare)
+    return " ".join(bare[max(0, found.start() - AROUND) : found.end() + AROUND].split()) if found else ""
 
 
 def _experiment(file: Path, number: int, given: object) -> Experiment:

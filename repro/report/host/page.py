@@ -7,27 +7,29 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
-from repro.report.host.measured import columns, gains, layouts, link, ratios, scaling, tally, transfers
-from repro.report.host.notes import NOTES
-from repro.report.host.results import Host, Row, results_table
+from repro.report.host.measured import columns, gains, layouts, link, ratios, row_interval, scaling, tally, transfers
+from repro.report.host.notes import NOTES, PLACEHOLDER
+from repro.report.host.results import Host, results_table
+from repro.report.host.rows import Row
 from repro.report.host.windows import windows
 from repro.report.run.programs import deviation_section
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
+from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
 FIGURES, RESULTS = "figures", "results.csv"
 INDEX = {"en": "README.md", "zh": "README.zh.md"}
 BARS = 4
-NAMED = re.compile(r"\{([\w-]+)\}")
-"""How the notes name a run: by the beginning of its id, which no other run has."""
+Named = TypeVar("Named")
 
 
 def build(host: Host, language: str, drawn: list[Figure]) -> Document:
@@ -35,6 +37,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
     _ = catalogue(language).gettext
     sections = (
         *_glance(_, host),
+        *_counting(_, host),
         *_failures(_, host),
         *gains(_, host),
         *ratios(_, host, drawn),
@@ -76,6 +79,33 @@ def _glance(_: Translate, host: Host) -> list[Section]:
     return [Section("glance", _("Targets at a glance"), texts)] if texts else []
 
 
+def _counting(_: Translate, host: Host) -> list[Section]:
+    """How runs become rows; nothing without a row."""
+    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
+    if not every:
+        return []
+    several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
+    text = _(
+        "The tables of ratios, scaling and layouts have one row for each distinct configuration, training program and "
+        "baseline, whatever the case was called for which a run had it. Its figure is the geometric mean over runs, "
+        "each with the median of its repeats; memory and latency are the median over runs. Its interval follows from "
+        "how far the runs lie apart (Student's t on logarithms, each run with equal weight, 95%), which holds the "
+        "variance of hosts and days along with that of repeats. With a single run there is only the interval within "
+        'that run, which decides nothing about other hosts: its target has the status "one run".'
+    )
+    rule = _(
+        "Of the runs that have a configuration, those count whose code of the programs is the newest run's; the others "
+        "are listed as superseded. Here {several} of {rows} rows are over several runs, and {superseded} leave superseded "
+        "runs out. A run keeps its label: it is its place in [{list}](../{list}), to which lines are only ever added."
+    ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
+    older = _(
+        "Code is told apart by the digest that a run recorded. Runs from before digests were recorded are looked up in "
+        "[{file}](../{file}), which has what git calls the folders of the programs at their commits."
+    ).format(file=VERSIONS)
+    texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
+    return [Section("counting", _("How runs count"), tuple(map(Text, texts)))]
+
+
 def _failures(_: Translate, host: Host) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
@@ -97,19 +127,38 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
     if not written:
         return []
 
-    def linked(name: re.Match) -> str:
-        meant = [kept for kept in host.runs if kept.run.id.startswith(name[1])]
-        if len(meant) != 1:
-            raise RecordError(
-                f"{host.folder / NOTES}: the text in {language} names the run {name[1]}, with which "
-                f"{len(meant)} kept runs begin; give as much of an id as only one has"
-            )
-        return link(meant[0])
+    def given(found: re.Match) -> str:
+        if found["run"]:
+            return link(_one(host, language, found[0], [k for k in host.runs if k.run.id.startswith(found["run"])]))
+        rows = host.ratios if found["of"] == "ratio" else host.efficiencies
+        named = [row for row in rows if found["unit"] in {each.unit.name for each in row.results}]
+        row = _one(
+            host,
+            language,
+            found[0],
+            [each for each in named if found["of"] != "ratio" or each.base.label == found["base"]],
+        )
+        return f"{row.ratio.value:.3f} [{row_interval(_, row).text}]" if row.ratio else "–"
 
-    written = NAMED.sub(linked, written.strip())
+    written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
-    note = Text(_("This section was written by hand, after the figures above."))
+    note = Text(
+        _(
+            "This section was written by hand; its figures are of the rows above, put in as the page is written. Text that "
+            "has a figure of its own, counts cases or compares is refused."
+        )
+    )
     return [Section("notes", _("How it reads"), (note, *paragraphs))]
+
+
+def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Named:
+    """The only one that a placeholder of the notes means; RecordError if it means none or several."""
+    if len(meant) != 1:
+        raise RecordError(
+            f"{host.folder / NOTES}: the text in {language} has {placeholder}, which {len(meant)} kept runs or rows are "
+            "called; give as much of a run's id as only one has, or a row's configuration and baseline"
+        )
+    return meant[0]
 
 
 def _evidence(_: Translate, host: Host) -> list[Section]:
@@ -174,7 +223,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "ratios",
                 compared,
-                lambda row: row.base.unit.label,
+                lambda row: row.base.label,
                 lambda _: (
                     _("OneFlow beside PyTorch"),
                     _("throughput of OneFlow over that of PyTorch in the same run"),
@@ -189,7 +238,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
             _bars(
                 "efficiency",
                 scaled,
-                lambda row: row.result.unit.label,
+                lambda row: row.unit.label,
                 lambda _: (
                     _("Efficiency of data parallelism"),
                     _("share of the throughput that one GPU promises"),
@@ -202,12 +251,13 @@ def figure_specs(host: Host) -> list[FigureSpec]:
 
 
 def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callable[[Translate], tuple]) -> FigureSpec:
-    """A bar for each row, grouped by unit and run; `kind` names the bar within its group."""
+    """A bar for each row, grouped by unit and runs; `kind` names the bar within its group."""
     kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
     values: dict[str, dict[str, float]] = {}
     for row in rows:
-        unit = row.result.unit.follows or row.result.unit.name
-        values.setdefault(f"{unit} · {row.kept.label}", {})[kind(row)] = row.ratio.value
+        if row.ratio:
+            group = f"{row.unit.follows or row.unit.name} · {', '.join(kept.label for kept in row.runs)}"
+            values.setdefault(group, {})[kind(row)] = row.ratio.value
 
     def chart(_: Translate) -> BarChart:
         title, subtitle, limit, _caption = texts(_)

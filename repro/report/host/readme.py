@@ -9,7 +9,9 @@ from repro.report.document import Block, Code, Column, Document, Section, Table,
 from repro.report.host.machine import day, gpus
 from repro.report.host.measured import columns, tally
 from repro.report.host.page import INDEX
-from repro.report.host.results import Host, KeptRun, Row
+from repro.report.host.results import Host
+from repro.report.host.rows import Row
+from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
 from repro.runs.files import RecordError
 from repro.utils.i18n import Translate, catalogue
@@ -61,8 +63,9 @@ def _of(_: Translate, host: Host, language: str) -> list[Block]:
     commands = dict.fromkeys(each.description["command"] for each in runs)
     text = _(
         "Measured on {host} ({gpus}), {when}, by the commands below. A ratio is OneFlow's throughput over "
-        "PyTorch's in the same run, from the lowest to the highest of the cases; the [whole "
-        "page](reports/reproduced/{host}/{page}) has every case with its interval."
+        "PyTorch's in the same run, as the mean of the runs that count, from the lowest to the highest of the cases; a "
+        "single run decides no target. The [whole page](reports/reproduced/{host}/{page}) has every case with its runs "
+        "and its interval."
     )
     summary = text.format(
         host=host.name, gpus=_(", ").join(dict.fromkeys(map(gpus, runs))), when=when, page=INDEX[language]
@@ -71,22 +74,24 @@ def _of(_: Translate, host: Host, language: str) -> list[Block]:
 
 
 def _runs(rows: list[Row]) -> list[KeptRun]:
-    """The runs that the rows are from, in their order, each once."""
-    return list({row.kept.label: row.kept for row in sorted(rows, key=lambda row: row.kept.run.id)}.values())
+    """The runs that count for the rows, in their order, each once."""
+    return sorted({kept.run.id: kept for row in rows for kept in row.runs}.values(), key=lambda kept: kept.run.id)
 
 
 def _table(_: Translate, host: Host, rows: list[Row]) -> Table:
     """A row for each model, program, precision and number of GPUs, a column for each kind of baseline."""
-    kinds = tuple(dict.fromkeys(row.base.unit.label for row in rows))
+    kinds = tuple(dict.fromkeys(row.base.label for row in rows))
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        config = row.result.unit.config
-        key = (config["model"], config["program"], config["precision"], row.result.unit.world_size)
+        config = row.unit.config
+        key = (config["model"], config["program"], config["precision"], row.unit.world_size)
         groups.setdefault(key, []).append(row)
     cells = []
     for (model, program, precision, count), mine in groups.items():
-        ours = {(row.kept.label, row.result.unit.name) for row in mine}
-        ratios = words(*(_range([row.ratio.value for row in mine if row.base.unit.label == kind]) for kind in kinds))
+        ours = {row.unit.name for row in mine}
+        ratios = words(
+            *(_range([row.ratio.value for row in mine if row.ratio and row.base.label == kind]) for kind in kinds)
+        )
         least = ", ".join(dict.fromkeys(str(row.target) for row in mine if row.target)) or "–"
         status = tally(_, mine) or "–"
         cells.append(

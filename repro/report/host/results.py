@@ -7,128 +7,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from repro.analysis import steady
-from repro.analysis.evidence import require
-from repro.analysis.process_info import program_starts
-from repro.analysis.ratio import Ratio, ratio
+from repro.analysis.cross_hardware import HardwareComparison
+from repro.analysis.ratio import ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
-from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv, summarise
-from repro.analysis.verdict import Judgement, judge
+from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
-from repro.planning.plan import PUBLISHED, Plan
 from repro.report.host.keep import HOST
-from repro.report.host.notes import Notes, read, toml
-from repro.report.run.kinds import kind_of
-from repro.runs import digests
+from repro.report.host.notes import Notes, read
+from repro.report.host.rows import Measurement, Row, Target, rows
+from repro.report.host.run import KeptRun, load_run
+from repro.runs import digests, program_versions
 from repro.runs.digests import REPRODUCED
-from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json
+from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
 from repro.utils.paths import DATA
 from repro.utils.stats import median
 
 TARGETS = DATA / "reproduced"
-MET, MISSED, OPEN = "met", "missed", "open"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
-
-    `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
-    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so.
-    """
-
-    of: str
-    at_least: float
-    at_most: float = math.inf
-    where: dict = field(default_factory=dict, hash=False)
-
-    def __str__(self) -> str:
-        return f"≥ {self.at_least:.2f}" + (f", ≤ {self.at_most:.2f}" if math.isfinite(self.at_most) else "")
-
-    def status(self, found: Ratio) -> str:
-        """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN.
-
-        An interval of too little confidence decides nothing.
-        """
-        interval = found.decisive
-        if interval is None:
-            return OPEN
-        if interval.low >= self.at_least and interval.high <= self.at_most:
-            return MET
-        return MISSED if interval.high < self.at_least or interval.low > self.at_most else OPEN
-
-
-@dataclass(frozen=True)
-class KeptRun:
-    """A kept run, read once; `label` is its short name on the host's page, its id the anchor there."""
-
-    label: str
-    run: Run
-    description: dict
-    plan: Plan
-    attempts: list[dict]
-    results: list[Result]
-    judgement: Judgement
-    starts: dict[str, dict]
-    findings: Any
-
-    @property
-    def gpus(self) -> list[dict]:
-        return self.description["environment"]["gpus"]
-
-    @property
-    def measures_speed(self) -> bool:
-        """Whether its throughputs are results: a kind of run that judges speed, with the published shapes."""
-        return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
-
-
-@dataclass(frozen=True)
-class Row:
-    """A result of a run, what it is compared with, their ratio, and the target for that.
-
-    `base` is a baseline, or the same training on one GPU; `target` is None if there is none. `steady` is the ratio in the
-    steady state, which decides nothing; None where it is not known.
-    """
-
-    kept: KeptRun
-    result: Result
-    base: Result
-    ratio: Ratio
-    steady: float | None
-    target: Target | None
-
-    @property
-    def status(self) -> str:
-        """The target's status; empty without a target."""
-        return self.target.status(self.ratio) if self.target else ""
-
-
-@dataclass(frozen=True)
-class LayoutRow:
-    """A result of a run compared with what the performance model expects, in samples/s; None where it expects nothing."""
-
-    kept: KeptRun
-    result: Result
-    expected: float | None
-    ratio: Ratio | None
-    target: Target | None
-
-    @property
-    def status(self) -> str:
-        """The target's status; empty without a target."""
-        return self.target.status(self.ratio) if self.target and self.ratio else ""
 
 
 @dataclass(frozen=True)
@@ -149,34 +54,22 @@ class Host:
 
     @cached_property
     def ratios(self) -> list[Row]:
-        """OneFlow over each baseline in the same run, by model, precision and number of GPUs."""
-        found = [
-            self._row(kept, each, "ratio", baseline=each.base.unit.label)
-            for kept in self.measured
-            for each in baseline_relations(kept.results)
-        ]
-        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+        """OneFlow over each baseline that took turns with it."""
+        found = rows(self._relations(baseline_relations))
+        return [self._aimed(row, "ratio", baseline=row.base.label) for row in found]
 
     @cached_property
     def gains(self) -> list[Row]:
-        """The tuned program over the published one in the same run."""
-        found = [
-            Row(kept, each.result, each.base, each.ratio, each.steady, None)
-            for kept in self.measured
-            for each in tuning_relations(kept.results)
-        ]
-        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+        """The tuned program over the published one that took turns with it."""
+        return rows(self._relations(tuning_relations))
 
     @cached_property
     def efficiencies(self) -> list[Row]:
-        """Data parallel units over the same on one GPU in the same run, OneFlow's and its baselines'."""
-        found = [
-            self._row(kept, each, "efficiency") for kept in self.measured for each in scaling_relations(kept.results)
-        ]
-        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+        """Data parallel units over the same on one GPU, OneFlow's and its baselines'."""
+        return [self._aimed(row, "efficiency") for row in rows(self._relations(scaling_relations))]
 
     @cached_property
-    def layouts(self) -> list[LayoutRow]:
+    def layouts(self) -> list[Row]:
         """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts in any run.
 
         Each over what the performance model expects of it, where that knows the GPUs and the case.
@@ -188,25 +81,61 @@ class Host:
             if each.throughputs and not each.unit.baseline_of and each.unit.world_size > 1
         ]
         models = {each.unit.model for _kept, each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
-        found = []
-        for kept, result in ours:
-            if result.unit.model in models:
-                expected = _expected(result, kept.gpus)
-                over = ratio(result.throughputs, expected) if expected else None
-                target = self._target("expectation", result) if expected else None
-                found.append(LayoutRow(kept, result, expected, over, target))
-        return sorted(found, key=lambda row: (*_kind(row.result), row.kept.label))
+        expected = {
+            (kept.run.id, each.unit.name): _expected(each, kept.gpus)
+            for kept, each in ours
+            if each.unit.model in models
+        }
+        found = rows(
+            Measurement(kept, each, None, ratio(each.throughputs, value) if value else None)
+            for kept, each in ours
+            if (key := (kept.run.id, each.unit.name)) in expected
+            for value in (expected[key],)
+        )
+        with_expectation = (
+            replace(row, expected=expected[row.measurements[-1].kept.run.id, row.unit.name]) for row in found
+        )
+        return [self._aimed(row, "expectation") for row in with_expectation]
 
-    def _row(self, kept: KeptRun, relation: Relation, of: str, **more: str) -> Row:
-        target = None if relation.result.unit.baseline_of else self._target(of, relation.result, **more)
-        return Row(kept, relation.result, relation.base, relation.ratio, relation.steady, target)
+    @cached_property
+    def superseded(self) -> frozenset[tuple[str, str]]:
+        """Run and unit of every result of a configuration that a newer run has with other code."""
+        found = rows(
+            Measurement(kept, each, None, None) for kept in self.measured for each in kept.results if each.throughputs
+        )
+        return frozenset((each.kept.run.id, each.result.unit.name) for row in found for each in row.superseded)
 
-    def _target(self, of: str, result: Result, **more: str) -> Target | None:
-        config = result.unit.config
+    @cached_property
+    def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
+        """What each run sets beside published figures, without cases that are superseded."""
+        superseded = {
+            (kept.run.id, case)
+            for kept in self.measured
+            for each in kept.results
+            if (kept.run.id, each.unit.name) in self.superseded
+            for case in each.unit.stands_for
+        }
+        return [
+            (kept, each)
+            for kept in self.measured
+            for each in kept.judgement.comparisons
+            if not superseded & {(kept.run.id, each.case), (kept.run.id, each.against)}
+        ]
+
+    def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[Measurement]:
+        for kept in self.measured:
+            for each in of(kept.results):
+                yield Measurement(kept, each.result, each.base, each.ratio, each.steady)
+
+    def _aimed(self, row: Row, of: str, **more: str) -> Row:
+        """The row with its target; a baseline has none, nor has what nothing is expected of."""
+        if row.unit.baseline_of or row.ratio is None:
+            return row
+        config = row.unit.config
         facts = {name: config[name] for name in ("model", "program", "precision")}
-        facts |= {"gpus": result.unit.world_size, **more}
+        facts |= {"gpus": row.unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
-        return next(matching, None)
+        return replace(row, target=next(matching, None))
 
 
 def hosts(reproduced: Path = REPRODUCED) -> list[str]:
@@ -217,6 +146,7 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
     """Read everything that is kept of a host.
 
+    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays.
     RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone, or has
     figures that its raw output does not give.
     """
@@ -225,37 +155,21 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
         raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []
-    for archive in sorted(folder.glob(f"runs/*{ARCHIVE}")):
+    versions = program_versions.read(reproduced)
+    for archive in digests.in_order(folder):
         run = Run(archive)
         if (run.files / PREFLIGHT).is_file():
             preflights.append(run)
         else:
-            runs.append(_load_run(f"R{len(runs) + 1}", run))
+            runs.append(load_run(f"R{len(runs) + 1}", run, versions))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
     targets = tuple(
         Target(each.pop("of"), each.pop("at_least"), each.pop("at_most", math.inf), each)
-        for each in toml(data / f"{name}.toml").get("target", ())
+        for each in read_toml(data / f"{name}.toml").get("target", ())
     )
+    runs.sort(key=lambda kept: kept.run.id)
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
-
-
-def _load_run(label: str, run: Run) -> KeptRun:
-    require(run)
-    description, attempts = run.description(), steady.attempts(run)
-    plan = Plan.from_json(description["plan"])
-    results = summarise(plan, attempts)
-    return KeptRun(
-        label,
-        run,
-        description,
-        plan,
-        attempts,
-        results,
-        judge(run, plan, attempts, results),
-        program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts, results),
-    )
 
 
 def results_table(host: Host) -> str:
@@ -263,12 +177,6 @@ def results_table(host: Host) -> str:
     tables = [result_frame(kept.plan, kept.attempts).assign(run=kept.run.id) for kept in host.runs]
     columns = ["run", *RESULT_COLUMNS]
     return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
-
-
-def _kind(result: Result) -> tuple:
-    """Orders results by model, precision, number of GPUs and name."""
-    config = result.unit.config
-    return config["model"], config["precision"] != "fp32", result.unit.world_size, result.unit.name
 
 
 def _expected(result: Result, gpus: list[dict]) -> float | None:

@@ -13,7 +13,8 @@ from repro.perfmodel.validation import Measurement
 from repro.perfmodel.work import Job
 from repro.planning.derived import case_of
 from repro.report.host.keep import REPRODUCED
-from repro.report.host.results import KeptRun, hosts, load
+from repro.report.host.results import hosts, load
+from repro.report.host.run import KeptRun
 
 
 def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:

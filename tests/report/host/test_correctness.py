@@ -8,7 +8,8 @@ from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.plan import Unit
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
-from repro.report.host.results import Host, KeptRun
+from repro.report.host.results import Host
+from repro.report.host.run import KeptRun
 from repro.runs.failures import Failure
 from repro.runs.record import Run
 from repro.utils.i18n import catalogue
@@ -21,7 +22,7 @@ ENGLISH = catalogue("en").gettext
 def host_of(tmp_path, *shown) -> Host:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     runs = (
-        KeptRun(f"R{number}", Run(tmp_path / f"run-{number}"), description, None, [], [], None, {}, each)
+        KeptRun(f"R{number}", Run(tmp_path / f"run-{number}"), description, None, [], [], None, {}, each, {})
         for number, each in enumerate(shown, 1)
     )
     return Host("h200", tmp_path, tuple(runs), (), (), Notes({}))

@@ -1,9 +1,12 @@
 """The hand-written notes on a host: what is read, what is shown, and what is refused."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from repro.report.host import page
-from repro.report.host.notes import NOTES, read
+from repro.report.host.notes import NOTES, Notes, read
 from repro.report.host.results import load
 from repro.runs.record import RecordError
 
@@ -45,6 +48,60 @@ def test_notes_that_are_wrong_are_named(tmp_path, written, message):
     (tmp_path / NOTES).write_text(written)
     with pytest.raises(RecordError, match=message):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "It meets its target in every case that ran more than once.",
+        "All three published cases take what was published.",
+        "PyTorch's DistributedDataParallel loses more.",
+        "It keeps 97.6 % of four single ones.",
+        "An iteration takes 15 ms in DP_1x1x1_2_1536x16.",
+        "Loss curves agree in both layouts.",
+        "It is faster than PyTorch.",
+        "重复过一次以上的用例都达到了目标。",
+        "公布过显存的用例，占用低于公布值。",
+        "PyTorch 损失更大。",
+        "两块 GPU 上保持 95.2%。",
+        "曲线一致。",
+    ],
+)
+def test_a_claim_is_refused(tmp_path, sentence):
+    (tmp_path / NOTES).write_text(f'en = """{sentence}"""', encoding="utf-8")
+    with pytest.raises(RecordError, match=r"the text in en says '.+': figures, how many of the cases"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "{20261121-184823} went beside {20261122-032420}, and ResNet50 took `CUDA 10.2` on V100s.",
+        "All-reduce of DP_1x1x1_2_1536x16 keeps {efficiency dp.as_2x1x1} and {ratio dp.as_1x1x1 pytorch}.",
+        "参数更新改由驱动编译；ResNet50 用 AMP 平均每个样本。",
+    ],
+)
+def test_names_and_placeholders_are_no_claims(tmp_path, sentence):
+    (tmp_path / NOTES).write_text(f'en = """{sentence}"""', encoding="utf-8")
+    assert read(tmp_path).texts == {"en": sentence}
+
+
+def test_placeholders_are_what_the_rows_have(host):
+    text = "{ratio DP_1x1x1_2_1536x16 pytorch} and {efficiency\nDP_8x1x1_16_1536x16.as_4x1x1}"
+    section = next(
+        each for each in page.build(replace(host, notes=Notes({"en": text})), "en", []).sections if each.id == "notes"
+    )
+    ratio, efficiency = section.blocks[1].text.split(" and ")
+    assert re.fullmatch(r"0\.900 \[0\.89\d … 0\.90\d \(96\.8%\), within one run\]", ratio)
+    assert efficiency.startswith("0.980 [")
+
+
+@pytest.mark.parametrize("text", ["{ratio gone pytorch}", "{ratio DP_1x1x1_2_1536x16 jax}", "{efficiency gone}"])
+def test_a_placeholder_for_no_row_is_named(host, text):
+    with pytest.raises(
+        RecordError, match=re.escape(f"the text in en has {text}, which 0 kept runs or rows are called")
+    ):
+        page.build(replace(host, notes=Notes({"en": text})), "en", [])
 
 
 def test_notes_in_another_encoding_are_named(tmp_path):

@@ -13,17 +13,14 @@ from repro.analysis.results import RESULT_COLUMNS
 from repro.report.host import page
 from repro.report.host.keep import keep
 from repro.report.host.results import (
-    MET,
-    MISSED,
-    OPEN,
     TARGETS,
-    Target,
     clocks,
     hosts,
     load,
     preflight_tables,
     results_table,
 )
+from repro.report.host.rows import MET, MISSED, ONE, OPEN, Target
 from repro.runs.digests import entered, list_of
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -66,7 +63,7 @@ def test_a_single_repeat_decides_nothing(tmp_path):
     original = bench_run(tmp_path / "original", repeats=(1.0,), speed=quick, failed=False)
     keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{original.id}.zip")
     host = load("h200", tmp_path / "reproduced")
-    assert {row.status for row in host.ratios} == {OPEN}
+    assert {row.status for row in host.ratios} == {ONE}
     assert [row.ratio.value for row in host.ratios] == pytest.approx([1.0] * 3)
 
 
@@ -77,15 +74,15 @@ def test_a_host_without_targets_meets_none(reproduced, tmp_path):
 
 
 def test_each_comparison_is_computed_once(reproduced, monkeypatch):
-    from repro.report.host import results
+    from repro.report.host import results, run
 
     calls = []
 
     def counted(function):
         return lambda *arguments: (calls.append(function.__name__), function(*arguments))[1]
 
-    for name in ("judge", "baseline_relations", "scaling_relations"):
-        monkeypatch.setattr(results, name, counted(getattr(results, name)))
+    for module, name in ((run, "judge"), (results, "baseline_relations"), (results, "scaling_relations")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
     host = load("h200", reproduced)
     for language in ("en", "zh"):
         page.build(host, language, [])

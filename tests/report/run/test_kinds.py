@@ -11,7 +11,7 @@ from repro.published.cases import load_catalogue
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import LineChart, Series
 from repro.report.document import Cell, Column, Section, Table, Text
-from repro.report.host.results import KeptRun
+from repro.report.host.run import KeptRun
 from repro.report.run.kinds import OWN, Kind, find, kind_of, names, register, registered
 from repro.report.run.page import render
 from repro.runs.record import Run
@@ -122,7 +122,7 @@ def test_a_bench_is_named_by_its_scale_and_judged_by_its_verdicts(tmp_path):
 
 def test_only_a_bench_at_the_published_scale_measures_speed():
     def measures_speed(plan: Plan) -> bool:
-        return KeptRun("R1", None, {}, plan, [], [], None, {}, None).measures_speed
+        return KeptRun("R1", None, {}, plan, [], [], None, {}, None, {}).measures_speed
 
     cases = load_catalogue().select(None, CASE)
     plans = [make_plan(cases, 1), make_plan(cases, 0), make_profile_plan(cases, 1)]

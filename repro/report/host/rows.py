@@ -1,0 +1,185 @@
+"""One row for each distinct configuration and program of a host's page, over the runs that have it, and its target.
+
+Runs are the unit. Repeats of one run share its host, its driver, and the day, so how far they lie apart says nothing of
+what another run would give. A row is the geometric mean of its runs, with the interval by which they lie apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from repro.analysis.ratio import Ratio, ratio_over_runs
+from repro.analysis.results import Result
+from repro.planning.plan import Unit
+from repro.report.host.run import KeptRun
+from repro.utils.stats import geometric_mean, median
+
+MET, MISSED, OPEN, ONE = "met", "missed", "open", "one"
+"""Statuses of a target; ONE is that of a row with a single run."""
+MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
+"""What of a measuring rule makes a throughput another."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
+
+    `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
+    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so.
+    """
+
+    of: str
+    at_least: float
+    at_most: float = math.inf
+    where: dict = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"≥ {self.at_least:.2f}" + (f", ≤ {self.at_most:.2f}" if math.isfinite(self.at_most) else "")
+
+    def status(self, found: Ratio) -> str:
+        """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN.
+
+        An interval of too little confidence decides nothing.
+        """
+        interval = found.decisive
+        if interval is None:
+            return OPEN
+        if interval.low >= self.at_least and interval.high <= self.at_most:
+            return MET
+        return MISSED if interval.high < self.at_least or interval.low > self.at_most else OPEN
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one run has of a configuration, what that is over, and their ratio.
+
+    `base` is a baseline, the same training on one GPU, the published program, or nothing beside an expectation.
+    `ratio` is None where there is nothing to compare with; `steady` is the same in the steady state, where it is known.
+    """
+
+    kept: KeptRun
+    result: Result
+    base: Result | None
+    ratio: Ratio | None
+    steady: float | None = None
+
+    @property
+    def configuration(self) -> str:
+        """What makes measurements of several runs one row: configurations, how they were measured, programs, GPUs."""
+        sides = [configuration(each.unit) for each in (self.result, self.base) if each]
+        names = [gpu["name"] for gpu in self.kept.gpus[:1]]
+        return json.dumps([sides, names], sort_keys=True)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Which code of the programs it was measured with."""
+        return tuple(self.kept.code(each) for each in (self.result, self.base) if each)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A configuration over the runs that have it, oldest first.
+
+    `superseded` are those whose code of the programs is another than the newest run's; they do not count. `expected` is
+    what the performance model expects, in samples/s; `target` is None if there is none.
+    """
+
+    measurements: tuple[Measurement, ...]
+    superseded: tuple[Measurement, ...] = ()
+    target: Target | None = None
+    expected: float | None = None
+
+    @property
+    def runs(self) -> tuple[KeptRun, ...]:
+        """The runs that count."""
+        return tuple(each.kept for each in self.measurements)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of the newest run."""
+        return self.measurements[-1].result.unit
+
+    @property
+    def base(self) -> Unit:
+        """The unit that the newest run's is over; IndexError where it is over an expectation."""
+        return self.bases[-1].unit
+
+    @property
+    def results(self) -> list[Result]:
+        """The results of the runs that count."""
+        return [each.result for each in self.measurements]
+
+    @property
+    def bases(self) -> list[Result]:
+        """What they are over."""
+        return [each.base for each in self.measurements if each.base]
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Over several runs the geometric mean of their ratios, with the interval by which these lie apart.
+
+        Of a single run its own, with the interval by which its repeats lie apart.
+        """
+        found = [each.ratio for each in self.measurements if each.ratio]
+        if len(found) < 2:
+            return found[0] if found else None
+        return ratio_over_runs([each.value for each in found])
+
+    @property
+    def steady(self) -> float | None:
+        """The geometric mean of the runs' ratios in the steady state, which decides nothing; None unless all have one."""
+        found = [each.steady for each in self.measurements if each.steady]
+        return geometric_mean(found) if found and len(found) == len(self.measurements) else None
+
+    @property
+    def status(self) -> str:
+        """The target's status, ONE with a single run; empty without a target."""
+        if not self.target or not self.ratio:
+            return ""
+        return self.target.status(self.ratio) if len(self.measurements) > 1 else ONE
+
+
+def rows(measurements: Iterable[Measurement]) -> list[Row]:
+    """A row for each configuration, by model, precision, number of GPUs and name.
+
+    Those runs count whose code of the programs is that of the newest run that has the configuration. A run that has it
+    under two names counts once, with the first, because both share what varies between runs.
+    """
+    groups: dict[str, dict[str, Measurement]] = {}
+    for each in sorted(measurements, key=_age):
+        groups.setdefault(each.configuration, {}).setdefault(each.kept.run.id, each)
+    found = []
+    for group in (list(each.values()) for each in groups.values()):
+        newest = group[-1].code
+        counting = tuple(each for each in group if each.code == newest)
+        found.append(Row(counting, tuple(each for each in group if each.code != newest)))
+    return sorted(found, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
+
+
+def throughput(results: Iterable[Result]) -> float:
+    """The geometric mean over runs of their medians, samples/s: quotients of two such means are those of rows."""
+    return geometric_mean([each.throughput for each in results if each.throughput])
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median over runs of what is known; None if nothing is."""
+    known = [each for each in values if each is not None]
+    return median(known) if known else None
+
+
+def configuration(unit: Unit) -> list:
+    """A unit's configuration without the name of its case, and without the switches that its variant stands for."""
+    config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
+    return [config, unit.framework, unit.program, unit.variant, [unit.rule.get(name) for name in MEASURED_BY]]
+
+
+def _age(each: Measurement) -> tuple:
+    return each.kept.description["created"], each.kept.run.id
+
+
+def _kind(unit: Unit) -> tuple:
+    """Orders units by model, precision, number of GPUs and name."""
+    return unit.config["model"], unit.config["precision"] != "fp32", unit.world_size, unit.name

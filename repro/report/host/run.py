@@ -1,0 +1,78 @@
+"""A kept run as the page of a host shows it: read once, held against its raw output, and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from repro.analysis import steady
+from repro.analysis.evidence import require
+from repro.analysis.process_info import program_starts
+from repro.analysis.results import Result, summarise
+from repro.analysis.verdict import Judgement, judge
+from repro.planning.plan import PUBLISHED, Plan
+from repro.report.run.kinds import kind_of
+from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
+from repro.runs.record import Run
+
+SHORT = 12
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A kept run, read once; `label` is its short name on the host's page, its id the anchor there.
+
+    `versions` are those of the programs at the commits of runs that record none themselves.
+    """
+
+    label: str
+    run: Run
+    description: dict
+    plan: Plan
+    attempts: list[dict]
+    results: list[Result]
+    judgement: Judgement
+    starts: dict[str, dict]
+    findings: Any
+    versions: Versions
+
+    @property
+    def gpus(self) -> list[dict]:
+        return self.description["environment"]["gpus"]
+
+    @property
+    def measures_speed(self) -> bool:
+        """Whether its throughputs are results: a kind of run that judges speed, with the published shapes."""
+        return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
+
+    def code(self, result: Result) -> str:
+        """Which code a result's program had, equal for equal code."""
+        unit = result.unit
+        mine = [each for each in self.attempts if each["unit"] == unit.name and each["status"] == "ok"]
+        folder = BASELINES if unit.baseline_of else TRAINERS
+        return version(self.run.id, self.description["environment"], mine, folder, self.versions)
+
+    @property
+    def commit(self) -> str:
+        """The commit that the run was made from, shortened; a question mark without one."""
+        return (self.description["environment"]["git_commit"] or "?")[:SHORT]
+
+
+def load_run(label: str, run: Run, versions: Versions) -> KeptRun:
+    """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
+    require(run)
+    description, attempts = run.description(), steady.attempts(run)
+    plan = Plan.from_json(description["plan"])
+    results = summarise(plan, attempts)
+    return KeptRun(
+        label,
+        run,
+        description,
+        plan,
+        attempts,
+        results,
+        judge(run, plan, attempts, results),
+        program_starts(run.files, plan, attempts),
+        kind_of(plan).analyse(run, plan, attempts, results),
+        versions,
+    )

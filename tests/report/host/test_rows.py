@@ -1,0 +1,191 @@
+"""Rows over runs: which runs a row has, which of them count, and what the row's figure and interval are."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from repro.analysis.results import summarise
+from repro.planning.plan import Plan, make_plan
+from repro.published.cases import load_catalogue
+from repro.report.host.keep import keep
+from repro.report.host.results import load
+from repro.report.host.rows import MET, MISSED, ONE, OPEN, configuration
+from repro.runs.digests import REPRODUCED
+from repro.runs.record import Run
+from repro.utils.i18n import LANGUAGES
+from repro.utils.stats import TooFew
+from tests.support.kept import bench_run, throughput
+
+DAY = 86400
+ONE_GPU = "DP_1x1x1_2_1536x16"
+
+
+def again(kept, number, factor=1.0, commit="", code=None):
+    """A later run of the same plan, in which OneFlow was this much faster; `commit` and `code` are those of programs."""
+    run = replace_id(kept.run, f"run-{number}")
+    environment = kept.description["environment"]
+    environment = environment | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
+    attempts = [
+        each
+        | (
+            {"throughput": each["throughput"] * factor}
+            if each["status"] == "ok" and "pytorch" not in each["unit"]
+            else {}
+        )
+        | ({"code": {"sha256": code}} if code else {})
+        for each in kept.attempts
+    ]
+    created = kept.description["created"] + number * DAY
+    described = kept.description | {"environment": environment, "created": created}
+    results = summarise(kept.plan, attempts)
+    return replace(kept, label=f"R{number}", run=run, description=described, attempts=attempts, results=results)
+
+
+def replace_id(run, name):
+    """A run of another id, with nothing else of it."""
+
+    class Renamed:
+        id = name
+        files = run.files
+        path = run.path
+
+    return Renamed()
+
+
+def over(host, *runs):
+    """The host with these runs."""
+    return replace(host, runs=tuple(runs))
+
+
+def row_of(host, name=ONE_GPU):
+    return next(row for row in host.ratios if row.unit.name == name)
+
+
+@pytest.fixture
+def kept(host):
+    return host.runs[0]
+
+
+def test_runs_of_equal_code_are_one_row(host, kept):
+    runs = [again(kept, n, factor, code="a") for n, factor in enumerate((1.0, 1.02, 0.97), 1)]
+    found = over(host, *runs)
+    assert len(found.ratios) == len(host.ratios)
+    row = row_of(found)
+    assert [each.label for each in row.runs] == ["R1", "R2", "R3"] and row.superseded == ()
+    assert row.ratio.value == pytest.approx(0.9 * (1.02 * 0.97) ** (1 / 3), rel=1e-3)
+    interval = row.ratio.interval
+    logs = [math.log(each.ratio.value) for each in row.measurements]
+    mean = math.fsum(logs) / 3
+    half = 4.302653 * math.sqrt(math.fsum((each - mean) ** 2 for each in logs) / 2 / 3)
+    assert (interval.low, interval.high) == pytest.approx((math.exp(mean - half), math.exp(mean + half)))
+    assert interval.confidence == 0.95
+
+
+def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
+    """Two runs far apart, each of them with six repeats that hardly differ: the interval holds both runs."""
+    row = row_of(over(host, again(kept, 1, 0.95, code="a"), again(kept, 2, 1.0, code="a")))
+    within = [each.ratio.interval for each in row.measurements]
+    assert within[0].high < within[1].low
+    assert row.ratio.interval.low < within[0].low and row.ratio.interval.high > within[1].high
+    assert row.status == OPEN
+
+
+@pytest.mark.parametrize(
+    ("factors", "status"),
+    [((1.0,), ONE), ((0.8,), ONE), ((1.0, 1.0005, 1.001), MET), ((0.8, 0.8005, 0.801), MISSED), ((0.9, 1.0), OPEN)],
+)
+def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, status):
+    runs = [again(kept, n, factor, code="a") for n, factor in enumerate(factors, 1)]
+    assert row_of(over(host, *runs)).status == status
+
+
+def test_the_steady_state_is_over_the_same_runs(host, kept):
+    row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, 1.01, code="a")))
+    first, second = row.measurements
+    both = replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=0.9)))
+    assert both.steady == pytest.approx(math.sqrt(0.8 * 0.9))
+    assert replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=None))).steady is None
+
+
+def test_equal_runs_give_no_interval(host, kept):
+    row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, code="a")))
+    assert isinstance(row.ratio.interval, TooFew) and row.ratio.interval.equal
+    assert row.status == OPEN
+
+
+def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
+    runs = [again(kept, 1, 1.1, code="a"), again(kept, 2, 1.0, code="b"), again(kept, 3, 0.9, code="b")]
+    for order in (runs, runs[::-1]):
+        row = row_of(over(host, *order))
+        assert [each.label for each in row.runs] == ["R2", "R3"]
+        assert [each.kept.label for each in row.superseded] == ["R1"]
+    assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
+
+
+def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
+    known = {"1" * 40: {"trainers": "x", "baselines": "y"}, "2" * 40: {"trainers": "x", "baselines": "y"}}
+    first, second, third = (again(kept, n, 1 + n / 100, commit=str(n) * 40) for n in (1, 2, 3))
+    equal = over(host, replace(first, versions=known), replace(second, versions=known))
+    assert len(row_of(equal).runs) == 2
+    other = over(host, replace(second, versions=known), replace(third, versions=known))
+    assert [each.label for each in row_of(other).runs] == ["R3"]
+    baselines = known | {"2" * 40: {"trainers": "x", "baselines": "z"}}
+    changed = over(host, replace(first, versions=baselines), replace(second, versions=baselines))
+    assert len(row_of(changed).runs) == 1
+    scaled = next(row for row in changed.efficiencies if not row.unit.baseline_of)
+    assert len(scaled.runs) == 2, "OneFlow beside OneFlow does not depend on the baselines"
+
+
+def test_changed_files_equal_nothing(host, kept):
+    first, second = (again(kept, n, 1 + n / 100, commit="1" * 40) for n in (1, 2))
+    dirty = second.description["environment"] | {"git_changed_files": 1}
+    second = replace(second, description=second.description | {"environment": dirty})
+    assert [each.label for each in row_of(over(host, first, second)).runs] == ["R2"]
+
+
+def test_cases_that_train_alike_are_one_row(tmp_path):
+    """The single GPU of a shrunk case is the case that was published for one."""
+    folder = tmp_path / "reproduced" / "h200" / "runs"
+    for number, case in enumerate((ONE_GPU, "DP_8x1x1_16_1536x16"), 1):
+        run = bench_run(tmp_path / f"original-{number}", f"2026112{number}-080000-gpt-published", case, failed=False)
+        keep(run.path, folder / f"{run.id}.zip")
+    host = load("h200", tmp_path / "reproduced")
+    (row,) = (row for row in host.ratios if row.unit.world_size == 1)
+    assert [each.unit.name for each in row.results] == [ONE_GPU, "DP_8x1x1_16_1536x16.as_1x1x1"]
+
+
+@pytest.mark.parametrize("case", [ONE_GPU, "bert_1n1g_bs96", "resnet50_0821_1n1g_bs128"])
+def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
+    """Settings that programs got since then do not make another configuration of what is trained alike."""
+    plans = [Plan.from_json(Run(path).description()["plan"]) for path in REPRODUCED.glob("h200/runs/*-published.zip")]
+    kept = {json.dumps(configuration(unit), sort_keys=True) for plan in plans for unit in plan.units}
+    now = make_plan(load_catalogue().select(None, case), 1, "published", 1, baselines=("pytorch",), programs=("tuned",))
+    assert len(now.units) == 2
+    assert {json.dumps(configuration(unit), sort_keys=True) for unit in now.units} <= kept
+
+
+def test_a_label_stays_when_an_older_run_is_kept_later(tmp_path):
+    folder = tmp_path / "reproduced" / "h200" / "runs"
+    labels = []
+    for name in ("20261122-080000-gpt-published", "20261121-080000-gpt-published"):
+        run = bench_run(tmp_path / name, name, ONE_GPU, throughput, (1.0,), failed=False)
+        keep(run.path, folder / f"{run.id}.zip")
+        labels.append({kept.run.id: kept.label for kept in load("h200", tmp_path / "reproduced").runs})
+    assert labels[0].items() <= labels[1].items()
+    assert labels[1]["20261121-080000-gpt-published"] == "R2"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_lists_what_counts_and_what_is_superseded(host, kept, language):
+    from repro.report.host import measured
+    from repro.utils.i18n import catalogue
+    from tests.support.pages import cells
+
+    runs = [again(kept, 1, 1.1, code="a"), again(kept, 2, 1.0, code="b"), again(kept, 3, 0.99, code="b")]
+    (section,) = measured.ratios(catalogue(language).gettext, over(host, *runs), [])
+    row = next(each for each in cells(section) if ONE_GPU in each)
+    commit = kept.commit
+    assert [f"[R{n}](#run-{n}) ({commit})" in row[0] for n in (1, 2, 3)] == [False, True, True]
+    assert row[-1] == f"[R1](#run-1) ({commit})"

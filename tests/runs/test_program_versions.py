@@ -1,0 +1,66 @@
+"""Which code a run's programs had: what an attempt recorded, else what git has at its commit, else only its commit."""
+
+import pytest
+
+from repro.runs.digests import REPRODUCED
+from repro.runs.history import history
+from repro.runs.program_versions import BASELINES, TRAINERS, faults, read, version
+from repro.runs.record import RecordError
+
+KNOWN = {"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}}
+
+
+def of(attempts=({},), program=TRAINERS, run="r", changed=0, commit="c1"):
+    return version(run, {"git_commit": commit, "git_changed_files": changed}, attempts, program, KNOWN)
+
+
+def test_a_recorded_digest_counts_before_the_commit():
+    recorded = ({"code": {"sha256": "s"}},)
+    assert of(recorded, commit="c1") == of(recorded, commit="c9") == of(recorded, changed=3) == "s"
+    assert of(({"code": {"sha256": "s", "replaced": "cat"}},)) != "s"
+    assert of((*recorded, {"code": {"sha256": "z"}})) not in ("s", "z")
+    assert of((*recorded, {})) == "t", "an attempt that recorded none leaves the commit"
+
+
+def test_commits_of_equal_folders_are_equal():
+    assert of(commit="c1") == of(commit="c2") == "t"
+    assert of(commit="c1", program=BASELINES) != of(commit="c2", program=BASELINES)
+
+
+def test_what_nobody_can_look_up_equals_nothing_else():
+    assert of(commit="c3") == of(commit="c3", run="other") != of(commit="c4")
+    assert of(changed=1) != of(changed=1, run="other")
+    assert of(commit=None) != of(commit=None, run="other")
+
+
+@pytest.mark.parametrize("text", ["c = 1", '[c]\ntrainers = "t"', '[c]\ntrainers = "t"\nbaselines = "b"\nmore = "m"'])
+def test_an_entry_that_is_none_is_named(tmp_path, text):
+    (tmp_path / "code.toml").write_text(text)
+    with pytest.raises(RecordError, match=r"code\.toml: c: a commit has trainers and baselines"):
+        read(tmp_path)
+
+
+def test_nothing_is_known_without_a_file(tmp_path):
+    assert read(tmp_path) == {}
+
+
+def test_the_committed_versions_are_those_of_the_history():
+    assert read(REPRODUCED)
+    if gap := history().gap:
+        pytest.skip(gap)
+    assert faults(REPRODUCED) == []
+
+
+def test_a_version_that_the_history_has_not_is_told(tmp_path):
+    if gap := history().gap:
+        pytest.skip(gap)
+    commit, folders = next(iter(read(REPRODUCED).items()))
+    for known, trainers, expected in (
+        (commit, folders[TRAINERS], []),
+        (commit, "0" * 40, [f"{commit}: trainers is {'0' * 40}, in the history repro/trainers is {folders[TRAINERS]}"]),
+        ("0" * 40, folders[TRAINERS], [f"{'0' * 40}: {name} is" for name in (TRAINERS, BASELINES)]),
+    ):
+        text = f'["{known}"]\ntrainers = "{trainers}"\nbaselines = "{folders[BASELINES]}"\n'
+        (tmp_path / "code.toml").write_text(text)
+        found = faults(tmp_path)
+        assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
