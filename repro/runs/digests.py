@@ -86,7 +86,9 @@ def enter(archive: Path, listed: Path) -> None:
 
 def kept_before(archive: Path, digest: str) -> str:
     """Why an archive is not written: one of its name was kept, with this digest."""
-    return f"{archive.stem} was kept already, as an archive with the SHA-256 {digest}: a kept run is never recorded anew"
+    return (
+        f"{archive.stem} was kept already, as an archive with the SHA-256 {digest}: a kept run is never recorded anew"
+    )
 
 
 def is_kept(run_id: str) -> bool:

@@ -111,7 +111,9 @@ class Run:
         """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
         found = {each[0] for path in names(self.files) if (each := ATTEMPT.match(path))}
         if not self.archived:
-            found |= {path.relative_to(self.folder).as_posix() for path in self.folder.glob("units/*/repeat-*.attempt-*")}
+            found |= {
+                path.relative_to(self.folder).as_posix() for path in self.folder.glob("units/*/repeat-*.attempt-*")
+            }
         return sorted(found - {attempt["folder"] for attempt in self.attempts()})
 
     def add_attempt(self, attempt: dict) -> None:

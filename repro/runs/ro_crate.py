@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import quote, unquote
 
 from repro.runs.files import RunPath, content

@@ -12,9 +12,9 @@ import pytest
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.archive import write_archive
-from repro.runs.files import open_files
-from repro.runs.manifest import MANIFEST, alterations, manifest_text, read_manifest, record, verify
 from repro.runs.files import names as files
+from repro.runs.files import open_files
+from repro.runs.manifest import MANIFEST, alterations, read_manifest, record, verify
 from repro.runs.record import RecordError
 from tests.support.synthetic import add_attempt, published_run
 

@@ -9,9 +9,8 @@ from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.archive import archive
 from repro.runs.files import content, open_files
-from repro.runs.manifest import record
+from repro.runs.manifest import read_manifest, record, verify
 from repro.runs.ro_crate import METADATA, crate_faults
-from repro.runs.manifest import read_manifest, verify
 from tests.support.synthetic import GPU, VERSIONS, add_attempt, published_run
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
