@@ -53,7 +53,7 @@ def bench(
     those of its reference; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes on with the run.
     """
     from repro.launch.host_environment import gpu_count
-    from repro.planning.plan import BENCH, SMOKE, PlanError
+    from repro.planning.plan import BENCH, SMOKE, PlanError, Wanted
     from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
 
@@ -74,9 +74,8 @@ def bench(
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus)
         variants = baseline.variants if baseline else ()
-        plan = chosen_launcher.plan(
-            chosen, scale or None, repeats, max_gpus, iterations, precision or None, variants, program
-        )
+        wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
+        plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
         return plan, {"baseline": baseline.as_json()} if baseline else {}
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, Unit
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.plan import Plan, Unit, Wanted
 from repro.published.cases import Case
 from repro.runs.record import Run
 
@@ -79,18 +78,8 @@ class Launcher(ABC):
         """The launcher with these options; PlanError or ClusterError if it cannot work with them."""
 
     @abstractmethod
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None = None,
-        repeats: int | None = None,
-        max_gpus: tuple[int, ...] = (),
-        iterations: int | None = None,
-        precision: str | None = None,
-        baselines: tuple[str, ...] = (),
-        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
-    ) -> Plan:
-        """What to run here; parameters and PlanError as `repro.planning.plan.make_plan` has them."""
+    def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
+        """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
     def data_refusal(self, path: str) -> str | None:
         """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""

@@ -34,10 +34,8 @@ from repro.launch.gpu_sampler import Sampler
 from repro.launch.host_environment import capture, gpu_count, gpus
 from repro.launch.select import register
 from repro.planning.baselines import recorded_command
-from repro.planning.plan import Plan, PlanError, Unit
-from repro.planning.plan import make_plan as plan_of
+from repro.planning.plan import Plan, PlanError, Unit, Wanted, make_plan
 from repro.planning.program_data import STANDINS, located
-from repro.planning.programs import DEFAULT_PROGRAMS
 from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
@@ -71,28 +69,8 @@ class LocalLauncher(Launcher):
             )
         return cls(options)
 
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None = None,
-        repeats: int | None = None,
-        max_gpus: tuple[int, ...] = (),
-        iterations: int | None = None,
-        precision: str | None = None,
-        baselines: tuple[str, ...] = (),
-        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
-    ) -> Plan:
-        return plan_of(
-            cases,
-            gpu_count(),
-            scale,
-            repeats,
-            max_gpus,
-            baselines,
-            precision=precision,
-            iterations=iterations,
-            programs=programs,
-        )
+    def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
+        return make_plan(cases, gpu_count(), **vars(wanted))
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""

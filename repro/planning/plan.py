@@ -150,6 +150,19 @@ class Plan:
         )
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a bench is asked for besides its cases: the parameters of `make_plan` that do not depend on the machine."""
+
+    scale: str | None = None
+    repeats: int | None = None
+    max_gpus: tuple[int, ...] = ()
+    iterations: int | None = None
+    precision: str | None = None
+    baselines: tuple[str, ...] = ()
+    programs: tuple[str, ...] = DEFAULT_PROGRAMS
+
+
 def make_plan(
     cases: Sequence[Case],
     gpus: int,

@@ -125,13 +125,14 @@ def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
     from repro.cluster.cluster import load_cluster
     from repro.launch.base import LaunchOptions
     from repro.launch.select import select
+    from repro.planning.plan import Wanted
     from repro.published.cases import load_catalogue
 
     cluster = replace(load_cluster("sim"), gpu="Tesla V100-SXM2-16GB", gpus_per_node=8)
     launcher = select(LaunchOptions(cluster), "ssh")
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
     for asked, planned in ((None, "amp"), ("fp32", "fp32")):
-        plan = launcher.plan(cases, None, 1, (), None, asked)
+        plan = launcher.plan(cases, Wanted(repeats=1, precision=asked))
         assert {unit.config["precision"] for unit in plan.units} == {planned}
 
 

@@ -17,6 +17,7 @@ from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail, free_port
 from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalAttempt, LocalLauncher
+from repro.planning.plan import Wanted
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure, explain_logs, last_lines
 from tests.support.processes import processes_of
@@ -138,7 +139,7 @@ def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
 
 def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin):
     launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
-    plan = launcher.plan(load_catalogue().select("bert", None), "smoke")
+    plan = launcher.plan(load_catalogue().select("bert", None), Wanted("smoke"))
     lines = list(launcher.dry_run(plan))
     assert lines[0] == f"# {plan.units[0].name}: 1 ranks"
     assert lines[1] == shlex.join([standin[0], "-u", standin[1], "--config", "<attempt>/config.json"])

@@ -16,8 +16,7 @@ from repro.launch.host_environment import capture
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.launch.select import register, select
-from repro.planning.plan import PlanError, make_plan
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.plan import PlanError, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run, write_json
@@ -65,19 +64,8 @@ class OneByOne(Launcher):
     def of(cls, options):
         return cls(options.port or 1)
 
-    def plan(
-        self,
-        cases,
-        scale=None,
-        repeats=None,
-        max_gpus=(),
-        iterations=None,
-        precision=None,
-        baselines=(),
-        programs=DEFAULT_PROGRAMS,
-    ):
-        asked = {"precision": precision, "iterations": iterations, "programs": programs}
-        return make_plan(cases, 0, scale, repeats, max_gpus, baselines, **asked)
+    def plan(self, cases, wanted):
+        return make_plan(cases, 0, **vars(wanted))
 
     def dry_run(self, plan):
         return (f"{unit.name} at port {self.port}" for unit in plan.units)
@@ -96,7 +84,7 @@ def registered(monkeypatch):
 def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path, monkeypatch):
     monkeypatch.delenv("STANDIN", raising=False)
     launcher = select(LaunchOptions(port=7), "one-by-one")
-    plan = launcher.plan(load_catalogue().select("bert", None), repeats=2)
+    plan = launcher.plan(load_catalogue().select("bert", None), Wanted(repeats=2))
     assert list(launcher.dry_run(plan)) == [f"{unit.name} at port 7" for unit in plan.units]
     with launcher.open("tests") as session:
         description = {"created": 0.0, "command": "tests", "plan": plan.as_json()}
@@ -138,9 +126,9 @@ def test_what_cannot_be_started_is_refused(cluster, name, error, message):
 
 def test_a_cluster_runs_no_baselines():
     with pytest.raises(PlanError, match="for runs on one machine"):
-        select(LaunchOptions(V100)).plan(load_catalogue().select("bert", None), baselines=("pytorch",))
+        select(LaunchOptions(V100)).plan(load_catalogue().select("bert", None), Wanted(baselines=("pytorch",)))
 
 
 def test_a_cluster_plans_in_the_precision_that_is_asked_for():
-    plan = select(LaunchOptions(V100)).plan(load_catalogue().select("bert", "bert_1n1g_bs96"), precision="amp")
+    plan = select(LaunchOptions(V100)).plan(load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(precision="amp"))
     assert {unit.config["precision"] for unit in plan.units} == {"amp"}

@@ -15,8 +15,7 @@ from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
 from repro.launch.placement import misfit_on
-from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, make_plan
-from repro.planning.programs import DEFAULT_PROGRAMS
+from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 
@@ -91,22 +90,12 @@ class ClusterLauncher(Launcher):
     def of(cls, options: LaunchOptions) -> Self:
         return cls(ClusterTarget.of(options, cls.name))
 
-    def plan(
-        self,
-        cases: Sequence[Case],
-        scale: str | None = None,
-        repeats: int | None = None,
-        max_gpus: tuple[int, ...] = (),
-        iterations: int | None = None,
-        precision: str | None = None,
-        baselines: tuple[str, ...] = (),
-        programs: tuple[str, ...] = DEFAULT_PROGRAMS,
-    ) -> Plan:
+    def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.target.cluster
-        if baselines:
+        if wanted.baselines:
             raise PlanError("BASELINES and BASELINE_PYTHON are for runs on one machine; leave them out with CLUSTER")
-        if scale == PUBLISHED and not cluster.gpu:
+        if wanted.scale == PUBLISHED and not cluster.gpu:
             raise PlanError(
                 f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
                 "runs on any cluster"
@@ -114,14 +103,9 @@ class ClusterLauncher(Launcher):
         return make_plan(
             cases,
             cluster.world_size if cluster.gpu else 0,
-            scale,
-            repeats,
-            max_gpus,
+            **vars(wanted),
             processes=min(SMOKE_PROCESSES, cluster.world_size),
-            precision=precision,
-            iterations=iterations,
             misfit=misfit_on(cluster),
-            programs=programs,
         )
 
     def data_refusal(self, path: str) -> str | None:
