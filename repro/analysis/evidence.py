@@ -21,7 +21,7 @@ from repro.analysis.measurement import LOG, METRICS, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import Log, LogError
-from repro.runs.files import RecordError, RunPath, content, digest, read_json
+from repro.runs.files import RecordError, RunPath, digest, events, read_json
 from repro.runs.manifest import alterations
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
 
@@ -152,9 +152,9 @@ def _of_attempt(unit: Unit, attempt: dict, files: RunPath) -> Iterator[Differenc
 
 def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Difference]:
     where, log = attempt["folder"], read_log(folder)
-    events = _events(folder, 0)
+    of_rank_0 = events(folder / METRICS.format(0))
     rank_zero = RankZero(attempt["started"])
-    for event in events:
+    for event in of_rank_0:
         rank_zero.see(event)
     again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
     if "transport" in attempt:
@@ -165,13 +165,13 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Differen
                 yield Difference(where, name, ((ATTEMPTS, attempt.get(name)), (source, value)))
     if rank_zero.no_number():
         yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
-    yield from _of_configuration(unit, where, folder, log, events)
-    yield from _log_and_metrics(unit, where, log, events)
+    yield from _of_configuration(unit, where, folder, log, of_rank_0)
+    yield from _log_and_metrics(unit, where, log, of_rank_0)
     for rank in range(1, unit.world_size):
-        yield from _of_rank(where, events, _events(folder, rank), rank)
+        yield from _of_rank(where, of_rank_0, events(folder / METRICS.format(rank)), rank)
 
 
-def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, events: list[dict]) -> Iterator[Difference]:
+def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether what ran is what was planned."""
     if (folder / "config.json").is_file():
         ran = _config_of_today(read_json(folder / "config.json"))
@@ -180,7 +180,7 @@ def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, events:
                 yield Difference(where, key, (("run.json", unit.config.get(key)), ("config.json", ran.get(key))))
     if log.global_batch not in (None, unit.global_batch):
         yield Difference(where, "global batch", (("run.json", unit.global_batch), (LOG, log.global_batch)))
-    ended = [event["iterations"] for event in events if event["event"] == "end"]
+    ended = [event["iterations"] for event in of_rank_0 if event["event"] == "end"]
     if ended != [unit.config["iterations"]]:
         source = METRICS.format(0)
         yield Difference(where, "iterations", (("run.json", unit.config["iterations"]), (source, ended or "no end")))
@@ -195,10 +195,10 @@ def _config_of_today(config: dict) -> dict:
     return unit["config"]
 
 
-def _log_and_metrics(unit: Unit, where: str, log: Log, events: list[dict]) -> Iterator[Difference]:
+def _log_and_metrics(unit: Unit, where: str, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Each row of the log is an event of rank 0, and the rows took the time that lies between their events."""
     source = METRICS.format(0)
-    rows = {event["iteration"]: event for event in events if event["event"] == "iteration"}
+    rows = {event["iteration"]: event for event in of_rank_0 if event["event"] == "iteration"}
     steps = [row.step for row in log.rows]
     if steps != list(rows):
         yield Difference(where, "rows", ((LOG, f"{len(steps)}"), (source, f"{len(rows)}, not of the same iterations")))
@@ -226,13 +226,13 @@ def _log_and_metrics(unit: Unit, where: str, log: Log, events: list[dict]) -> It
             yield Difference(where, what, (("its throughputs", said), ("the clock", clock)))
 
 
-def _of_rank(where: str, events: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
+def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
     """Another rank wrote rows of the same iterations; where it has losses too, the same ones, and its clock went as far.
 
     A rank that fetches no outputs, as OneFlow's do since they are gathered on rank 0, does not wait for its device.
     """
     own, source = METRICS.format(0), METRICS.format(rank)
-    first = {event["iteration"]: event for event in events if event["event"] == "iteration"}
+    first = {event["iteration"]: event for event in of_rank_0 if event["event"] == "iteration"}
     second = {event["iteration"]: event for event in others if event["event"] == "iteration"}
     both = sorted(first.keys() & second.keys())
     if second and first.keys() != second.keys():
@@ -258,12 +258,6 @@ def _copies(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
         if found and (before := seen.setdefault(found, attempt["folder"])) != attempt["folder"]:
             what = "an attempt of its own"
             yield Difference(attempt["folder"], what, ((ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {before}")))
-
-
-def _events(folder: RunPath, rank: int) -> list[dict]:
-    """The events of a rank; none if it wrote none. A last line that was cut off is passed over."""
-    file = folder / METRICS.format(rank)
-    return [json.loads(line) for line in content(file).split(b"\n")[:-1]] if file.is_file() else []
 
 
 def _as_recorded(name: str, recorded: object, again: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,14 @@ class Verified:
     holds: tuple[str, ...]
     faults: tuple[str, ...]
 
+    @classmethod
+    def of(cls, sentences: Iterable[tuple[bool, str]]) -> Verified:
+        """Sort sentences, each after whether it is one on what holds."""
+        sorted_out: dict[bool, list[str]] = {True: [], False: []}
+        for good, text in sentences:
+            sorted_out[good].append(text)
+        return cls(tuple(sorted_out[True]), tuple(sorted_out[False]))
+
 
 def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Verified:
     """Examine a run in its folder or archive, or a kept preflight; `past` is this checkout's history unless given."""
@@ -31,9 +39,7 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Ve
     if not (run.files / PREFLIGHT).is_file():
         sentences += [*_files(run), *_figures(run), _commit(run, past or history())]
     sentences += [*_digest(run), *_signatures(run, signers)]
-    return Verified(
-        tuple(text for good, text in sentences if good), tuple(text for good, text in sentences if not good)
-    )
+    return Verified.of(sentences)
 
 
 def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
@@ -50,9 +56,7 @@ def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Ver
         first = (True, f"{listed}: no line was ever changed or removed")
     found = signature(listed, signers)
     sentences = [first, *_versions(listed.parent, root), *([(found.good, found.text)] if found else [])]
-    return Verified(
-        tuple(text for good, text in sentences if good), tuple(text for good, text in sentences if not good)
-    )
+    return Verified.of(sentences)
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:

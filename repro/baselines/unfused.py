@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,6 +20,7 @@ from torch import nn
 from repro.baselines.config import BaselineConfig
 from repro.baselines.layers import INITIAL_STD, MASKED, Attention
 from repro.baselines.parameters import Parameters
+from repro.trainers.models.initial import thirds
 
 HIDDEN = -math.inf
 """The causal mask's score; each position sees itself, so that no softmax is without a finite score."""
@@ -63,9 +63,8 @@ class PaddedAttention(nn.Module):
     def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        places = thirds(heads, size)
         self.query, self.key, self.value = (
-            make.linear(f"{name}.inward", size, 3 * size, INITIAL_STD, columns) for columns in places
+            make.linear(f"{name}.inward", size, 3 * size, INITIAL_STD, columns) for columns in thirds(heads, size)
         )
         self.outward = make.linear(f"{name}.outward", size, size, std)
         self.dropout = dropout
@@ -80,11 +79,6 @@ class PaddedAttention(nn.Module):
         mask = (valid.unsqueeze(1).to(scores.dtype) - 1.0) * -MASKED
         weights = F.dropout(softmax(scores + mask), self.dropout)
         return self.outward((weights @ value).transpose(1, 2).reshape(batch, length, size))
-
-
-def thirds(heads: int, size: int) -> np.ndarray:
-    """Columns (3, size) of queries, keys and values where a head's own are drawn side by side."""
-    return np.arange(3 * size).reshape(heads, 3, size // heads).transpose(1, 0, 2).reshape(3, size)
 
 
 def softmax(x):

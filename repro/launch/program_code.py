@@ -10,11 +10,10 @@ from pathlib import Path
 
 from repro.models.extensions import folders_of
 from repro.planning.plan import PlanError
+from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
 from repro.utils.paths import PACKAGE, ROOT
 
-TRAINERS, BASELINES = "trainers", "baselines"
-"""The folders of the package that programs are in."""
 SHARED = "models"
 """The folder that all programs read."""
 GIT_S = 30

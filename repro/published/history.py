@@ -6,6 +6,7 @@ Every number in a text stands in a quoted source of its entry or follows from su
 from __future__ import annotations
 
 import ast
+import calendar
 import math
 import operator
 import re
@@ -38,20 +39,7 @@ SOURCE = {"at": text(f"(?:{REFERENCE.pattern})", "repository@commit:path#lines w
 SOURCE_OPTIONAL = {"date": text(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?", "a date, YYYY-MM-DD, with hours and minutes or not")}
 DERIVED = dict.fromkeys(("value", "by"), text())
 NUMBER = re.compile(r"(?<![A-Za-z0-9_.])(?<![A-Za-z]-)\d+(?:\.\d+)?(?![A-Za-z0-9_])")
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
+MONTHS = list(calendar.month_name)[1:]
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 

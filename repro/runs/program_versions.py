@@ -16,7 +16,7 @@ from repro.utils.paths import ROOT
 
 NAME = "code.toml"
 TRAINERS, BASELINES = "trainers", "baselines"
-
+"""The folders of the package that programs are in."""
 FOLDERS = {TRAINERS: "repro/trainers", BASELINES: "repro/peers"}
 """Where the programs were at the commits of runs that record no digest."""
 

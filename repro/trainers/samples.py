@@ -13,7 +13,6 @@ direction follow the label. They test decoding and reading, and mean nothing els
 from __future__ import annotations
 
 import argparse
-import io
 import re
 import sys
 from collections import Counter
@@ -28,6 +27,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 from repro.trainers.data.masking import CLASSIFY, SEPARATE, SPECIAL, UNKNOWN, feature_record  # noqa: E402
 from repro.trainers.data.megatron import write_tokens  # noqa: E402
 from repro.trainers.data.ofrecord import encode, part_name, write_part  # noqa: E402
+from repro.trainers.data.standin.images import jpeg, noise  # noqa: E402
 
 END_OF_TEXT = 256
 """Token after each document; those before it are bytes."""
@@ -131,16 +131,10 @@ def drawn(kind: float, size: int, generator: np.random.Generator) -> bytes:
     angle = np.pi * kind
     along = np.cos(angle) * columns + np.sin(angle) * rows
     amplitude = 1.0 / np.sqrt(columns**2 + rows**2 + 8.0 * along**2 + 1.0 / size**2)
-    planes = []
-    for channel in range(3):
-        phase = np.exp(2j * np.pi * generator.random(amplitude.shape))
-        plane = np.fft.irfft2(amplitude * phase, s=(height, width))
-        tint = 128 + 64 * np.cos(2 * np.pi * (kind + channel / 3))
-        planes.append(tint + 40 * plane / plane.std())
+    tints = (128 + 64 * np.cos(2 * np.pi * (kind + channel / 3)) for channel in range(3))
+    planes = [tint + 40 * noise(generator, amplitude, (height, width)) for tint in tints]
     pixels = np.clip(np.stack(planes, axis=-1), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=JPEG_QUALITY)
-    return file.getvalue()
+    return jpeg(Image.fromarray(pixels), JPEG_QUALITY)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from repro.trainers.config import Config
 from repro.trainers.data.features import FeatureReader
 from repro.trainers.layout import BROADCAST
 from repro.trainers.models import ops
-from repro.trainers.models.layers import INITIAL_STD, Dense, LayerNorm, TokenEmbedding, thirds
+from repro.trainers.models.initial import thirds
+from repro.trainers.models.layers import INITIAL_STD, Dense, LayerNorm, TokenEmbedding
 from repro.trainers.models.operators import (
     NO_DROPS,
     SINGLE,

@@ -17,6 +17,7 @@ from repro.trainers.config import Config
 from repro.trainers.data.tokens import TokenReader
 from repro.trainers.graph.changes import CHANGES
 from repro.trainers.models import ops
+from repro.trainers.models.initial import thirds
 from repro.trainers.models.layers import (
     INITIAL_STD,
     ColumnLinear,
@@ -26,7 +27,6 @@ from repro.trainers.models.layers import (
     TokenEmbedding,
     look_up,
     shared,
-    thirds,
 )
 from repro.trainers.models.operators import (
     HALF,

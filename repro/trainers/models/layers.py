@@ -43,14 +43,6 @@ class Dense(nn.Module):
         return ops.add_bias(flow._C.matmul(x, self.use(self.weight)), self.use(self.bias))
 
 
-def thirds(heads: int, size: int) -> np.ndarray:
-    """Columns (3, size) of queries, keys and values where a head's own are drawn side by side.
-
-    So they are in the GPT of 2021. By these places the programs that keep them apart begin with the same function.
-    """
-    return np.arange(3 * size).reshape(heads, 3, size // heads).transpose(1, 0, 2).reshape(3, size)
-
-
 class ColumnLinear(nn.Module):
     """Linear layer whose outputs are split over the tensor parallel ranks; the bias is returned, not added."""
 

@@ -111,15 +111,16 @@ def canvas(seed: int, size: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
     rows, columns = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None, :]
     amplitude = 1.0 / np.sqrt(rows**2 + columns**2 + 1.0 / size**2)
-    grey = noise(generator, amplitude, size)
-    planes = [128 + 45 * grey + 12 * noise(generator, amplitude, size) for _ in range(3)]
+    grey = noise(generator, amplitude, (size, size))
+    planes = [128 + 45 * grey + 12 * noise(generator, amplitude, (size, size)) for _ in range(3)]
     grain = generator.normal(0.0, 6.0, (size, size, 1))
     return np.clip(np.stack(planes, axis=-1) + grain, 0, 255).astype(np.uint8)
 
 
-def noise(generator: np.random.Generator, amplitude: np.ndarray, size: int) -> np.ndarray:
+def noise(generator: np.random.Generator, amplitude: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Noise with these amplitudes by frequency, and a standard deviation of 1."""
     phase = np.exp(2j * np.pi * generator.random(amplitude.shape))
-    plane = np.fft.irfft2(amplitude * phase, s=(size, size))
+    plane = np.fft.irfft2(amplitude * phase, s=shape)
     return plane / plane.std()
 
 
