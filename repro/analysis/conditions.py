@@ -49,9 +49,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Condition:
-    """`comparable` says whether a result that does not meet it stands for other work than the published one.
+    """One requirement for a verdict.
 
-    Otherwise it could be compared and is not sound, so that its run does not hold.
+    With `comparable`, a violation means that other work than the published was measured, so there is nothing to compare.
+    Without it, the measurement itself is unsound, and the run fails.
     """
 
     name: str

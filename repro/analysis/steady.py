@@ -1,10 +1,9 @@
-"""The throughput of an attempt in its steady state, which stands beside that of its report's rule and decides nothing.
+"""Steady-state throughput of an attempt: reported next to the figure by the published rule, never used for a verdict.
 
-A window is the time between two printed rows. A rule reads the windows that its report read, and some rules begin at the
-first row. But the first window holds the start of the program, and the second is off by whatever happens between the
-first row and the next iteration, or by a first row that was stamped late. From the third on windows are alike, so the
-steady state is the median of these. All is read from rank 0's metrics, whenever a record is, so that runs have it that
-were made before it was thought of.
+A window is the time between two printed rows. The published rules use the windows that their reports used, in some cases
+from the first row on. The first window includes start-up. The second is distorted by one-off work after the first row, or
+by a late first time stamp. Windows are uniform from the third on, so the steady state is the median of those. It is
+computed from rank 0's metrics on every read, so runs recorded before this was introduced have it as well.
 """
 
 from itertools import pairwise

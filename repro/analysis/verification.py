@@ -43,9 +43,9 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Ve
 
 
 def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
-    """Whether a list of kept runs in the checkout `root` was only ever added to, and its signature, if there is one.
+    """Check that the list of kept runs in the checkout `root` was only appended to, and its signature if it has one.
 
-    So too the versions of the programs beside it, by which code is told apart that runs do not record.
+    Also checks `code.toml` next to it, which identifies the program code of runs that did not record it themselves.
     """
     removed = removed_lines(listed, root)
     if removed is None:
@@ -99,7 +99,7 @@ def _commit(run: Run, past: History) -> tuple[bool, str]:
     commit, changed = environment.get("git_commit"), environment.get("git_changed_files")
     if not commit:
         return True, "the run names no commit: it was not made in a git checkout, so nobody can look up its code"
-    name = f"commit {commit[:SHORT]}" + (f", of which {changed} files were changed," if changed else "")
+    name = f"commit {commit[:SHORT]}" + (f" (with {changed} modified files)" if changed else "")
     holds = past.holds(commit)
     if holds is None:
         return True, f"whether {name} is in the history was NOT checked: {past.gap}"
