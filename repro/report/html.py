@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import INKS, MARGIN
-from repro.report.document import TEMPLATES, Attachment, Block, Cell, Column, Document, Figure, Items, Section, Table, template
+from repro.report.document import (
+    TEMPLATES,
+    Attachment,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Items,
+    Section,
+    Table,
+    template,
+)
 from repro.utils.i18n import Translate, catalogue
 
 if TYPE_CHECKING:
@@ -170,7 +182,9 @@ def prose(text: str, resolve: Resolve | None = None) -> Markup:
     if len(parts) % 2 == 0:
         return plain(text)
     code = Markup("<code>{}</code>")
-    return Markup().join(code.format(_breakable(escape(part))) if i % 2 else plain(part) for i, part in enumerate(parts))
+    return Markup().join(
+        code.format(_breakable(escape(part))) if i % 2 else plain(part) for i, part in enumerate(parts)
+    )
 
 
 def _rich(text: str, resolve: Resolve) -> Markup:

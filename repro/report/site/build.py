@@ -23,8 +23,10 @@ CLAIMS = "claims.csv"
 ARTIFACT = "ARTIFACT.md"
 PRINTED = "pdf"
 """What of the site's folder is made on demand and not compared."""
-POLICY = "default-src 'none'; style-src {0}; script-src {0}; img-src {0} data:; base-uri 'none'; form-action 'none'".format(
-    "'self' file:"
+POLICY = (
+    "default-src 'none'; style-src {0}; script-src {0}; img-src {0} data:; base-uri 'none'; form-action 'none'".format(
+        "'self' file:"
+    )
 )
 """The site's own files and nothing else. For pages opened from a disk not every browser counts these as 'self'."""
 DESCRIPTION = 155
@@ -106,6 +108,7 @@ def html(page: Page, document: Document, names: set[str]) -> str:
     language = document.language
     _ = catalogue(language).gettext
     resolve = links.resolver(page.base, FOLDER / language, names, links.rendered())
+
     def attachment(block: Attachment) -> dict:
         target = resolve(str(block.file))
         if target and target.endswith(".html"):

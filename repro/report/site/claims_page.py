@@ -49,9 +49,7 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
             "the tuned program, it cannot confirm or refute a published speed."
         )
     )
-    cases = [
-        _case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)
-    ]
+    cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
     sections = (
         Section("claims", _("Claims"), (text, _table(_, claims))),
         Section("check", _("Case by case: source, evidence, how to check")),
@@ -128,7 +126,9 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
         ),
         *(
-            _("Audit, {figure}: {text} (`{id}`)").format(figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id)
+            _("Audit, {figure}: {text} (`{id}`)").format(
+                figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id
+            )
             for claim in claims
             for each in claim.findings
         ),
@@ -156,7 +156,9 @@ def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
     for claim in sorted(claims, key=lambda each: METRICS.index(each.metric)):
         for each in claim.measured:
             found.append(
-                _("Measured {figure}: {value} {unit}, {program}, {gpu}, median of {n}; run {run}, row `{row}` of results.csv").format(
+                _(
+                    "Measured {figure}: {value} {unit}, {program}, {gpu}, median of {n}; run {run}, row `{row}` of results.csv"
+                ).format(
                     figure=_(NAMES[claim.metric]),
                     value=_like(each.value, claim),
                     unit=UNITS[claim.metric],

@@ -21,7 +21,9 @@ CITATION = """@misc{oneflow-reproduction,
 }"""
 
 
-def build(language: str, audit: Audit, hosts: Sequence[Host], claims: Sequence[Claim], drawn: Sequence[Figure]) -> Document:
+def build(
+    language: str, audit: Audit, hosts: Sequence[Host], claims: Sequence[Claim], drawn: Sequence[Figure]
+) -> Document:
     """The page in one language; `drawn` are the figures that it shows."""
     _ = catalogue(language).gettext
     lead = _(
@@ -49,8 +51,12 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             held=held, decided=decided, all=len({claim.case.name for claim in claims})
         )
     if _wrong(claims):
-        return _("**Some published throughputs contradict their own report, and none has been measured again on V100s.**")
-    return _("**The published throughputs are consistent. Whether they can be reproduced is open: nobody has run them on V100s here yet.**")
+        return _(
+            "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
+        )
+    return _(
+        "**The published throughputs are consistent. Whether they can be reproduced is open: nobody has run them on V100s here yet.**"
+    )
 
 
 def answer(_: Translate, audit: Audit, hosts: Sequence[Host], claims: Sequence[Claim]) -> list[str]:
@@ -86,7 +92,9 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     """How many findings there are, and whether one makes a published throughput wrong."""
     errors = sum(each.severity == "error" for each in audit.findings)
     wrong = _wrong(claims)
-    text = _("**Audited:** {comparisons} comparisons within the reports gave [{findings} findings](audit.html), {errors} of them errors.")
+    text = _(
+        "**Audited:** {comparisons} comparisons within the reports gave [{findings} findings](audit.html), {errors} of them errors."
+    )
     text = text.format(
         comparisons=sum(check.compared for check in audit.checks), findings=len(audit.findings), errors=errors
     )
@@ -109,9 +117,9 @@ def _measured(_: Translate, hosts: Sequence[Host], claims: Sequence[Claim]) -> s
     outcomes = _outcomes(claims)
     if not outcomes:
         return text + _(" No V100 was available, so **no case has a verdict on its published speed yet**.")
-    return text + _(" Verdicts: {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive.").format(
-        **{name: outcomes[name] for name in (*DECIDED, "inconclusive")}
-    )
+    return text + _(
+        " Verdicts: {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
+    ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:
@@ -136,7 +144,9 @@ def _reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim])
         cases = audit.material.cases_of(report)
         found = audit.of(report.id)
         most = max(cases, key=lambda case: case.layout.world_size)
-        ran = sum(claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims)
+        ran = sum(
+            claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims
+        )
         rows.append(
             (
                 Cell(f"[{report.title[language]}](report-{report.id}.html)"),
@@ -155,8 +165,14 @@ def _reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim])
         Column(_("Errors"), numeric=True),
         Column(_("Run again"), numeric=True),
     )
-    caption = _("The five published reports. “Run again” counts cases run in their published shape on any GPU, by any program.")
-    text = Text(_("Every published figure, with its source, audit result, expectation and measurement, is in the [claims table](claims.html)."))
+    caption = _(
+        "The five published reports. “Run again” counts cases run in their published shape on any GPU, by any program."
+    )
+    text = Text(
+        _(
+            "Every published figure, with its source, audit result, expectation and measurement, is in the [claims table](claims.html)."
+        )
+    )
     return Section("reports", _("What was published"), (text, Table("reports", columns, tuple(rows), caption)))
 
 

@@ -37,7 +37,9 @@ def published(language: str, audit: Audit) -> Document:
     lead = _("The five reports, regenerated in Chinese and English from data, with the audit next to the figures.")
     sections = [Section("reports", _("Reports"), (Table("reports", columns, rows),))]
     if audit.material.history:
-        text = Text(_("Programs, logs and earlier versions say more than the reports: [sources and texts](history.html)."))
+        text = Text(
+            _("Programs, logs and earlier versions say more than the reports: [sources and texts](history.html).")
+        )
         sections.append(
             Section(
                 "history",

@@ -23,7 +23,9 @@ def chromium() -> str:
     given = os.environ.get("CHROMIUM")
     found = given if given and shutil.which(given) else next(filter(None, map(shutil.which, BROWSERS)), None)
     if not found:
-        raise PrintError(f"PDF=1 needs Chromium: none of {', '.join(BROWSERS)} is on the path; set CHROMIUM=/path/to/it")
+        raise PrintError(
+            f"PDF=1 needs Chromium: none of {', '.join(BROWSERS)} is on the path; set CHROMIUM=/path/to/it"
+        )
     return found
 
 

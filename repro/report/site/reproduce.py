@@ -105,19 +105,27 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
         Column(_("Minutes (modelled)"), numeric=True),
         Column(_("Expected result")),
     )
-    text = Text(_("A verdict needs the published hardware. The [claims table](claims.html) has the command of each case."))
+    text = Text(
+        _("A verdict needs the published hardware. The [claims table](claims.html) has the command of each case.")
+    )
     return Section("claims", _("Claims, commands, expected results"), (text, Table("artifact", columns, tuple(rows))))
 
 
 def _judge(_: Translate) -> Section:
     items = (
-        _("`make report RUN=<id> CHECK=1` judges a run: reproduced, faster, slower or inconclusive. Its exit status follows."),
+        _(
+            "`make report RUN=<id> CHECK=1` judges a run: reproduced, faster, slower or inconclusive. Its exit status follows."
+        ),
         _("`make verify RUN=<id>` recomputes every figure from the raw logs and names whatever was changed."),
-        _("`make plan CLUSTER=<name>` prints expected throughput, memory and time of each case before anything starts."),
+        _(
+            "`make plan CLUSTER=<name>` prints expected throughput, memory and time of each case before anything starts."
+        ),
     )
     return Section("judge", _("Judge"), (Items(items),))
 
 
 def _hand_over(_: Translate) -> Section:
-    text = Text(_("`make archive RUN=<id>` packs a run into one file with logs, metrics and a manifest that others can verify."))
+    text = Text(
+        _("`make archive RUN=<id>` packs a run into one file with logs, metrics and a manifest that others can verify.")
+    )
     return Section("hand-over", _("Hand over"), (text,))
