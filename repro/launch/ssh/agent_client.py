@@ -36,6 +36,10 @@ class AgentClient:
         """Seconds since the last byte from the node."""
         return time.monotonic() - self.heard
 
+    def tell(self, **more: str) -> None:
+        """Tell the agent more than it knew when it got its order."""
+        self._send(json.dumps(more).encode() + b"\n")
+
     def stop(self) -> None:
         """Ask the agent to end what it started."""
         self._send(b"stop\n")
@@ -69,7 +73,7 @@ class AgentClient:
             message = json.loads(line)
         except ValueError:
             message = {"error": line.decode("utf-8", "replace")}
-        self._ended |= bool(message.keys() & {"end", "error", "held"})
+        self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 
     def _why(self) -> str:
