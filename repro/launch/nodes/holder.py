@@ -55,7 +55,8 @@ def held_text(cluster: Cluster, found: dict) -> str:
         return f"{text}; wait for that to end"
     if not found.get("may_end"):
         return f"{text}; {last_heard(found)}. {whom_to_ask(found)}"
-    return f"{text}; {last_heard(found)}. End it with `make unlock CLUSTER={cluster.setting}`"
+    way = f"scancel {found['job']}" if found.get("job") else f"make unlock CLUSTER={cluster.setting}"
+    return f"{text}; {last_heard(found)}. End it with `{way}`"
 
 
 def whom_to_ask(found: dict) -> str:
