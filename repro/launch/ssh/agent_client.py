@@ -13,6 +13,7 @@ from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
 CHUNK = 1 << 18
+CONNECTION_LOST = "the connection was lost"
 
 
 class AgentClient:
@@ -82,7 +83,7 @@ class AgentClient:
         while self._channel.recv_stderr_ready():
             output += self._channel.recv_stderr(CHUNK)
         lines = output.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "the connection was lost"
+        return lines[-1] if lines else CONNECTION_LOST
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # whoever reads finds out

@@ -15,7 +15,7 @@ from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import Host
 from repro.launch.nodes.holder import held_text, holder, others_text
 from repro.launch.nodes.work import LEASE_S
-from repro.launch.ssh.agent_client import AgentClient
+from repro.launch.ssh.agent_client import CONNECTION_LOST, AgentClient
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -103,7 +103,8 @@ class NodeSession:
         """Take a message of the agent that holds the lock: its first answer, and the loss of the lock."""
         self._answers.put(message)
         if "lost" in message or "gone" in message:
-            ended = f"the process that held it has ended: {message['gone']}" if message.get("gone") else "it has ended"
+            why = message.get("gone", "")
+            ended = "the process that held it has ended" + (f": {why}" if why not in ("", CONNECTION_LOST) else "")
             self._without_lock = message.get("lost", ended)
             self._on_lost(self._without_lock)
 

@@ -156,6 +156,16 @@ def test_a_record_of_another_account_is_not_believed(place, start):
     assert "who" not in current_holder(), "a record that the holder's account does not own"
 
 
+def test_where_processes_of_others_are_hidden_the_record_of_the_process_says_whose_it_is(place, start, monkeypatch):
+    """As under /proc mounted with hidepid."""
+    first, _ = start()
+    monkeypatch.setattr(lock, "owner", lambda pid: None)
+    monkeypatch.setattr(lock, "identity", lambda pid: "")
+    monkeypatch.setattr(lock, "goes_on", lambda process: False)
+    found = current_holder()
+    assert (found["pid"], found["who"], found["uid"]) == (first.pid, "a@b", os.getuid())
+
+
 def test_what_another_account_wrote_does_not_steer_a_terminal(place, start):
     _, _ = start("\x1b[2J\x07mark")
     assert current_holder()["mark"] == "?[2J?mark"

@@ -226,7 +226,7 @@ def holder_of(cluster):
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (lambda cluster, lock: os.kill(holder_of(cluster), signal.SIGKILL), "the process that held it has ended: "),
+        (lambda cluster, lock: os.kill(holder_of(cluster), signal.SIGKILL), "the process that held it has ended"),
         (lambda cluster, lock: lock.unlink(), "oneflow-reproduction.lock was removed"),
         (lambda cluster, lock: os.replace(make(lock.parent / "new"), lock), "has taken the place of"),
     ],
