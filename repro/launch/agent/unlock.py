@@ -32,6 +32,8 @@ def free(expected: str) -> dict:
     holder, processes, chosen = _found()
     if (holder["process"] if holder else "") != expected:
         return {"error": "another run has the node by now, or none; nothing was ended"}
+    if holder and not holder["may_end"]:  # the engine would let whoever may use it remove the holder's containers
+        return {"error": f"process {holder['pid']} is another account's; nothing was ended"}
     left = end(processes)
     if chosen:
         remove(chosen)

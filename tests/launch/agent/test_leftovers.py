@@ -84,6 +84,19 @@ def test_a_folder_by_another_name_is_the_same_folder(engine, dead, tmp_path):
     assert sweep(str(tmp_path / "link")) == ["left"]
 
 
+def test_the_containers_of_a_holder_that_one_has_no_right_to_end_are_not_removed(engine, monkeypatch):
+    """The engine would do it for every account that may use it."""
+    process = identity(os.getpid())
+    holder = {"pid": os.getpid(), "process": process, "mark": "", "may_end": False}
+    monkeypatch.setattr(unlock, "current_holder", lambda: holder)
+    monkeypatch.setattr(unlock, "of_run", lambda pid, mark: [process])
+    monkeypatch.setattr(unlock, "end", lambda processes: pytest.fail("nothing is to be ended"))
+    engine["theirs"] = ("Up 1 second", "12345", "/their/work", process)
+    assert [each["name"] for each in unlock.survey()["containers"]] == ["theirs"]
+    assert unlock.free(process) == {"error": f"process {os.getpid()} is another account's; nothing was ended"}
+    assert set(engine) == {"theirs"}
+
+
 def test_unlock_also_removes_what_dead_runs_left_in_other_folders(engine, dead, tmp_path, monkeypatch):
     monkeypatch.setenv("REPRO_NODE_LOCK_FOLDER", str(tmp_path))
     engine |= {
