@@ -144,6 +144,28 @@ def test_a_lock_lost_in_mid_attempt_ends_it(two_nodes, inventory, clean, tmp_pat
         assert launcher.attempt(trainer(tmp_path / "well")).outcome.failure is None, "the next attempt locks it again"
 
 
+@pytest.mark.timeout(400)
+def test_a_holder_that_hangs_under_its_own_run(two_nodes, inventory, clean, tmp_path):
+    """The attempt ends well, the next cannot lock the node and says how to free it; freed, the run goes on."""
+    launcher = launcher_of(inventory, tmp_path / "attempts")
+    well = trainer(tmp_path / "well")
+    with launcher.pool:
+        stop = ["kill", "-STOP", pid_of_holder(two_nodes, "node2")]
+        done = launcher.attempt(well, inject=lambda: two_nodes.root("node2", *stop))
+        assert done.outcome.failure is None, "who has begun has the lock"
+        wait_until(lambda: launcher.pool.members["node2"].lost, LEASE_S + 5)
+        done = launcher.attempt(well)
+        message = done.outcome.failure.text()
+        assert re.search(r"^node2: in use by .+; it is stopped\. End it with `make unlock CLUSTER=\S+`$", message), (
+            message
+        )
+        note("holder stopped under its own run: the next attempt", done, message)
+        freed = tasks.run("unlock", 120, CLUSTER=inventory, YES="1")
+        assert "node2: free now" in freed.stdout, freed.stderr
+        assert "node1: that run is still heard of" in freed.stderr
+        assert launcher.attempt(well).outcome.failure is None
+
+
 def test_a_stopped_controller_frees_its_nodes_by_itself(two_nodes, first_run, second, tmp_path):
     bench, _ = first_run
     bench.send_signal(signal.SIGSTOP)

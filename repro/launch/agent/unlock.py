@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 
 from repro.launch.agent.leftovers import Container, containers, remove
 from repro.launch.agent.lock import current_holder
-from repro.launch.agent.processes import command, end, number, of_run
+from repro.launch.agent.processes import END_S, POLL_S, command, end, number, of_run
 
 
 def survey() -> dict:
@@ -37,7 +38,15 @@ def free(expected: str) -> dict:
     left = end(processes)
     if chosen:
         remove(chosen)
-    return {"left": [number(each) for each in left], "holder": current_holder()}
+    return {"left": [number(each) for each in left], "holder": _next_holder(number(expected))}
+
+
+def _next_holder(pid: int) -> dict | None:
+    """Who has the lock after a process that was ended: its threads, and with them the lock, may end a little later."""
+    deadline = time.monotonic() + END_S
+    while (holder := current_holder()) and holder["pid"] == pid and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return holder
 
 
 def _found() -> tuple[dict | None, list[str], list[Container]]:

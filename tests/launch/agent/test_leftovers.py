@@ -97,6 +97,15 @@ def test_the_containers_of_a_holder_that_one_has_no_right_to_end_are_not_removed
     assert set(engine) == {"theirs"}
 
 
+def test_a_lock_that_goes_a_little_after_its_holder_is_free(engine, monkeypatch):
+    """Where the first thread of the holder ends before the last, the kernel names it still."""
+    holder = {"pid": 12, "process": "b-12-3", "mark": "", "may_end": True}
+    answers = iter([holder, holder, holder, None])
+    monkeypatch.setattr(unlock, "current_holder", lambda: next(answers))
+    monkeypatch.setattr(unlock, "of_run", lambda pid, mark: [])
+    assert unlock.free("b-12-3") == {"left": [], "holder": None}
+
+
 def test_unlock_also_removes_what_dead_runs_left_in_other_folders(engine, dead, tmp_path, monkeypatch):
     monkeypatch.setenv("REPRO_NODE_LOCK_FOLDER", str(tmp_path))
     engine |= {
