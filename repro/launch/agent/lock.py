@@ -1,9 +1,9 @@
 """The lock of the node that this runs on: one for all accounts and work folders; needs Python 3.8 and nothing else.
 
-It is a POSIX lock on a file that all accounts may open, so that the kernel frees it with the process that holds it and
-names that process to those who wait. Nobody reads or writes that file. Who holds the lock stands in a record of its own
-per account, next to it: only the account can write it, and it counts only for a process that the kernel names. The
-folder belongs to root and is sticky: what is in it can be removed or renamed by root and its owner alone.
+It is a POSIX lock on a file that all accounts may open: the kernel frees it with the process that holds it, and names
+that process to those who wait. Nobody reads or writes the file. What the holder says of itself is in a second file, one
+per account, which only that account can write; it counts only for the process that the kernel names. The folder
+belongs to root and is sticky, so that a file in it can be removed or renamed only by its owner and by root.
 """
 
 from __future__ import annotations
