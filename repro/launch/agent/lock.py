@@ -31,6 +31,7 @@ SEAM = "REPRO_NODE_LOCK_FOLDER"
 BEAT_S = 2.0
 POLL_S = 0.1
 MARGIN_S = 4.0
+RECORD_S = 1.0
 RECORD_BYTES = 8192
 FLOCK = "hhqqi0q"  # struct flock of 64-bit Linux: type, whence, start, length, process
 OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -155,7 +156,7 @@ def acquire(holder: dict, patience: float) -> NodeLock:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
-            found = holder_of(handle)
+            found = _recorded_holder(handle)
             os.close(handle)
             if found and (found.get("mark") != holder["mark"] or time.monotonic() > deadline):
                 raise Held(found) from None
@@ -181,9 +182,17 @@ def current_holder() -> dict | None:
     except OSError as error:
         raise LockError(f"{path} cannot be opened: {error.strerror}; {_whose(path)}") from error
     try:
-        return holder_of(handle)
+        return _recorded_holder(handle)
     finally:
         os.close(handle)
+
+
+def _recorded_holder(handle: int) -> dict | None:
+    """As `holder_of`; one that has only just taken the lock gets the time to record itself."""
+    deadline = time.monotonic() + RECORD_S
+    while (found := holder_of(handle)) and "mark" not in found and time.monotonic() < deadline:
+        time.sleep(POLL_S / 2)
+    return found
 
 
 def holder_of(handle: int) -> dict | None:

@@ -95,6 +95,31 @@ def test_the_kernel_frees_the_lock_of_a_holder_that_is_killed(place, start):
     assert start("another")[1] == "locked"
 
 
+BARE = """
+import fcntl, os, sys, time
+from repro.launch.agent import lock
+handle = lock._open(os.path.join(lock.folder(), lock.NAME + ".lock"))
+fcntl.lockf(handle, fcntl.LOCK_EX)
+print("locked", flush=True)
+if sys.argv[1]:
+    time.sleep(float(sys.argv[1]))
+    lock.NodeLock(handle, os.path.join(lock.folder(), lock.NAME + ".lock"),
+                  {"process": lock.identity(os.getpid()), "pid": os.getpid(), "what": "late", "mark": "l"})
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("delay", "what"), [("0.4", "late"), ("", None)])
+def test_a_holder_has_a_moment_to_record_itself(place, delay, what):
+    argv = [sys.executable, "-c", BARE, delay]
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"locked\n"
+        with pytest.raises(lock.Held) as held:
+            acquire({"mark": "m"}, 0)
+        assert (held.value.holder["pid"], held.value.holder.get("what")) == (process.pid, what)
+        process.stdin.close()
+
+
 def test_a_stopped_holder_holds_on_and_falls_silent(place, start):
     first, _ = start()
     first.send_signal(signal.SIGSTOP)
