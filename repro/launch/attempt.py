@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from repro.runs.failures import Failure
+from repro.runs.record import CutLog
 from repro.utils.signals import held
 
 SLICE_S = 0.1
@@ -27,11 +28,15 @@ def ignore(event: Event) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end."""
+    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end.
+
+    `cut` are the logs of which not all is in the attempt's folder.
+    """
 
     failure: Failure | None
     trainer_s: float
     log_tail: str = ""
+    cut: tuple[CutLog, ...] = ()
 
 
 @dataclass(frozen=True)

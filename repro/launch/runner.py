@@ -113,6 +113,7 @@ class Bench:
             **rank_zero.figures(),
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
+            "cut": [vars(log) for log in outcome.cut],
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
         }

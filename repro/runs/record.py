@@ -23,6 +23,20 @@ LAST_LOSSES = 5
 
 
 @dataclass(frozen=True)
+class CutLog:
+    """A log of which not all is kept: its path in the attempt's folder, the bytes that were printed, and those kept."""
+
+    path: str
+    printed: int
+    kept: int
+
+
+def cut_logs(attempt: dict) -> list[CutLog]:
+    """The logs that an attempt recorded as cut; none in runs from before this was recorded."""
+    return [CutLog(**each) for each in attempt.get("cut", ())]
+
+
+@dataclass(frozen=True)
 class Run:
     """One run, in its folder or in an archive (`path`).
 

@@ -27,6 +27,7 @@ POLL_S = 0.1
 BEAT_S = 2.0
 GRACE_S = 3.0
 LATE_S = 2.0
+REST_S = 5.0
 CUT_OFF = 3
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
@@ -150,7 +151,7 @@ def start(order: dict) -> subprocess.Popen:
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
-    files = Files(order["folder"], ("config.json",))
+    files = Files(order["folder"], order["log_cap"])
     ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
     killed = out_of_memory_kills()
     while not lease.stopped.is_set() and process.poll() is None:
@@ -158,18 +159,33 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
         send_added(files)
         for rank, status in ended:
             send(rank=rank, status=status)
-        ranks.wait(POLL_S)
+        if not files.more():
+            ranks.wait(POLL_S)
     code = process.poll()
     end(process, order["container"])
-    send_added(files)
+    send_rest(files, lease)
     free = free_mib(order["folder"])
-    shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
-    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+    sizes = files.sizes()
+    shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
+    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free, sizes=sizes)
 
 
 def send_added(files: Files) -> None:
-    """Send what was added to files."""
+    """Send what was added to files, of each log a few MiB."""
     for path, offset, data in files.added():
+        send(file=path, at=offset, data=data.decode("latin-1"))
+
+
+def send_rest(files: Files, lease: Lease) -> None:
+    """Send all that is left; once the controller asks for the end, for `REST_S` at most, and then only each file's end."""
+    deadline = None
+    while True:
+        send_added(files)
+        if lease.stopped.is_set():
+            deadline = deadline or time.monotonic() + REST_S
+        if not files.more() or (deadline and time.monotonic() > deadline):
+            break
+    for path, offset, data in files.rest():
         send(file=path, at=offset, data=data.decode("latin-1"))
 
 

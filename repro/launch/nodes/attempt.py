@@ -81,9 +81,10 @@ class NodesAttempt:
                 self.transport.stop(follower)
         for event in follower.events():
             on_event(event)
-        failure = failure or follower.unfinished()
+        failure = failure or follower.cut_evidence() or follower.unfinished()
         tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
-        return Outcome(follower.explained(failure) if failure else None, time.monotonic() - started, tail)
+        explained = follower.explained(failure) if failure else None
+        return Outcome(explained, time.monotonic() - started, tail, tuple(follower.cut()))
 
     def _own_log_tail(self) -> str:
         return "\n".join(last_lines(self.folder / self.transport.log)) if self.transport.log else ""

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from repro.runs.failures import Failure
+from repro.runs.record import CutLog
 from repro.utils.i18n import N_
 
 SETTLE_S = 1.5
@@ -93,6 +94,13 @@ def node_gone(node: str, reason: str) -> Failure:
 def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
     return Failure(N_("{node}: {said}"), {"node": node, "said": message})
+
+
+def evidence_cut(log: CutLog) -> Failure:
+    """A file that figures are read from was cut."""
+    return Failure(
+        N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less"), vars(log)
+    )
 
 
 def node_full(node: str, free_mib: int) -> Failure:

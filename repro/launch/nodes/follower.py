@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis.measurement import LOG
+from repro.launch.agent.ranks import METRICS
 from repro.launch.attempt import Event, Interrupts, Limits, OnEvent, StallDetector
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
@@ -15,6 +19,7 @@ from repro.launch.nodes.failure_causes import (
     FULL_MIB,
     MEMORY,
     FailureCollector,
+    evidence_cut,
     node_ended,
     node_full,
     node_gone,
@@ -24,8 +29,10 @@ from repro.launch.nodes.failure_causes import (
 )
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.runs.record import CutLog
 
 POLL_S = 0.1
+TAKE_S = 0.5
 LOST: dict = {}
 
 
@@ -93,14 +100,30 @@ class AttemptFollower:
         return None
 
     def events(self, patience: float = 0.0) -> Iterator[Event]:
-        """Take what nodes have sent, waiting up to `patience` seconds for the first of it; gives the events in it."""
-        try:
+        """Take what nodes have sent, waiting up to `patience` seconds for the first of it; gives the events in it.
+
+        With `patience` it comes to an end while nodes go on sending, without it when there is nothing more.
+        """
+        until = time.monotonic() + TAKE_S if patience else float("inf")
+        with contextlib.suppress(queue.Empty):
             index, message = self._inbox.get(timeout=patience) if patience else self._inbox.get_nowait()
             while True:
                 yield from self._take(index, message)
+                if time.monotonic() > until:
+                    break
                 index, message = self._inbox.get_nowait()
-        except queue.Empty:
-            yield from self._collector.events()
+        yield from self._collector.events()
+
+    def cut(self) -> list[CutLog]:
+        """The logs of which not all is kept here."""
+        return self._collector.cut()
+
+    def cut_evidence(self) -> Failure | None:
+        """The failure of an attempt whose figures would be read from a file that was cut."""
+        for log in self.cut():
+            if log.path == LOG or METRICS.fullmatch(log.path):
+                return evidence_cut(log)
+        return None
 
     def unfinished(self) -> Failure | None:
         """The failure of the first rank that has not come to its end."""
@@ -165,6 +188,7 @@ class AttemptFollower:
     def _node_ended(self, index: int, message: dict) -> None:
         """Everything on a node has ended: name a rank that left its work, or what else is known of the end."""
         self._ended[index] = message
+        self._collector.sizes(index, message.get("sizes", {}))
         status, ranks = message["end"], self._work.placement.ranks(index)
         if status is None or self._failed.intersection(ranks):
             return

@@ -228,7 +228,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "folder": str(tmp_path / "attempt"),
         "config": {},
         "logs": [""],
-        "output": ["out", "err"],
+        "output": ["launcher.log", "launcher.log"],
         "port": 0,
         "argv": argv,
         "container": "",
@@ -236,6 +236,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "ranks": 1,
         "caches": [],
         "sample": [],
+        "log_cap": 1 << 24,
         "lease_s": 60,
     }
     command = [sys.executable, "-m", "repro.launch.agent.__main__"]
@@ -259,3 +260,63 @@ def test_code_that_was_changed_on_a_node_is_not_run(cluster, tmp_path):
 def test_a_work_folder_that_is_not_there(cluster, tmp_path):
     with pytest.raises(ClusterError, match=r"node0: the trainers cannot be copied to .*make provision CLUSTER="):
         NodePool(replace(cluster, work="/proc/nowhere"), code(tmp_path / "code"), "tests").__enter__()
+
+
+NOISE = """
+import os, sys
+if os.environ["RANK"] == {rank!r}:
+    piece = {piece} * 1024
+    for _ in range({mib}):
+        os.write(1, piece[: 1 << 20])
+"""
+
+
+def noisy(folder: Path, mib: int, rank: int = 0, piece: str = "(b'x' * 1023 + b'\\n')", faults: str = "") -> Code:
+    """A trainer of which one rank prints MiB before its first row."""
+    folder.mkdir(exist_ok=True)
+    first = NOISE.format(rank=str(rank), piece=piece, mib=mib)
+    text = first + WRAPPER.format(faults=faults, wait="", standin=str(STANDIN))
+    (folder / "trainer.py").write_text(text)
+    return Code(folder / "trainer.py")
+
+
+def noisy_attempt(cluster, folder: Path, sent: Code, ranks: int = 2):
+    target = folder / "attempt"
+    target.mkdir()
+    with NodePool(cluster, sent, "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(ranks), target).run()
+    return outcome, target
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_that_a_rank_printed_arrives(cluster, tmp_path, rank):
+    """Far more than an agent sends at one look, before the rows: each byte is here, and the rows after them."""
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 40, rank))
+    assert (outcome.failure, outcome.cut) == (None, ())
+    printed = (folder / f"logs/local_rank_{rank}/stdout").read_bytes()
+    assert printed.startswith((b"x" * 1023 + b"\n") * (40 << 10))
+    assert "step: 6" in (folder / "logs/local_rank_0/stdout").read_text()
+
+
+def test_binary_output_arrives_as_it_was(cluster, tmp_path):
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 6, 1, "bytes(range(256)) * 4"))
+    assert outcome.failure is None
+    assert (folder / "logs/local_rank_1/stdout").read_bytes() == bytes(range(256)) * (6 << 12)
+
+
+@pytest.mark.parametrize(("rank", "judged"), [(1, None), (0, "logs/local_rank_0/stdout, from which figures are read")])
+def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monkeypatch, rank, judged):
+    cap = 8 << 20
+    monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", cap)
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 40, rank))
+    assert (outcome.failure.text().startswith(judged) if judged else outcome.failure is None), outcome.failure
+    (log,) = outcome.cut
+    assert log.path == f"logs/local_rank_{rank}/stdout"
+    assert log.printed >= 40 << 20
+    assert log.kept == cap
+    kept = (folder / log.path).read_bytes()
+    gap = f"\n[{log.printed - log.kept} bytes that were printed here are not kept]\n".encode()
+    assert kept[7 << 20 : (7 << 20) + len(gap)] == gap
+    assert len(kept) == cap + len(gap)
+    if rank == 0:
+        assert kept.endswith(b"\n") and b"step: 6" in kept[-2000:], "the end says how it ended"
