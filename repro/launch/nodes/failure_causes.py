@@ -91,6 +91,11 @@ def node_gone(node: str, reason: str) -> Failure:
     return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
 
 
+def node_incomplete(node: str) -> Failure:
+    """A job ended well, and what a node of it wrote did not come to its end here."""
+    return Failure(N_("the job has ended, but not all that {node} wrote has arrived here"), {"node": node})
+
+
 def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
     return Failure(N_("{node}: {said}"), {"node": node, "said": message})

@@ -23,6 +23,7 @@ from repro.launch.nodes.failure_causes import (
     node_ended,
     node_full,
     node_gone,
+    node_incomplete,
     node_says,
     node_silent,
     rank_ended,
@@ -176,6 +177,8 @@ class AttemptFollower:
         if missing and end.failure:
             self._end = end
             self._failures.add(end.failure, end.secondary)
+        elif missing:
+            self._failures.add(node_incomplete(self._name(missing[0])))
         self._ended |= {index: {} for index in missing}
 
     def _rank_ended(self, rank: int, status: int) -> None:

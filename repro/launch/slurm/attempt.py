@@ -33,6 +33,7 @@ from repro.utils.i18n import N_
 POLL_S = 2.0
 FIRST_POLLS_S = 0.5
 DRAIN_S = 1.5
+UNHEARD_S = 10.0
 END_S = 60.0
 SPARE_MINUTES = 2
 
@@ -145,6 +146,8 @@ class SlurmTransport:
                 continue
             if self._job.ended:
                 time.sleep(DRAIN_S)
+                for reader in self._readers:
+                    reader.wait_for_all(UNHEARD_S)
                 follower.end(self._job.failure(self._minutes), secondary=self._job.state == "FAILED")
                 return
 
