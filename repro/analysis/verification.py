@@ -99,7 +99,10 @@ def _cut(run: Run) -> Iterator[tuple[bool, str]]:
     for attempt in run.attempts():
         for log in cut_logs(attempt):
             where = f"{attempt['folder']}/{log.path}"
-            yield True, f"{where} was cut as it was recorded: {log.kept} of the {log.printed} bytes that were printed are kept"
+            yield (
+                True,
+                f"{where} was cut as it was recorded: {log.kept} of the {log.printed} bytes that were printed are kept",
+            )
 
 
 def _commit(run: Run, past: History) -> tuple[bool, str]:

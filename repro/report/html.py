@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from repro.report.charts.canvas import INKS, MARGIN
 from repro.report.document import TEMPLATES, Attachment, Block, Cell, Document, Figure, Items, Section, Table, template
 from repro.utils.i18n import Translate, catalogue
+from repro.utils.printable import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -34,7 +35,7 @@ def html(documents: dict[str, Document], folder: Path) -> str:
         check_same_structure(first, other)
     style = template("document.css.j2").render(inks=INKS)
     script = (TEMPLATES / "document.js").read_text(encoding="utf-8")
-    return template("document.html.j2").render(
+    page = template("document.html.j2").render(
         editions=[_edition(document) for document in documents.values()],
         style=style,
         script=script,
@@ -45,6 +46,7 @@ def html(documents: dict[str, Document], folder: Path) -> str:
         sortable=sortable,
         cell_class=cell_class,
     )
+    return visible(page)
 
 
 def _edition(document: Document) -> dict:

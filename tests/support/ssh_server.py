@@ -51,7 +51,9 @@ def _serve_command(channel, command: str) -> None:
     for thread in threads:
         thread.join()
     with suppress(*GONE):
-        channel.send_exit_status(process.wait())
+        status = process.wait()
+        if status >= 0:  # as sshd, which has no status for a process that a signal ended
+            channel.send_exit_status(status)
         channel.close()
 
 

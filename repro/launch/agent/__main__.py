@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from repro.launch.agent.node import facts, first_process, port_is_free, remove_containers, take_lock
+from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers, take_lock
 from repro.launch.agent.ranks import Files, Ranks, children
 
 POLL_S = 0.1
@@ -28,6 +28,8 @@ BEAT_S = 2.0
 GRACE_S = 3.0
 LATE_S = 2.0
 REST_S = 5.0
+ENGINE_S = 3.0
+STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
@@ -153,7 +155,7 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
     files = Files(order["folder"], order["log_cap"])
     ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
-    killed = out_of_memory_kills()
+    killed, before = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
         send_added(files)
@@ -162,12 +164,29 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
         if not files.more():
             ranks.wait(POLL_S)
     code = process.poll()
-    end(process, order["container"])
-    send_rest(files, lease)
+    send_added(files)
+    if code is not None:
+        send(launcher=code)
+        if before and code in STOPPED:
+            tell_of_engine(before, lease)
+    try:
+        end(process, order["container"])
+    finally:
+        send_rest(files, lease)
     free = free_mib(order["folder"])
     sizes = files.sizes()
     shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
     send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free, sizes=sizes)
+
+
+def tell_of_engine(before: set[tuple[int, str]], lease: Lease) -> None:
+    """Say that the Docker engine was stopped or restarted, if it was: as it ends, it first ends its containers."""
+    deadline = time.monotonic() + ENGINE_S
+    while time.monotonic() < deadline and not lease.stopped.is_set():
+        if not before <= engines():
+            send(engine="restarted")
+            return
+        time.sleep(POLL_S)
 
 
 def send_added(files: Files) -> None:

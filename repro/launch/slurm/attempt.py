@@ -89,6 +89,10 @@ class SlurmTransport:
         now = time.monotonic()
         return {index: now - self._heard.get(index, now) for index in range(len(self._work.placement.nodes))}
 
+    def answers(self, index: int) -> bool:
+        """Nothing is known of a node but what its agent sends."""
+        return False
+
     def stop(self, follower: AttemptFollower) -> None:
         """End the job, take its own log, and remove what is left of it."""
         self._over.set()

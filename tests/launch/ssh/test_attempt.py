@@ -216,8 +216,51 @@ def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, mon
         while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert client.gone.wait(20)
-        assert messages[-1].keys() == {"gone"}
+        assert messages[-1] == {"gone": "it had heard nothing from this controller for 15 s", "connected": True}
         assert not processes_of(order["folder"])
+
+
+def agents_of(cluster) -> list[int]:
+    """The process numbers of the agents that run an attempt: what they started runs in the attempt's folder."""
+    parents = set()
+    for pid, _ in processes_of(f"{cluster.work}/runs"):
+        parents.add(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]))
+    return [pid for pid in parents if b"-m\0repro.launch.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (signal.SIGKILL, "the agent on node0 ended, and its ranks with it: it was killed"),
+        (
+            signal.SIGSTOP,
+            "nothing was heard from the agent on node0 for 4 s, while the node itself answers: it was stopped",
+        ),
+    ],
+)
+def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
+    cluster, tmp_path, monkeypatch, kind, message
+):
+    monkeypatch.setattr("repro.launch.nodes.follower.LEASE_S", 4.0)
+    monkeypatch.setattr("repro.launch.ssh.attempt.STOP_S", 2.0)
+    target = tmp_path / "attempt"
+    target.mkdir()
+    done: list[int] = []
+
+    def inject(event):
+        if not done and event["event"] == "start" and (agents := agents_of(cluster)):
+            done.extend(agents)
+            os.kill(agents[0], kind)
+
+    with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
+        assert outcome.failure.text() == message
+        if kind == signal.SIGSTOP:
+            os.kill(done[0], signal.SIGKILL)  # on a node, those that hold its lock remove its container
+    deadline = time.monotonic() + 10
+    while processes_of(f"{cluster.work}/runs") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not processes_of(f"{cluster.work}/runs")
 
 
 def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
@@ -309,7 +352,7 @@ def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monk
     cap = 8 << 20
     monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", cap)
     outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 40, rank))
-    assert (outcome.failure.text().startswith(judged) if judged else outcome.failure is None), outcome.failure
+    assert outcome.failure.text().startswith(judged) if judged else outcome.failure is None, outcome.failure
     (log,) = outcome.cut
     assert log.path == f"logs/local_rank_{rank}/stdout"
     assert log.printed >= 40 << 20
