@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from repro.runs.failures import Failure
+from repro.runs.failures import Failure, no_number
 from repro.runs.record import CutLog
 from repro.utils.signals import held
 
@@ -121,6 +122,19 @@ class Tail:
         if events:
             self.last = events[-1]
         return events
+
+
+class LossWatch:
+    """Passes events on, and notices when rank 0's loss is no number any more: `failure` says so."""
+
+    def __init__(self, on_event: OnEvent):
+        self._on_event = on_event
+        self.failure: Failure | None = None
+
+    def __call__(self, event: Event) -> None:
+        self._on_event(event)
+        if self.failure is None and event["event"] == "iteration" and event.get("rank") == 0:
+            self.failure = None if math.isfinite(event["loss"]) else no_number(event["iteration"])
 
 
 class PauseDetector:

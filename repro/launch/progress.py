@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -144,7 +145,8 @@ class PlainProgress:
             stop.set()
 
     def _say(self, text: str) -> None:
-        print(printable(text), file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # whoever listened is gone, and the run goes on
+            print(printable(text), file=self._stream, flush=True)
 
 
 class LiveProgress:

@@ -241,6 +241,9 @@ def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
 
 def check_free_space(folder: Path) -> None:
     """Stop before a full disk costs a run."""
-    free = shutil.disk_usage(folder).free // 2**20
+    try:
+        free = shutil.disk_usage(folder).free // 2**20
+    except OSError as error:
+        raise disk_error(error, folder) from error
     if free < MIN_FREE_MIB:
         raise disk_error(OSError(28, "No space left on device"), folder)

@@ -53,6 +53,11 @@ class Failure:
         return {"message": self.message, "values": self.values, "hint": self.hint}
 
 
+def no_number(iteration: int) -> Failure:
+    """The loss of a training is lost: it computes nothing, and its speed is no result."""
+    return Failure("the loss at iteration {iteration} is not a number", {"iteration": iteration})
+
+
 def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
     """Add the known meaning of what the logs end with, if there is one.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.analysis.measurement import LOG
 from repro.launch.agent.ranks import METRICS
-from repro.launch.attempt import Event, Interrupts, Limits, OnEvent, PauseDetector, StallDetector
+from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, PauseDetector, StallDetector
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
 from repro.launch.nodes.failure_causes import (
@@ -103,12 +103,12 @@ class AttemptFollower:
 
         `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them.
         """
-        stall = StallDetector(self._limits)
+        stall, loss = StallDetector(self._limits), LossWatch(on_event)
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
             interrupts.check()
             woken = self._pauses.look()
             for event in self.events(POLL_S):
-                on_event(event)
+                loss(event)
             silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
             for index, seconds in silent.items():
                 if seconds > LEASE_S and woken > WAKE_S:
@@ -116,7 +116,7 @@ class AttemptFollower:
                     self._lose(index, (agent_silent if answers(index) else node_silent)(name, seconds))
             failure = self._failures.cause(list(silent.values()))
             if not failure and not self._failures:
-                failure = stall.check(self._collector.bytes)
+                failure = loss.failure or stall.check(self._collector.bytes)
             if failure:
                 return failure
         return None
