@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from repro.analysis.verification import verify
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
+from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
@@ -24,7 +26,9 @@ from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
-from repro.runs.record import Run
+from repro.report.run.page import render
+from repro.runs.manifest import record
+from repro.runs.record import Run, cut_logs
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.processes import processes_of
 from tests.support.ssh_server import SshServer
@@ -363,3 +367,22 @@ def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monk
     assert len(kept) == cap + len(gap)
     if rank == 0:
         assert kept.endswith(b"\n") and b"step: 6" in kept[-2000:], "the end says how it ended"
+
+
+def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", 2 << 20)
+    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(),))
+    described = {"created": time.time(), "command": "make bench", "plan": plan.as_json(), "environment": capture()}
+    run = Run.create("test", described, tmp_path / "runs")
+    with NodePool(cluster, noisy(tmp_path / "code", 6, 1), "tests") as pool:
+        Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
+    (attempt,) = run.attempts()
+    (log,) = cut_logs(attempt)
+    assert (attempt["status"], log.path, log.kept) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
+    render(run, figures=False)
+    record(run)
+    english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    assert f"| {attempt['folder']}/{log.path} | 6.0 | 2.0 |" in english.partition("## Logs that were cut")[2]
+    assert "## 被截断的日志" in chinese
+    where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.kept} of the {log.printed} bytes"
+    assert any(where in line for line in verify(run).holds)
