@@ -103,7 +103,7 @@ class AttemptFollower:
 
         `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them.
         """
-        stall, loss = StallDetector(self._limits), LossWatch(on_event)
+        stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
             interrupts.check()
             woken = self._pauses.look()

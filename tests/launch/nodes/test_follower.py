@@ -1,6 +1,6 @@
 """What an attempt's messages are taken for: who is named when something goes wrong."""
 
-import math
+import itertools
 import threading
 from dataclasses import replace
 
@@ -83,7 +83,6 @@ def test_a_silent_agent_is_told_from_a_silent_node(follower, answers, message):
 def test_a_controller_that_slept_blames_itself(follower, monkeypatch, consequence):
     clock = iter([1000.0, 1060.0])
     monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock, 1064.0)))
-    follower._pauses = PauseDetector()
     silences = (lambda: {0: 0.1, 1: 60.0}) if consequence is None else (lambda: {0: 0.1, 1: 0.1})
     text = followed(follower, *([consequence] if consequence else []), silences=silences)
     assert text == (
@@ -93,12 +92,16 @@ def test_a_controller_that_slept_blames_itself(follower, monkeypatch, consequenc
 
 
 def test_a_node_that_is_lost_long_after_a_pause_is_named(follower, monkeypatch):
-    clock = iter([1000.0, 1060.0])
-    monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock, 2000.0)))
-    follower._pauses = PauseDetector()
-    follower._pauses.look()
-    monkeypatch.setattr("repro.launch.attempt.PAUSE_S", math.inf)
-    assert followed(follower, {"gone": "the connection was lost"}) == "n2 was lost: the connection was lost"
+    clock = itertools.chain([1000.0], itertools.count(1060.0, 4.0))
+    monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock)))
+    rounds = iter([None] * 10)
+
+    def silences():
+        if next(rounds, "over") == "over":
+            follower.put(1, {"gone": "the connection was lost"})
+        return {0: 0.1, 1: 0.1}
+
+    assert followed(follower, silences=silences) == "n2 was lost: the connection was lost"
 
 
 def test_seconds_in_which_nobody_looked_are_no_stall(monkeypatch):
