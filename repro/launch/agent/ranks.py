@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 LAUNCHER_LOG = "launcher.log"
 METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
-RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\0]+)")
+RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\x00-\x1f\x7f\ud800-\udfff]+)")
+"""A file of a rank's logs; names that are not text, or would steer a terminal, are not taken."""
 CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
 TAIL = 1 << 20

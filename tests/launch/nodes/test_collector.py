@@ -20,6 +20,9 @@ def test_a_node_may_only_send_files_of_its_own_ranks(tmp_path):
         "metrics-rank0.jsonl",
         "/etc/passwd",
         "logs/local_rank_0/..",
+        "logs/local_rank_0/\x1b[2Jcleared",
+        "logs/local_rank_0/two\nlines",
+        "logs/local_rank_0/\udcff",
         "config.json",
     ):
         collected.write(1, name, 0, "x")
