@@ -24,6 +24,9 @@ from tests.support.runs import attempts
 
 HANG = "hang@0 hang@1"
 MIB = 1 << 20
+ENGINE = (
+    r"Docker on node2 (was killed, stopped or restarted, which ended the container|failed while the container ran: .+)"
+)
 CASE = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synthetic", "STALL_TIMEOUT": 300}
 
 
@@ -32,9 +35,9 @@ def inventory(two_nodes, tmp_path_factory):
     return prepare(two_nodes, tmp_path_factory.mktemp("causes"))
 
 
-@pytest.fixture
-def launcher(inventory, tmp_path):
-    made = launcher_of(inventory, tmp_path)
+@pytest.fixture(scope="module")
+def launcher(inventory, tmp_path_factory):
+    made = launcher_of(inventory, tmp_path_factory.mktemp("attempts"))
     with made.pool:
         yield made
 
@@ -60,7 +63,7 @@ def left(nodes) -> str:
 def test_much_output(launcher, tmp_path, two_nodes, mib, rank):
     """200 MiB before the rows that are measured arrive whole; of 1 GiB the cap is kept, and the record says so."""
     started = time.monotonic()
-    done = launcher.attempt(trainer(tmp_path / "t", f"print={mib}@{rank}"))
+    done = launcher.attempt(trainer(tmp_path / "t", f"print={mib}@{rank}", "0"))
     seconds = time.monotonic() - started
     assert done.outcome.failure is None, done.outcome
     log = done.folder / f"logs/local_rank_{rank}/stdout"
@@ -100,12 +103,8 @@ def test_a_loss_that_is_no_number(launcher, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "inject", "message"),
     [
-        ("dockerd killed", faults.kill_engine, r"Docker on node2 failed while the container ran: .+"),
-        (
-            "dockerd restarted",
-            faults.restart_engine,
-            r"Docker on node2 (was stopped or restarted, which ended the container|failed while the container ran: .+)",
-        ),
+        ("dockerd killed", faults.kill_engine, ENGINE),
+        ("dockerd restarted", faults.restart_engine, ENGINE),
     ],
 )
 @pytest.mark.timeout(300)
@@ -210,18 +209,21 @@ class Controller:
 
     def alive(self):
         """Whether anything of it runs."""
+        self.process.poll()
         return subprocess.run(["pgrep", "-g", str(self.process.pid)], capture_output=True).returncode == 0
 
 
 @pytest.fixture
-def controller(tmp_path, inventory):
-    """A bench under way, of which nothing is left after the test."""
+def controller(tmp_path, inventory, launcher):
+    """A bench under way, of which nothing is left after the test; what else uses the nodes lets them go meanwhile."""
+    launcher.pool.__exit__(None, None, None)
     made = Controller(tmp_path, inventory, trainer(tmp_path / "t", "hang@0"))
     wait_until(made.begun, 90)
     yield made
     if made.alive():
         made.group(signal.SIGKILL)
     made.process.wait()
+    wait_until(lambda: launcher.pool.recover() == {}, 30)
 
 
 @pytest.mark.timeout(300)

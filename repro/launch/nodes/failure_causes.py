@@ -99,7 +99,7 @@ def node_ended(node: str, status: int | None, containers: bool, lines: list[str]
 
 def engine_restarted(node: str) -> Failure:
     """The Docker engine of a node is not the one that started the container."""
-    return Failure(N_("Docker on {node} was stopped or restarted, which ended the container"), {"node": node})
+    return Failure(N_("Docker on {node} was killed, stopped or restarted, which ended the container"), {"node": node})
 
 
 def controller_slept(seconds: float) -> Failure:

@@ -56,7 +56,7 @@ def test_docker_that_fails_while_a_container_runs_did_start_it(follower):
 
 def test_docker_that_was_restarted_is_named_although_its_container_was_seen_to_end_first(follower):
     assert followed(follower, {"rank": 3, "status": -15}, {"launcher": 143}, {"engine": "restarted"}) == (
-        "Docker on n2 was stopped or restarted, which ended the container"
+        "Docker on n2 was killed, stopped or restarted, which ended the container"
     )
 
 
