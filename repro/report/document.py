@@ -171,12 +171,13 @@ def fence(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A paragraph for Markdown: code between backticks stays code, and nothing else in it can become HTML.
+    """A paragraph for Markdown: code between backticks stays code, and nothing else becomes HTML or a picture.
 
     Backticks that are no pair, and more than one at a time, stay what they are and open nothing.
     """
     return "".join(
-        part if CODE.fullmatch(part) else TAG.sub("&lt;", part.replace("`", "\\`")) for part in CODE.split(text)
+        part if CODE.fullmatch(part) else TAG.sub("&lt;", part.replace("`", "\\`").replace("![", "!\\["))
+        for part in CODE.split(text)
     )
 
 
