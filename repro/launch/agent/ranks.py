@@ -38,8 +38,7 @@ class Files:
         All of the metrics, for a rank that has ended is judged by them; of each log a few MiB at a time. A log of
         which no more is sent comes with its size as the offset and no bytes, for it shows that its rank goes on.
         """
-        for relative, path in self._files():
-            size = os.stat(path).st_size
+        for relative, path, size in self._files():
             metrics = METRICS.fullmatch(relative)
             offset = self._sent.get(relative, -1)
             most = size if metrics else min(size, max(offset, 0) + CHUNK * CHUNKS_AT_ONCE, self._head)
@@ -51,27 +50,28 @@ class Files:
 
     def more(self) -> bool:
         """Whether `added` has more to send at once."""
-        return any(self._sent.get(name, -1) < min(os.stat(path).st_size, self._head) for name, path in self._files())
+        return any(self._sent.get(name, -1) < min(size, self._head) for name, _, size in self._files())
 
     def rest(self) -> Iterator[tuple[str, int, bytes]]:
         """The end of each file, as `added` gives it, at most `TAIL` bytes; what is before that is left out."""
-        for relative, path in self._files():
-            size, offset = os.stat(path).st_size, max(self._sent.get(relative, 0), 0)
+        for relative, path, size in self._files():
+            offset = max(self._sent.get(relative, 0), 0)
             if size > offset:
                 yield from self._pieces(path, relative, max(offset, size - TAIL), size)
 
     def sizes(self) -> dict[str, int]:
         """The size of each file, by its path below the folder."""
-        return {relative: os.stat(path).st_size for relative, path in self._files()}
+        return {relative: size for relative, _, size in self._files()}
 
-    def _files(self) -> Iterator[tuple[str, str]]:
+    def _files(self) -> Iterator[tuple[str, str, int]]:
+        """(path below the folder, path, size)."""
         for base, _, names in os.walk(self._folder):
             for name in names:
                 path = os.path.join(base, name)
                 relative = os.path.relpath(path, self._folder)
                 wanted = relative == LAUNCHER_LOG or METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative)
                 if wanted and os.path.isfile(path) and not os.path.islink(path):
-                    yield relative, path
+                    yield relative, path, os.path.getsize(path)
 
     def _pieces(self, path: str, relative: str, offset: int, end: int) -> Iterator[tuple[str, int, bytes]]:
         with open(path, "rb") as file:
