@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, legend_height, text_width
+from repro.report.numbers import short
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -29,12 +30,8 @@ class Series:
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A number as charts write it: four significant digits by default."""
-    if decimals is None:
-        decimals = max(0, 4 - len(str(int(abs(value))))) if value else 0
-        text = f"{value:.{decimals}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{decimals}f}"
+    """A number as charts write it: four significant digits without zeros that end it, or fixed decimals."""
+    return short(value) if decimals is None else f"{value:.{decimals}f}"
 
 
 def sentence(title: str, parts: Iterable[str]) -> str:
@@ -105,7 +102,7 @@ class LineChart:
         low = min(0.9, int(min(ys) * 20 - 0.5) / 20) if self.percent else 0
         axes.set_ylim(low, max(ys) * (1.005 if self.percent else 1.04))
         axes.locator_params(axis="y", nbins=6)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:.0f}"))
 
     def _name_lines(self, axes: Axes, figure_height: float) -> None:
         """The label of each line beside its end, moved apart where ends are close."""

@@ -208,7 +208,7 @@ class DotChart:
         elif self.marks:
             reach = 1.1 * max(abs(value) for values in self.values for value in values) or 1
             axes.set_xlim(-reach, reach)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else f"{x:,.10g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else number(x)))
 
 
 def _deviation(percent: float) -> str:

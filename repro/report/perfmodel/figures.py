@@ -58,7 +58,7 @@ class ShareChart:
                 clip_on=False,
             )
         ticks = sorted({x for each in self.series for x, _ in each.points})
-        axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
+        axes.set_xticks(ticks, [f"{x}" for x in ticks])
         axes.minorticks_off()
         axes.set_xlim(ticks[0], ticks[-1])
         axes.set_ylim(0, 1.05 * max(y for each in self.series for _, y in each.points))
