@@ -108,12 +108,16 @@ Block = Table | Text | Items | Code | Figure | Attachment
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what follows it; `level` is 2 or 3, `id` the same in each language."""
+    """A heading and what follows it; `level` is 2 or 3, `id` the same in each language.
+
+    A `folded` section shows its title only, until the reader opens it.
+    """
 
     id: str
     title: str
     blocks: tuple[Block, ...] = ()
     level: int = 2
+    folded: bool = False
 
 
 @dataclass(frozen=True)

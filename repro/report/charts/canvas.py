@@ -89,8 +89,8 @@ class Canvas:
 
         self.height = height
         self.figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=PAPER.light)
-        self.text(0, 15, title, size=SIZE + 2.5, weight="bold")
-        self.text(0, 31, subtitle, color=MUTED.light)
+        self.text(0, 15, title, size=_fitting(title, SIZE + 2.5, bold=True), weight="bold")
+        self.text(0, 31, subtitle, size=_fitting(subtitle, SIZE), color=MUTED.light)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes without a frame, ticks outside, grid behind."""
@@ -122,6 +122,11 @@ class Canvas:
 
         height = 8 / self.height
         return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(STYLES[index]))
+
+
+def _fitting(text: str, size: float, bold: bool = False) -> float:
+    """The size of text, made smaller as far as it needs to be to end within the figure."""
+    return min(size, size * WIDTH / max(text_width(text, size, bold), 1))
 
 
 def legend_places(labels: Sequence[str]) -> list[tuple[float, int, str]]:

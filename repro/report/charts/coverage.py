@@ -95,9 +95,7 @@ class CoverageChart:
 
 def _column_lefts(cells: dict, rows: Sequence[str], gpus: Sequence[int], left: float) -> dict[int, float]:
     """The left end of each column, with what room is left shared out between them."""
-    widths = [
-        BOX + 4 + max(text_width(case.label, SMALL) for row in rows for case in cells[row, n]) for n in gpus
-    ]
+    widths = [BOX + 4 + max(text_width(case.label, SMALL) for row in rows for case in cells[row, n]) for n in gpus]
     spare = max(4.0, (WIDTH - left - sum(widths)) / len(gpus))
     found, at = {}, left
     for n, width in zip(gpus, widths, strict=True):

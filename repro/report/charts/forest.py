@@ -162,5 +162,3 @@ def _handle(canvas: Canvas, index: int, x: float, y: float) -> Artist:
         half = 5 / canvas.height
         return Line2D((middle, middle), (y - half, y + half), color=SERIES[1].light, linewidth=2.0)
     return Line2D([middle], [y], linestyle="", **_dot(index == 0))
-
-

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TOP = 46
 LABEL_GAP = 13
+WARM_UP = 0.1
+"""Share of a series that does not set the scale of its field."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,11 @@ def spread_out(places: list[float], gap: float, top: float) -> list[float]:
 
 @dataclass(frozen=True)
 class GridChart:
-    """A grid of small lines, each with a title and a scale of its own, for up to `len(STYLES)` series a field."""
+    """A grid of small lines, each with a title and a scale of its own, for up to `len(STYLES)` series per field.
+
+    The scale is that of what follows the warm-up, the first WARM_UP of each series: what starts a training is far from
+    what it comes to. Points of the warm-up outside the scale are cut off, and the field names the outermost.
+    """
 
     title: str
     subtitle: str
@@ -177,7 +183,9 @@ class GridChart:
     def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
         for each, style in zip(series, STYLES, strict=False):
             axes.plot(*zip(*each.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
-        ys, xs = ([point[k] for each in series for point in each.points] for k in (1, 0))
+        xs = [x for each in series for x, _y in each.points]
+        everything = [y for each in series for _x, y in each.points]
+        ys = [y for each in series for _x, y in each.points[warm_up(len(each.points)) :]]
         low, high = min(ys), max(ys)
         margin = 0.08 * (high - low) or 0.1 * (high or 1)
         axes.set_ylim(max(0, low - margin), high + margin)
@@ -185,6 +193,21 @@ class GridChart:
         axes.set_xticks(sorted({min(xs), max(xs)}), [number(x) for x in sorted({min(xs), max(xs)})])
         axes.tick_params(labelsize=SIZE - 1.5)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+        if max(everything) > axes.get_ylim()[1]:
+            axes.annotate(
+                f"↑ {number(max(everything))}",
+                (0, 1),
+                (6, -5),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                size=SIZE - 1.5,
+                color=MUTED.light,
+            )
+
+
+def warm_up(count: int) -> int:
+    """How many of a series' points are its warm-up: a tenth, at least one of three."""
+    return max(int(count * WARM_UP), 1 if count > 2 else 0)
 
 
 def _line_handle(index: int, x: float, y: float) -> Artist:

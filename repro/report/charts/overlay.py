@@ -168,5 +168,3 @@ def _handle(index: int, x: float, y: float) -> Artist:
     )[index]
     ends = [x, x + 18 / WIDTH]
     return Line2D(ends, [y, y], color=TEXT.light, marker="o", **pen)
-
-
