@@ -47,13 +47,16 @@ class CoveredCase:
 
 @dataclass(frozen=True)
 class CoverageChart:
-    """All cases in one matrix; `levels` are the names of LEVELS, with which the legend and the description count."""
+    """All cases in one matrix; `levels` are the names of LEVELS, `columns` the title of each number of GPUs.
+
+    The legend counts the cases of each level and leaves out those that no case is on.
+    """
 
     title: str
     subtitle: str
     cases: tuple[CoveredCase, ...]
     levels: tuple[str, str, str, str]
-    columns: str
+    columns: dict[int, str]
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -69,14 +72,15 @@ class CoverageChart:
         gpus = sorted({case.gpus for case in self.cases})
         cells = {(row, n): [c for c in self.cases if (c.row, c.gpus) == (row, n)] for row in rows for n in gpus}
         heights = [LINE * max(len(cells[row, n]) for n in gpus) + SPACE for row in rows]
-        legend = [f"{name}: {count}" for name, count in zip(self.levels, self.counts, strict=True)]
+        used = [level for level in LEVELS if self.counts[level]]
+        legend = [f"{self.levels[level]}: {self.counts[level]}" for level in used]
         head = TOP + legend_height(legend) + 16
         canvas = Canvas(head + sum(heights) + 4, self.title, self.subtitle)
-        canvas.legend(TOP, legend, lambda index, x, y: _box(canvas, index, x + 4 / WIDTH, y))
+        canvas.legend(TOP, legend, lambda index, x, y: _box(canvas, used[index], x + 4 / WIDTH, y))
         left = max(text_width(row) for row in rows) + 12
         lefts = _column_lefts(cells, rows, gpus, left)
         for n in gpus:
-            canvas.text(lefts[n], head - 5, f"{n} {self.columns}", color=MUTED.light)
+            canvas.text(lefts[n], head - 5, self.columns[n], color=MUTED.light)
         top = float(head)
         for row, height in zip(rows, heights, strict=True):
             _rule(canvas, top)

@@ -135,7 +135,9 @@ class ForestChart:
 def _draw_row(axes: Axes, at: float, row: ForestRow) -> None:
     ink = SERIES[0].light
     if row.target is not None and math.isfinite(row.target):
-        axes.plot((row.target,) * 2, (at - ROW / 2, at + ROW / 2), color=SERIES[1].light, linewidth=2.0)
+        axes.plot(
+            (row.target,) * 2, (at - ROW / 2, at + ROW / 2), color=SERIES[1].light, linewidth=2.0, solid_capstyle="butt"
+        )
     if row.interval:
         axes.plot(row.interval, (at, at), color=ink, linewidth=2.2 if row.decides else 1.0, solid_capstyle="butt")
         for end in row.interval:

@@ -195,9 +195,10 @@ class GridChart:
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         if max(everything) > axes.get_ylim()[1]:
             axes.annotate(
-                f"↑ {number(max(everything))}",
-                (0, 1),
-                (6, -5),
+                f"max {number(max(everything))}",
+                (1, 1),
+                (0, -6),
+                ha="right",
                 xycoords="axes fraction",
                 textcoords="offset points",
                 size=SIZE - 1.5,

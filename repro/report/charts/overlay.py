@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 COLUMNS, PANEL, LABEL_GAP = 3, 140, 10
 LEFT, HEAD, FOOT = 30, 18, 26
 SMALL = SIZE - 1
+MOST_FLAT = 0.9
+"""Every panel reaches down to this share, so that a small loss is not drawn as a large one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class OverlayPanel:
 
 @dataclass(frozen=True)
 class OverlayChart:
-    """Shares over numbers of GPUs; all panels have the same scales, so that they can be compared.
+    """Shares over numbers of GPUs. All panels have the same numbers of GPUs; each has its own scale of shares.
 
     `names` are those of what was published and of what was measured.
     """
@@ -76,11 +79,6 @@ class OverlayChart:
                     )
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
-    @property
-    def _points(self) -> list[tuple[float, float]]:
-        lines = [line for panel in self.panels for line in panel.lines]
-        return [point for line in lines for point in (*line.published, *line.measured)]
-
     def draw(self) -> Drawing:
         rows = -(-len(self.panels) // COLUMNS)
         head = TOP + legend_height(self.names)
@@ -92,26 +90,32 @@ class OverlayChart:
             canvas.text(left, top + 11, panel.title, weight="bold")
             room = max(text_width(line.label, SMALL) for line in panel.lines) + 14
             axes = canvas.axes(left + LEFT, top + HEAD, each - LEFT - room, PANEL - HEAD - FOOT)
-            self._scale(axes)
+            self._scale(axes, panel)
             for line, style in zip(panel.lines, STYLES, strict=False):
                 _draw_line(axes, line, style)
             _name_lines(axes, panel, PANEL - HEAD - FOOT)
         canvas.text(WIDTH / 2, canvas.height - 3, self.x_label, color=MUTED.light, ha="center")
         return canvas.figure
 
-    def _scale(self, axes: Axes) -> None:
-        xs, ys = zip(*self._points, strict=True)
-        last = 2 ** math.ceil(math.log2(max(xs)))
+    def _scale(self, axes: Axes, panel: OverlayPanel) -> None:
+        last = 2 ** math.ceil(math.log2(max(x for x, _y in _points(self.panels))))
+        ys = [y for _x, y in _points([panel])]
         ticks = [2**power for power in range(int(math.log2(last)) + 1)]
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
         axes.set_xticks(ticks, [short(x) for x in ticks])
         axes.set_xlim(0.85, last * 1.1)
-        axes.set_ylim(math.floor(10 * min(ys) - 0.2) / 10, max(1.0, *ys) + 0.04)
-        axes.yaxis.set_major_formatter(lambda y, _position: f"{100 * y:.0f}%")
+        low, high = min(MOST_FLAT, *ys), max(1.0, *ys)
+        pad = 0.08 * (high - low)
+        axes.set_ylim(low - pad, high + pad)
+        axes.yaxis.set_major_formatter(lambda y, _position: f"{short(100 * round(y, 6))}%")
         axes.locator_params(axis="y", nbins=5)
         axes.tick_params(labelsize=SMALL)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+
+
+def _points(panels: Iterable[OverlayPanel]) -> list[tuple[float, float]]:
+    return [point for panel in panels for line in panel.lines for point in (*line.published, *line.measured)]
 
 
 def _draw_line(axes: Axes, line: OverlayLine, style: Style) -> None:
@@ -166,5 +170,5 @@ def _handle(index: int, x: float, y: float) -> Artist:
         {"linewidth": 1.1, "linestyle": (0, (4, 2)), "markerfacecolor": PAPER.light, "markersize": 3.6},
         {"linewidth": 2.0, "markersize": 5.5},
     )[index]
-    ends = [x, x + 18 / WIDTH]
+    ends = [x + 4 / WIDTH, x + 19 / WIDTH]
     return Line2D(ends, [y, y], color=TEXT.light, marker="o", **pen)

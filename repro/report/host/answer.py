@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from repro.models.programs import PUBLISHED
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.document import Block, Cell, Figure, Section, Table, Text
-from repro.report.host.cells import STATUSES, columns, figures_of, goals
+from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
 from repro.report.host.results import Host
@@ -36,9 +36,7 @@ def gpus_text(_: Translate, host: Host) -> str:
 def _one_kind(_: Translate, name: str, counts: list[int]) -> str:
     if counts == [1]:
         return _("{name} (1 GPU)").format(name=name)
-    *first, last = map(str, counts)
-    numbers = _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
-    return _("{name} ({numbers} GPUs)").format(name=name, numbers=numbers)
+    return _("{name} ({numbers} GPUs)").format(name=name, numbers=listed(_, map(str, counts)))
 
 
 def when(_: Translate, host: Host) -> str:
@@ -48,7 +46,7 @@ def when(_: Translate, host: Host) -> str:
 
 
 def _programs(_: Translate, kinds: Iterable[str]) -> str:
-    return _(" and ").join(_(PROGRAMS[kind]) for kind in kinds)
+    return listed(_, (_(PROGRAMS[kind]) for kind in kinds))
 
 
 def measured(_: Translate, host: Host) -> str:
@@ -57,9 +55,9 @@ def measured(_: Translate, host: Host) -> str:
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
     attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
     text = _(
-        "On {gpus}, {when}: {ran} of the {all} published cases with the {programs}, {exact} of them in their published "
-        "configuration and {derived} shrunk or otherwise derived, in {runs} runs with {attempts} attempts, of which "
-        "{failed} failed."
+        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran with the {programs}, {exact} in their "
+        "published configuration and {derived} shrunk or otherwise derived{against}, in {runs} runs with {attempts} "
+        "attempts, {failed} of which failed."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -69,10 +67,20 @@ def measured(_: Translate, host: Host) -> str:
         programs=_programs(_, host.programs) or "–",
         exact=exact,
         derived=derived,
+        against=_against(_, host),
         runs=len(host.runs),
         attempts=len(attempts),
         failed=attempts.count("failed"),
     )
+
+
+def _against(_: Translate, host: Host) -> str:
+    """Which PyTorch OneFlow was compared with; empty if with none."""
+    starts = [start for kept in host.measured for start in kept.starts.values()]
+    found = dict.fromkeys(
+        str(start["versions"]["torch"]) for start in starts if "torch" in (start.get("versions") or {})
+    )
+    return _(", some compared with PyTorch {versions}").format(versions=listed(_, found)) if found else ""
 
 
 def decided(_: Translate, rows: list[Row]) -> str:
@@ -80,54 +88,54 @@ def decided(_: Translate, rows: list[Row]) -> str:
     if not rows:
         return _("No target is set for what was measured here.")
     statuses = [row.status for row in rows]
-    single = [row for row in rows if row.status == OPEN and len(row.runs) < LEAST_RUNS]
+    single = sum(row.status == OPEN and len(row.runs) < LEAST_RUNS for row in rows)
     within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
-    text = _("Of {n} targets, {met} are met, {missed} missed and {undecided} undecided")
-    text = text.format(
-        n=len(rows), met=statuses.count(MET), missed=statuses.count(MISSED), undecided=statuses.count(OPEN)
+    text = _(
+        "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because a single run decides "
+        "nothing; judged by the measured value alone, {within} of the {n} would be met."
     )
-    if single:
-        text += _(", {single} of them because a single run decides nothing").format(single=len(single))
-    return text + _("; by the measured value alone, {within} would be met.").format(within=within)
+    return text.format(
+        n=len(rows),
+        met=statuses.count(MET),
+        missed=statuses.count(MISSED),
+        undecided=statuses.count(OPEN),
+        single=single,
+        within=within,
+    )
 
 
 def concluded(_: Translate, host: Host) -> str:
-    """What may be concluded from this page, and what may not."""
+    """What may be concluded from this page, and what may not; empty if there is nothing to conclude from."""
+    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
     verdicts = [each for kept in host.measured for each in kept.judgement.verdicts]
-    compared = sum(each.outcome != "none" for each in verdicts)
-    can = []
-    if host.ratios:
-        can.append(_("how fast OneFlow is compared with PyTorch"))
-    if host.efficiencies:
-        can.append(_("how it scales"))
-    if any(not each.unit.baseline_of and each.memory_mib for kept in host.measured for each in kept.results):
-        can.append(_("how much memory it takes"))
+    judged = sum(each.outcome != "none" for each in verdicts)
+    ours = [each for kept in host.measured for each in kept.results if not each.unit.baseline_of]
+    kinds = (
+        (host.ratios, _("speed relative to PyTorch")),
+        (host.gains, _("gain of the tuned program")),
+        (host.efficiencies, _("scaling")),
+        ([each for each in ours if each.memory_mib], _("memory")),
+    )
+    can = [text for rows, text in kinds if rows]
     cannot = []
-    if verdicts and not compared:
-        cannot.append(
-            _("whether a published throughput is reproduced (none of {n} results is comparable with one)").format(
-                n=len(verdicts)
-            )
-        )
+    if verdicts and not judged:
+        text = _("whether a published throughput is reproduced (none of {n} results is comparable with one)")
+        cannot.append(text.format(n=len(verdicts)))
     if host.programs and PUBLISHED not in host.programs:
-        cannot.append(_("how fast the published program is, which did not run"))
-    parts = []
-    if can:
-        listed = _(", ").join(can)
-        parts.append(
-            _("This shows, for the {programs} in these configurations: {what}").format(
-                programs=_programs(_, host.programs), what=listed
-            )
-        )
+        cannot.append(_("how fast the published program is (it did not run)"))
+    if not can:
+        return ""
+    single = sum(len(row.runs) < LEAST_RUNS for row in every)
+    supported = _(
+        "This page supports conclusions on the {programs}: {what}, in {single} of {rows} rows from a single run"
+    ).format(programs=_programs(_, host.programs), what=listed(_, can), single=single, rows=len(every))
     if cannot:
-        parts.append(_("it does not show {what}").format(what=_(", nor ").join(cannot)))
-    elif compared:
-        parts.append(
-            _("{compared} of {n} results were judged against a published throughput").format(
-                compared=compared, n=len(verdicts)
-            )
+        return _("{supported}; it supports none on {what}.").format(
+            supported=supported, what=_(", or on ").join(cannot)
         )
-    return _("; ").join(parts) + _(".") if parts else ""
+    return _("{supported}; {judged} of {n} published results got a verdict on their speed.").format(
+        supported=supported, judged=judged, n=len(verdicts)
+    )
 
 
 def answer(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:

@@ -70,6 +70,12 @@ def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
     return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
 
 
+def listed(_: Translate, parts: Iterable[str]) -> str:
+    """An enumeration: the last two of several joined by "and"."""
+    *first, last = parts
+    return _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
+
+
 def link(kept: KeptRun) -> str:
     """A run's short name, linked to its row in the table of runs."""
     return f"[{kept.label}](#{kept.run.id})"

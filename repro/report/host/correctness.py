@@ -198,7 +198,7 @@ def learning(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         goals,
         _("What each threshold is:"),
     )
-    blocks = (detail, *figures_of(drawn, "learning"))
+    blocks: tuple[Block, ...] = (detail, *figures_of(drawn, "learning"))
     return [
         Section("learning", _("Do the models learn?"), (Table("learning", titles, rows, caption),)),
         Section("learning-runs", _("Losses on real data"), blocks, level=3, folded=True),

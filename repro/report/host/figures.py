@@ -8,6 +8,7 @@ from repro.published.cases import Case, load_catalogue
 from repro.report import numbers
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
+from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.charts.forest import ForestChart, ForestRow
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import DotChart
@@ -38,7 +39,8 @@ def figure_specs(host: Host) -> list[FigureSpec]:
 
 def _ratios(host: Host) -> FigureSpec:
     """Every ratio to PyTorch with its interval, grouped by what it is held to."""
-    groups = grouped(host.ratios, lambda row: (row.base.label, row.unit.config["precision"], str(row.target)))
+    rows = sorted(host.ratios, key=lambda row: row.target is None)
+    groups = grouped(rows, lambda row: (row.base.label, row.unit.config["precision"], str(row.target)))
 
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
@@ -138,7 +140,7 @@ def _efficiency(host: Host) -> FigureSpec:
         chart,
         lambda _: _(
             "Lines and points of one colour do the same work per GPU (bs: batch per GPU). A model without a dashed line was "
-            "not published on one GPU. The scale does not start at zero."
+            "not published on one GPU. Each panel has its own scale, which does not start at zero."
         ),
     )
 
@@ -174,7 +176,7 @@ def _coverage(host: Host) -> FigureSpec:
                 _("not run; figures audited"),
                 _("neither"),
             ),
-            _("GPUs"),
+            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().cases})},
         )
 
     return FigureSpec(

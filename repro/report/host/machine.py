@@ -12,9 +12,11 @@ from repro.report.host.cells import columns, count, measured
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
-from repro.utils.i18n import Translate
+from repro.utils.i18n import N_, Translate
 
 LARGEST = 3
+RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
+"""Results of a preflight's checks."""
 
 
 def day(kept: KeptRun) -> str:
@@ -194,7 +196,10 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     found = []
     for number, kept in enumerate(host.preflights, 1):
         tables = preflight_tables(kept)
-        rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
+        rows = tuple(
+            words(each["check"], _(RESULTS.get(each["result"], each["result"])), each["found"])
+            for each in tables["findings"]
+        )
         caption = _("`make preflight`, kept in [{name}](runs/{name}.zip). What was found is quoted as printed:").format(
             name=kept.id
         )

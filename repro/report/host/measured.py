@@ -314,7 +314,8 @@ def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
             if case and case.published.memory_mib and each.memory_mib and current:
                 key = (case.name, each.unit.program)
                 found[key] = (case.name, each.unit, float(case.published.memory_mib), each.memory_mib)
-    return list(found.values())
+    order = [case.name for case in load_catalogue().cases]
+    return sorted(found.values(), key=lambda each: order.index(each[0]))
 
 
 def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:

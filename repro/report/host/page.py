@@ -14,7 +14,6 @@ from repro.report.charts.figure import write_figures
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
 from repro.report.host.answer import answer, gpus_text, measured, targets
 from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
-from repro.report.host.cells import measured as measured_cell
 from repro.report.host.correctness import shown
 from repro.report.host.figures import figure_specs
 from repro.report.host.machine import machine, preflight, runs
@@ -22,6 +21,7 @@ from repro.report.host.measured import gains, layouts, memory, ratios, scaling, 
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import Host, results_table
 from repro.report.host.windows import windows
+from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
@@ -135,8 +135,10 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
             return numbers.NOTHING
         written = numbers.ratio if found["of"] == "ratio" else numbers.percentage
         interval = spread(row, written)
-        about = f"n = {len(row.runs)}" if interval.sort == NONE.sort else f"{interval.text}, n = {len(row.runs)}"
-        return f"{written(row.ratio.value)} ({about})"
+        value, n = written(row.ratio.value), len(row.runs)
+        if interval.sort == NONE.sort:
+            return _("{value} (n = {n})").format(value=value, n=n)
+        return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)
 
     written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
@@ -198,8 +200,7 @@ def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
         (
             *words(each.case, each.described(language)),
             count(each.gpus),
-            measured_cell(each.without_it),
-            measured_cell(each.with_it),
+            *(Cell(short(value), value) for value in (each.without_it, each.with_it)),
             Cell(_("yes")) if each.stays else Cell(_("no")),
         )
         for each in host.notes.experiments

@@ -187,7 +187,7 @@ def _times_figure(times: list, first: int) -> FigureSpec:
         chart,
         lambda _: _(
             "From the metrics of rank 0. The scale of a field is that of its rows after the first tenth, fastest and "
-            "slowest at the left; an arrow names a slower row of the start. At most {n} repeats are drawn."
+            "slowest at the left; where a row at the start is slower, max names it. At most {n} repeats are drawn."
         ).format(n=len(STYLES)),
     )
 
