@@ -20,7 +20,7 @@ from repro.report.charts.canvas import (
     text_width,
 )
 from repro.report.charts.lines import TOP, sentence
-from repro.report.numbers import ratio, short
+from repro.report.numbers import ratio, short, span
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -67,7 +67,7 @@ class ForestChart:
         parts = []
         for heading, rows in self.groups:
             values = sorted(row.value for row in rows)
-            parts.append(f"{heading}: {len(rows)}, {ratio(values[0])}–{ratio(values[-1])}")
+            parts.append(f"{heading}: {span(map(ratio, values))} ({len(rows)})")
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     @property
@@ -75,7 +75,7 @@ class ForestChart:
         return [row for _heading, rows in self.groups for row in rows]
 
     @property
-    def span(self) -> tuple[float, float]:
+    def limits(self) -> tuple[float, float]:
         """The ends of the scale: all values, intervals and targets, and 1, with room beyond them."""
         found = [1.0]
         for row in self._rows:
@@ -103,7 +103,7 @@ class ForestChart:
         widths = self._widths()
         right = sum(widths) + GAP * len(widths)
         axes = canvas.axes(left, head, WIDTH - left - right, height)
-        axes.set_xlim(*self.span)
+        axes.set_xlim(*self.limits)
         axes.set_ylim(height, 0)
         axes.set_yticks([])
         axes.xaxis.set_major_formatter(lambda x, _position: short(round(x, 6)))

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from repro.models.programs import PUBLISHED
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
+from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Figure, Section, Table, Text
-from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed
+from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed, name
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
 from repro.report.host.results import Host
@@ -33,10 +34,10 @@ def gpus_text(_: Translate, host: Host) -> str:
     return _(", ").join(_one_kind(_, each, sorted(counts)) for each, counts in found.items())
 
 
-def _one_kind(_: Translate, name: str, counts: list[int]) -> str:
+def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
     if counts == [1]:
-        return _("{name} (1 GPU)").format(name=name)
-    return _("{name} ({numbers} GPUs)").format(name=name, numbers=listed(_, map(str, counts)))
+        return _("{name} (1 GPU)").format(name=gpu)
+    return _("{name} ({numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
 
 
 def when(_: Translate, host: Host) -> str:
@@ -155,11 +156,15 @@ def targets(_: Translate, host: Host, language: str) -> list[Section]:
     rows = []
     for target in dict.fromkeys(row.target for row in aimed if row.target):
         mine = [row for row in aimed if row.target == target]
-        where = ", ".join(f"{key} {value}" for key, value in target.where.items())
+        where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
         counts = [sum(row.status == each for row in mine) for each in STATUSES]
         rows.append(
             (
-                Cell(_(KINDS[target.of]) + (f" ({where})" if where else "")),
+                Cell(
+                    _("{what} ({where})").format(what=_(KINDS[target.of]), where=where)
+                    if where
+                    else _(KINDS[target.of])
+                ),
                 goals(mine),
                 Cell(" / ".join(map(str, counts)), counts[0]),
                 Cell(target.by.get(language, "–")),
@@ -178,3 +183,10 @@ def targets(_: Translate, host: Host, language: str) -> list[Section]:
         _("Why"),
     )
     return [Section("targets", _("Who set the targets, and why?"), (Table("targets", titles, tuple(rows), caption),))]
+
+
+def _condition(_: Translate, key: str, value: object) -> str:
+    """What narrows a target, as tables write it."""
+    if isinstance(value, int):
+        return gpus_count(_, value)
+    return _(PROGRAMS[str(value)]) if key == "program" else name(str(value))

@@ -73,7 +73,7 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("Target"),
             )
         ),
-        *columns(_("Verdict"), _("Runs")),
+        *columns(_("Verdict"), _("Run")),
     )
     found = tuple(
         (
@@ -117,7 +117,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
                 _("Tuned program (samples/s)"),
             )
         ),
-        *columns(_("Runs")),
+        *columns(_("Run")),
     )
     found = tuple(
         (
@@ -210,7 +210,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("Target"),
             )
         ),
-        *columns(_("Verdict"), _("Runs")),
+        *columns(_("Verdict"), _("Run")),
     )
     found = tuple(
         (
@@ -279,7 +279,7 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("Memory (MiB)"),
             )
         ),
-        *columns(_("Verdict"), _("Runs")),
+        *columns(_("Verdict"), _("Run")),
     )
     found = tuple(
         (
