@@ -16,7 +16,7 @@ from repro.planning.loss_curves import ERROR, LAYOUT
 from repro.planning.plan import Unit
 from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
-from repro.report.charts.waterfall import WaterfallChart
+from repro.report.charts.waterfall import Waterfall, WaterfallChart
 from repro.report.document import Block, Cell, Figure, Section, Table, scientific, words
 from repro.report.host.cells import columns, count, figures_of, link, links, measured, name, outof, share
 from repro.report.host.results import Host
@@ -53,7 +53,7 @@ def shown_figures(host: Host) -> list[FigureSpec]:
             for spec in curve_figures(found)
         ),
         *learning_figures(Convergence(tuple(learned))),
-        *(_waterfall(number, each) for number, each in enumerate(profiled(host), 1)),
+        *([_waterfalls(pairs)] if (pairs := profiled(host)) else []),
         *([stacked_figure("profile", bars, lambda _: _("Where the time of an iteration goes"))] if bars else []),
     ]
 
@@ -274,7 +274,7 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         *columns(_("Run")),
     )
     detail = Table("profiles", titles, every, _("Every traced iteration; the run's report has all kernels and gaps."))
-    figures = [each for each in drawn if each.id.startswith("figure-waterfall-") or each.id == "figure-profile"]
+    figures = [*figures_of(drawn, "waterfall"), *figures_of(drawn, "profile")]
     return [
         *([Section("profile", _("Where does the time go?"), blocks)] if blocks else []),
         Section("profile-runs", _("Time by class of kernel"), (*figures, detail), level=3, folded=True),
@@ -304,26 +304,29 @@ def _slower_in(_: Translate, pair: ProfilePair) -> str:
     return f"{_class(_, worst)} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else numbers.NOTHING
 
 
-def _waterfall(number: int, pair: ProfilePair) -> FigureSpec:
-    """From OneFlow's iteration to the baseline's by class of kernel."""
+def _waterfalls(pairs: list[ProfilePair]) -> FigureSpec:
+    """From OneFlow's iteration to each baseline's by class of kernel."""
 
     def chart(_: Translate) -> WaterfallChart:
-        least = SMALL_STEP * pair.ours.iteration_ms
-        large = {kind: value for kind, value in pair.differences.items() if abs(value) >= least}
-        rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
-        steps = [(_class(_, kind), -value) for kind, value in large.items()]
-        steps.sort(key=lambda step: step[1])
         return WaterfallChart(
-            _("From OneFlow to {baseline}: {unit}").format(baseline=pair.other.label, unit=pair.unit.name),
+            _("From OneFlow's iteration to the baseline's"),
             _("ms per iteration on rank 0's GPU, by class of kernel"),
-            (pair.unit.label, pair.ours.iteration_ms),
-            (*steps, (_("all other, and kernels at the same time"), -rest)),
-            (pair.other.label, pair.theirs.iteration_ms),
+            tuple(_steps(_, pair) for pair in pairs),
             (_("the baseline takes less"), _("the baseline takes more")),
         )
 
-    return FigureSpec(
-        f"waterfall-{number}",
-        chart,
-        lambda _: _("Traced in run {run}; the scale does not start at zero.").format(run=pair.kept.label),
+    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale, which does not start at zero."))
+
+
+def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
+    """The classes that differ by SMALL_STEP of the iteration or more, largest gain of the baseline first."""
+    least = SMALL_STEP * pair.ours.iteration_ms
+    large = {kind: value for kind, value in pair.differences.items() if abs(value) >= least}
+    rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
+    steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
+    return Waterfall(
+        f"{pair.unit.name}, {pair.other.label} ({pair.kept.label})",
+        (pair.unit.label, pair.ours.iteration_ms),
+        (*steps, (_("all other, and kernels at the same time"), -rest)),
+        (pair.other.label, pair.theirs.iteration_ms),
     )
