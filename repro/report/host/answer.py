@@ -57,8 +57,8 @@ def measured(_: Translate, host: Host) -> str:
     attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
     text = _(
         "Measured on {gpus}, {when}: {ran} of the {all} published cases ran with the {programs}, {exact} in their "
-        "published configuration and {derived} shrunk or otherwise derived{against}, in {runs} runs with {attempts} "
-        "attempts, {failed} of which failed."
+        "published configuration and {derived} shrunk or otherwise derived{against} (runs: {runs}; attempts: {attempts}, "
+        "failed: {failed})."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -120,7 +120,7 @@ def concluded(_: Translate, host: Host) -> str:
     can = [text for rows, text in kinds if rows]
     cannot = []
     if verdicts and not judged:
-        text = _("whether a published throughput is reproduced (none of {n} results is comparable with one)")
+        text = _("whether a published throughput is reproduced (comparable results: 0 of {n})")
         cannot.append(text.format(n=len(verdicts)))
     if host.programs and PUBLISHED not in host.programs:
         cannot.append(_("how fast the published program is (it did not run)"))
@@ -134,7 +134,7 @@ def concluded(_: Translate, host: Host) -> str:
         return _("{supported}; it supports none on {what}.").format(
             supported=supported, what=_(", or on ").join(cannot)
         )
-    return _("{supported}; {judged} of {n} published results got a verdict on their speed.").format(
+    return _("{supported}; verdicts on published throughputs: {judged} of {n}.").format(
         supported=supported, judged=judged, n=len(verdicts)
     )
 
