@@ -36,10 +36,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column; numbers are set flush right."""
+    """A table's column; numbers are set flush right.
+
+    In HTML a `filtered` one has a menu of its values, and a `minor` one is left out on narrow screens.
+    """
 
     title: str
     numeric: bool = False
+    filtered: bool = False
+    minor: bool = False
 
 
 @dataclass(frozen=True)
