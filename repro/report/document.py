@@ -119,7 +119,7 @@ Block = Table | Text | Items | Code | Figure | Attachment
 class Section:
     """A heading and what follows it; `level` is 2 or 3, `id` the same in each language.
 
-    What is `folded` opens when its heading is clicked.
+    A `folded` section shows its title only, until the reader opens it.
     """
 
     id: str
