@@ -101,22 +101,32 @@ def _model(language: str, folder: Path) -> Document:
 def _host(host: Host) -> Build:
     def build(language: str, folder: Path) -> Document:
         drawn = write_figures(host_page.figure_specs(host), folder, language, f"{host.name}-")
-        return with_links_for_figures(host_page.build(host, language, drawn), [kept.run.id for kept in host.runs])
+        return without_figures_of_runs(host_page.build(host, language, drawn), [kept.run.id for kept in host.runs])
 
     return build
 
 
-def with_links_for_figures(document: Document, runs: Sequence[str]) -> Document:
-    """The page with a link in place of each figure of a single run, which that run's own page shows."""
+def without_figures_of_runs(document: Document, runs: Sequence[str]) -> Document:
+    """The page without the figures of its sections on single runs; of a run's own figure a link to its page stays.
 
-    def shown(block: Block) -> Block:
+    Runs' pages show them, and the page of a host would be too large with all of them.
+    """
+
+    def shown(block: Block) -> Iterator[Block]:
         if not isinstance(block, Figure):
-            return block
-        run = next((run for run in runs if block.id.startswith(f"figure-{run}")), None)
-        return Text(f"[{block.caption}](run-{run}.html#figures)") if run else block
+            yield block
+        elif run := next((run for run in runs if block.id.startswith(f"figure-{run}")), None):
+            yield Text(f"[{block.caption}](run-{run}.html#figures)")
 
-    sections = (replace(each, blocks=tuple(map(shown, each.blocks))) for each in document.sections)
-    return replace(document, sections=tuple(sections))
+    return replace(
+        document,
+        sections=tuple(
+            replace(each, blocks=tuple(found for block in each.blocks for found in shown(block)))
+            if each.id.endswith("-runs")
+            else each
+            for each in document.sections
+        ),
+    )
 
 
 def _run(kept: KeptRun) -> Build:
