@@ -123,6 +123,8 @@ def _most_first(values: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[Difference]:
     readings = {node: each.readings for node, each in fingerprints.items()}
+    if not readings:
+        return []
     middle = statistics.median_low(each["time.offset_s"] for each in readings.values())
     values: dict[str, list[str]] = {f"within {CLOCKS_APART_S:g} s": []}
     for node, each in readings.items():
