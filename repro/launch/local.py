@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.images.stack import Stack, stack_of
 from repro.launch.agent.node import port_is_free
@@ -40,6 +41,9 @@ from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
 from repro.utils.paths import TRAINER, TRAINER_PYTHON
+
+if TYPE_CHECKING:
+    from repro.launch.kernels import Kernels
 
 POLL_S = 0.1
 START_POLL_S = 0.02
@@ -119,6 +123,14 @@ class LocalSession(LaunchSession):
 
     def environment(self, plan: Plan) -> dict:
         return capture(self.launcher.stack(plan))
+
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        """One GPU is enough: they share driver and libraries."""
+        if plan.device != "cuda":
+            return None
+        from repro.launch.kernels import kernels_here
+
+        return kernels_here(gpus(), self.launcher.stack(plan, recorded))
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.attempt import Attempt, Limits, Outcome
-from repro.launch.local import LocalAttempt
+from repro.launch.check_programs import AttemptOf, local_attempts
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -21,21 +20,11 @@ from repro.perfmodel.hardware import Node as HardwareNode
 from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
 from repro.preflight.gpu import links, query
 from repro.utils.errors import FAILED, ReproError
-from repro.utils.paths import TRAINER_PYTHON, TRAINERS
+from repro.utils.paths import TRAINERS
 
 CPU_RANKS = 2
 SHARE_GOOD, SHARE_LEAST = 0.8, 0.5
 FILE = "allreduce.json"
-
-
-class Program(Protocol):
-    """A measuring program that is ready to start."""
-
-    def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
-
-
-AttemptOf = Callable[[dict, Path], Program]
-"""Makes a measuring program from its configuration and the folder for its files."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +130,7 @@ def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iter
     from repro.launch.ssh.nodes import NodePool
     from repro.planning.plan import Unit
 
-    code = Code(program)
+    code = Code.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:
 
         def attempt_of(config: dict, folder: Path) -> Attempt:
@@ -252,13 +241,6 @@ def _row(event: dict, *names: str) -> dict:
 def _reason(outcome: Outcome) -> str:
     failure = outcome.failure.text() if outcome.failure else ""
     return "\n".join((failure, *outcome.log_tail.splitlines()[-5:]))
-
-
-def local_attempts(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> AttemptOf:
-    """The maker of attempts of a program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: LocalAttempt(
-        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
-    )
 
 
 def link_gbs(cluster: Hardware) -> float:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.node import facts, first_process, port_is_free, remove_containers, take_lock
 from repro.launch.agent.ranks import Files, Ranks, children
 
@@ -124,6 +125,7 @@ def run(order: dict) -> None:
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
+    make_libraries(order["libraries"])
     process = start(order)
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
     beat(lease, folder)

@@ -36,7 +36,7 @@ class ClusterTarget:
         cluster, trainer = options.cluster, options.trainer
         if cluster is None:
             raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
-        return cls(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), options.port or cluster.port)
+        return cls(cluster, Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER), options.port or cluster.port)
 
     def fingerprints(self) -> Fingerprints:
         """What each node is; ClusterError if one cannot be asked, or if nodes differ."""

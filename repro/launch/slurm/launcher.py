@@ -11,6 +11,7 @@ from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.kernels import Kernels
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.select import register
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
@@ -65,6 +66,9 @@ class SlurmSession(LaunchSession):
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         return slurm_attempts(self.target.cluster, self.target.code, limits, spread(plan), self.target.port, run.id)
+
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        return None
 
     def environment(self, plan: Plan) -> dict:
         """With the hosts of which it is known what they are."""

@@ -16,6 +16,7 @@ from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.libraries import library_patterns, library_problems
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.agent_client import AgentClient
 
@@ -201,6 +202,7 @@ def check_order(cluster: Cluster, port: int) -> dict:
         "interface": cluster.interface,
         "port": port,
         "images": names if cluster.containers else [],
+        "files": library_patterns(cluster),
     }
 
 
@@ -232,10 +234,7 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
             "it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
             f'cluster_hca to "" in {cluster.variables}'
         )
-    for name in ("cuBLAS", "cuDNN"):
-        if cluster.stack == "cu102-modern" and name.lower() not in facts["libraries"]:
-            folder = f"{cluster.work}/{name.lower()}"
-            found.append(f"there is no {name} in {folder}, which these GPUs need; {again} brings it")
+    found += library_problems(cluster, facts, again)
     if cluster.containers:
         found += _image_problems(cluster, facts["images"], again)
     elif not facts["launcher"]:

@@ -37,7 +37,7 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
     if not cluster:
         return []
     nodes = cluster["fingerprints"]["nodes"]
-    fields = next((each["fields"] for each in nodes.values()), {})
+    fields: dict[str, str] = next((each["fields"] for each in nodes.values()), {})
     system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
@@ -76,7 +76,7 @@ def _cache(_: Translate, cache: dict | None) -> list[tuple[str, str]]:
 
 
 def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
-    """What `repro.preflight.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
+    """What `repro.launch.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
     if not kernels:
         return []
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())

@@ -16,6 +16,8 @@ FACTS = {
     "infiniband": ["/dev/infiniband/uverbs0"],
     "launcher": "/venv/launch.py",
     "libraries": ["cublas"],
+    "gpus": [],
+    "compiler": True,
 }
 
 
