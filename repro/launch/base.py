@@ -37,6 +37,7 @@ class LaunchOptions:
     trainer : replaces the trainer's command in tests; on a cluster its last word, the script, is what counts.
     stack : the stack of libraries for this machine's GPUs, None to go by the GPU (`repro.images.stack`).
     libraries : newer libraries asked for in that stack.
+    attempt_s : after how many seconds an attempt is ended.
     """
 
     cluster: Cluster | None = None
@@ -44,6 +45,7 @@ class LaunchOptions:
     trainer: tuple[str, ...] = ()
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    attempt_s: float = Limits.total_s
 
 
 class LaunchSession(ABC):

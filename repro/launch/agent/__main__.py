@@ -29,6 +29,7 @@ BEAT_S = 2.0
 GRACE_S = 3.0
 LATE_S = 2.0
 CUT_OFF = 3
+PROBE_S = 90
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
 cut_off = threading.Event()
@@ -88,6 +89,20 @@ def free_mib(folder: str) -> int:
 def check(order: dict) -> None:
     """Send what a run must know of this node before it starts."""
     send(**facts(order))
+
+
+def probe(order: dict) -> None:
+    """Send the same, and what the script of the order prints of this node, with the times before and after."""
+    done = subprocess.run(
+        [sys.executable, "-", *order["arguments"]],
+        input=order["script"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PROBE_S,
+        check=True,
+    )
+    send(facts=facts(order), probe=json.loads(done.stdout))
+    send(end=0)
 
 
 def hold(order: dict) -> None:
@@ -241,7 +256,7 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        {"check": check, "hold": hold, "run": run}[order["do"]](order)
+        {"check": check, "hold": hold, "probe": probe, "run": run}[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)

@@ -73,15 +73,21 @@ class AttemptFollower:
         return self._ended.get(index) is LOST
 
     def follow(
-        self, on_event: OnEvent, silences: Callable[[], Mapping[int, float]], interrupts: Interrupts
+        self, on_event: OnEvent, silences: Callable[[], Mapping[int, float] | None], interrupts: Interrupts
     ) -> Failure | None:
-        """Pass events on until all nodes have ended well; the cause if something goes wrong."""
+        """Pass events on until all nodes have ended well; the cause if something goes wrong.
+
+        While nothing can be read, ranks that seem to print nothing do not count as hanging.
+        """
         stall = StallDetector(self._limits)
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
             interrupts.check()
             for event in self.events(POLL_S):
                 on_event(event)
-            silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
+            heard = silences()
+            if heard is None:
+                stall.pause()
+            silent = {index: seconds for index, seconds in (heard or {}).items() if index not in self._ended}
             for index, seconds in silent.items():
                 if seconds > LEASE_S:
                     self._lose(index, node_silent(self._name(index), seconds))

@@ -106,15 +106,21 @@ def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool,
     """
     for unit in units:
         work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
-        hosts = [
-            Host(
-                f"<address of {cluster.interface} on {node.name}>",
-                "<uid>:<gid>",
-                f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
-            )
-            for node in work.placement.nodes
-        ]
+        hosts = dry_hosts(work)
         yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node"
         for index, node in enumerate(work.placement.nodes):
             yield f"# on {node.name} ({node.user}@{node.address} port {node.port}):"
             yield shlex.join(work.order(index, hosts)["argv"])
+
+
+def dry_hosts(work: Work) -> list[Host]:
+    """The nodes of an attempt as commands have them that are shown and not run."""
+    cluster = work.cluster
+    return [
+        Host(
+            f"<address of {cluster.interface} on {node.name}>",
+            "<uid>:<gid>",
+            f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
+        )
+        for node in work.placement.nodes
+    ]

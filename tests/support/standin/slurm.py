@@ -134,9 +134,10 @@ def scancel(argv):
 
 def srun(argv):
     command = argv[next(i for i, word in enumerate(argv) if not word.startswith("--")) :]
+    everywhere = [f"node{index + 1}" for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))]
+    listed = next((word.partition("=")[2].split(",") for word in argv if word.startswith("--nodelist=")), everywhere)
     tasks = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURM_NODEID": str(index)})
-        for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))
+        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURMD_NODENAME": name}) for name in listed
     ]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
     while any(task.poll() is None for task in tasks):
