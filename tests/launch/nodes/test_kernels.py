@@ -2,8 +2,8 @@
 
 import json
 import os
-import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,32 +19,17 @@ from repro.launch.ssh.launcher import SshLauncher
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
-from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.paths import TRAINER_PYTHON
 from tests.support.processes import processes_of
+from tests.support.programs import lay_gpu, standins
 from tests.support.ssh_server import SshServer
-
-GPUS = {"Tesla V100-SXM2-16GB": "7.0", "NVIDIA H200": "9.0"}
-TOOL = """#!/bin/sh
-case "$*" in
-*compute_cap*) echo {capability};;
-*name,driver_version*) echo "{name}, {driver}, GPU-1";;
-*) exit 1;;
-esac
-"""
 
 
 @pytest.fixture
 def gpu(tmp_path, monkeypatch):
     """Puts a GPU into this machine, as far as nvidia-smi tells."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-
-    def lay(name, driver="535.183.06"):
-        (tools / "nvidia-smi").write_text(TOOL.format(name=name, driver=driver, capability=GPUS[name]))
-        (tools / "nvidia-smi").chmod(0o755)
-
-    return lay
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:{os.environ['PATH']}")
+    return partial(lay_gpu, tmp_path / "tools")
 
 
 @pytest.fixture
@@ -69,14 +54,6 @@ def compared(tmp_path, monkeypatch):
     calls = tmp_path / "calls"
     monkeypatch.setenv("KERNELS_STANDIN_CALLS", str(calls))
     return lambda: [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
-
-
-def standins(folder: Path) -> Path:
-    """A trainer that trains nothing, with the program that compares operators beside it."""
-    folder.mkdir(exist_ok=True)
-    shutil.copy(STANDIN, folder / "run.py")
-    shutil.copy(STANDIN.with_name("kernels.py"), folder / "kernels.py")
-    return folder / "run.py"
 
 
 @pytest.fixture

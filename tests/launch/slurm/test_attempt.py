@@ -24,6 +24,7 @@ from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_accoun
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
 
@@ -241,19 +242,7 @@ def test_what_sbatch_prints_besides_the_number_is_passed_over():
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """Slurm's commands on PATH; the folder in which they keep their jobs."""
-    tools, jobs = tmp_path / "tools", tmp_path / "jobs"
-    tools.mkdir()
-    jobs.mkdir()
-    for name in ("sbatch", "scontrol", "sacct", "scancel", "srun"):
-        (tools / name).write_text(
-            f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/support/standin/slurm.py {name} "$@"\n'
-        )
-        (tools / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_STANDIN", str(jobs))
-    for name in ("MAKEFLAGS", "STANDIN", "SLURM_FAULT"):
-        monkeypatch.delenv(name, raising=False)
-    return jobs
+    return lay_slurm(tmp_path, monkeypatch)
 
 
 @pytest.fixture
