@@ -294,7 +294,7 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
     monkeypatch.setattr(allocations, "LEASE_S", 3.0)
     jobs = Jobs(replace(cluster, slurm=Slurm(lease_seconds=600)), Code(STANDIN), cluster.port, "the run", 30, True)
     (unit,) = smoke().units
-    monkeypatch.setenv("STANDIN", "slow=9@0")
+    monkeypatch.setenv("STANDIN", "slow=16@0")
     away = threading.Event()
     whole = allocations.login
 
@@ -312,7 +312,7 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
             away.set()
             for reader in readers:
                 reader._place.close()
-            threading.Timer(8, away.clear).start()
+            threading.Timer(13, away.clear).start()
 
     readers = []
     made = allocations.Reader
@@ -322,7 +322,7 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
         return readers[-1]
 
     monkeypatch.setattr(allocations, "Reader", reader)
-    outcome = slurm_attempts(jobs, Limits(stall_timeout_s=5), True)(unit, _folder(tmp_path)).run(on_event)
+    outcome = slurm_attempts(jobs, Limits(stall_timeout_s=10), True)(unit, _folder(tmp_path)).run(on_event)
     assert outcome.failure is None, outcome
     assert len([event for event in seen if event.get("event") == "end"]) == 4
 
