@@ -43,6 +43,7 @@ class Session:
     retries: int = 0
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    attempt_timeout: int | None = None
 
     @property
     def task(self) -> str:
@@ -127,8 +128,10 @@ class Session:
         if cluster is None:
             return self.launcher_here()
         from repro.cluster.cluster import load_cluster
+        from repro.launch.attempt import Limits
 
-        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command()), name or None)
+        limit = self.attempt_timeout or Limits.total_s
+        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command(), attempt_s=limit), name or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""
@@ -178,12 +181,12 @@ class Session:
         return plan, environment | kernels
 
     def limits(self, plan: Plan) -> Limits:
-        """How long an attempt of this plan may be silent."""
+        """How long an attempt of this plan may take, and be silent."""
         from repro.launch.attempt import Limits
         from repro.planning.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
-        return Limits(stall_timeout_s=self.stall_timeout or timeout_s)
+        return Limits(self.stall_timeout or timeout_s, self.attempt_timeout or Limits.total_s)
 
 
 def chosen_model(model: str) -> str | None:

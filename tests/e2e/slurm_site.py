@@ -58,7 +58,7 @@ def _install(nodes, node) -> None:
     partition = f"PartitionName=main Nodes={','.join(nodes.names)} Default=YES MaxTime=INFINITE State=UP\n"
     write(nodes, node, "/etc/slurm/slurm.conf", CONFIGURATION + machines + partition)
     write(nodes, node, "/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
-    write(nodes, node, "/etc/slurm/gres.conf", "Name=gpu Count=2\n")
+    write(nodes, node, "/etc/slurm/gres.conf", "Name=gpu Count=2 Flags=CountOnly\n")
     write(nodes, node, "/etc/munge/munge.key", KEY)
     nodes.root(
         node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; systemctl restart munge"

@@ -14,7 +14,7 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.jobs import Jobs
 from tests.e2e import hardware, slurm_site
-from tests.e2e.launching import WORK, bench, containers, prepare, trainer, unit_of, wait_until
+from tests.e2e.launching import WORK, bench, containers, prepare, trainer, trainers, unit_of, wait_until
 from tests.support.runs import attempts
 
 SHARED = "/shared"
@@ -165,11 +165,11 @@ def test_without_ssh_to_compute_nodes(slurm_nodes, hidden, tmp_path):
     ("name", "capability", "message"),
     [
         ("NVIDIA H200", "9.0", "node1: cuDNN 7.6.5 of stack cu102 computes wrong convolutions on NVIDIA H200"),
-        ("Tesla V100-SXM2-16GB", "7.0", "node1: the operators cannot be compared with the CPU: Docker on node1"),
+        ("Tesla V100-SXM2-16GB", "7.0", "node1: the operators cannot be compared with the CPU: rank 0 on node1"),
     ],
 )
 def test_no_rank_starts_where_operators_were_not_compared(slurm_nodes, inventory, tmp_path, name, capability, message):
-    """Newer GPUs with the published libraries, and GPUs that no container gets: both end before a run is made."""
+    """Newer GPUs with the published libraries, and GPUs on which the real program finds none: no run is made."""
     folder = tmp_path / "inventory"
     shutil.copytree(inventory, folder)
     _change(folder, cluster_gpu=name)
@@ -184,10 +184,5 @@ def test_no_rank_starts_where_operators_were_not_compared(slurm_nodes, inventory
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert run is None
-    assert not [each for node in slurm_nodes.names for each in asked_for(slurm_nodes, node, started)]
+    assert not [program for node in slurm_nodes.names for program in trainers(slurm_nodes, node, started)]
     assert left_on(slurm_nodes) == []
-
-
-def asked_for(nodes, node, since):
-    """The containers that a node has started since a time."""
-    return [each for each in nodes.containers_asked_for(node) if each["time"] >= since]

@@ -132,7 +132,15 @@ class Allocation:
             self._running[step.number] = step
         positions = {name: index for index, name in enumerate(self.names)}
         text = self.request.order(step.number, code, orders, positions)
-        argv = ["sh", "-c", WRITE_ORDER, "sh", self.request.messages, str(step.number), f"{len(orders)} {','.join(orders)}"]
+        argv = [
+            "sh",
+            "-c",
+            WRITE_ORDER,
+            "sh",
+            self.request.messages,
+            str(step.number),
+            f"{len(orders)} {','.join(orders)}",
+        ]
         deadline = time.monotonic() + FOLDER_S
         while True:
             try:

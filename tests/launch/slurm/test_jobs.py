@@ -16,6 +16,7 @@ from repro.cli.settings import Exit, Invocation
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits, free_port
+from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError
 from repro.launch.nodes import kernels as on_nodes
 from repro.launch.nodes.code_upload import Code
@@ -284,6 +285,16 @@ def test_a_kept_job_that_was_cancelled_is_replaced(cluster, tmp_path, jobs_folde
     assert make(unit, _folder(tmp_path, "2")).run().failure is None
     assert len(submitted(jobs_folder)) == 2
     jobs.close()
+
+
+def test_a_job_asks_for_the_time_of_an_attempt(cluster):
+    plan = smoke((1, 4))
+    shown = "\n".join(SlurmLauncher.of(LaunchOptions(cluster, attempt_s=7200)).dry_run(plan))
+    assert shown.count("#SBATCH --time=122") == shown.count("#SBATCH --time=") == 2
+    assert shown.count("--node_rank 1 ") == 1
+    kept = replace(cluster, slurm=KEPT)
+    shown = "\n".join(SlurmLauncher.of(LaunchOptions(kept, attempt_s=7200)).dry_run(plan))
+    assert shown.count("#SBATCH --time=30") == shown.count("#SBATCH --time=") == 1
 
 
 # A controller that is away, and how often Slurm is asked
