@@ -13,7 +13,7 @@ from pathlib import Path
 from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
 from repro.launch.attempt import Limits, Outcome
-from repro.launch.check_programs import AttemptOf, local_attempts
+from repro.launch.check_programs import ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.registry import specs
 from repro.planning.plan import Plan
@@ -187,7 +187,7 @@ def _badness(result: Result) -> tuple[bool, float]:
     return not result.holds, float("inf") if result.error is None else result.error
 
 
-def compare(attempt_of: AttemptOf, device: str, folder: Path) -> Kernels:
+def compare(attempt_of: ProgramOf, device: str, folder: Path) -> Kernels:
     """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
 
     An operator that ends the process is noted, and the rest is compared in a new one.
@@ -241,14 +241,17 @@ def _reason(outcome: Outcome) -> str:
 
 
 def kernels_here(
-    gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels", say: Callable[[str], None] = print
+    gpus: list[dict],
+    stack: Stack,
+    attempt_of: ProgramOf,
+    cache: Path = CACHE / "kernels",
+    say: Callable[[str], None] = print,
 ) -> Kernels:
     """The comparison for this machine's GPUs and libraries, as `compared`."""
-    subject = f"what {gpus[0]['name']} computes"
-    return compared(_identity(gpus, stack), local_attempts(PROGRAM, LIMITS, stack.environment), subject, cache, say)
+    return compared(_identity(gpus, stack), attempt_of, f"what {gpus[0]['name']} computes", cache, say)
 
 
-def compared(identity: dict, attempt_of: AttemptOf, subject: str, cache: Path, say: Callable[[str], None]) -> Kernels:
+def compared(identity: dict, attempt_of: ProgramOf, subject: str, cache: Path, say: Callable[[str], None]) -> Kernels:
     """The comparison for everything that decides which kernels run, made only if none is kept in `cache`.
 
     Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be compared.

@@ -31,6 +31,7 @@ from repro.launch.attempt import (
     interruptible,
 )
 from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
+from repro.launch.check_programs import ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.host_environment import capture, gpu_count, gpus
 from repro.launch.select import register
@@ -128,9 +129,10 @@ class LocalSession(LaunchSession):
         """One GPU is enough: they share driver and libraries."""
         if plan.device != "cuda":
             return None
-        from repro.launch.kernels import kernels_here
+        from repro.launch.kernels import LIMITS, PROGRAM, kernels_here
 
-        return kernels_here(gpus(), self.launcher.stack(plan, recorded))
+        stack = self.launcher.stack(plan, recorded)
+        return kernels_here(gpus(), stack, local_programs(PROGRAM, LIMITS, stack.environment))
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""
@@ -161,6 +163,13 @@ def local_attempts(
         return LocalAttempt(unit.config, folder, limits, port, trainer, environment=environment or {})
 
     return attempt_of
+
+
+def local_programs(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> ProgramOf:
+    """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
+    return lambda config, folder: LocalAttempt(
+        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
+    )
 
 
 @dataclass

@@ -12,7 +12,8 @@ from pathlib import Path
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.attempt import Attempt, Limits, Outcome
-from repro.launch.check_programs import AttemptOf, local_attempts
+from repro.launch.check_programs import ProgramOf
+from repro.launch.local import local_programs
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -46,7 +47,7 @@ class Collectives:
             return unavailable("a single rank has nothing to exchange")
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
-            return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
+            return self._judge(local_programs(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
 
@@ -75,7 +76,7 @@ class Collectives:
             message = "; ".join(str(error).splitlines()[1:]) or str(error)
             return failed(message, "`make bench` cannot start either.", "do what the message says")
 
-    def _judge(self, attempt_of: AttemptOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
+    def _judge(self, attempt_of: ProgramOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
         try:
             table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
         except (MeasurementError, OSError) as error:
@@ -123,7 +124,7 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 
 
 @contextmanager
-def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[AttemptOf]:
+def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[ProgramOf]:
     """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
     from repro.launch.nodes.code_upload import Code
     from repro.launch.ssh.attempt import ssh_attempts
@@ -194,10 +195,10 @@ class Table:
         return [head, *rows, *pairs]
 
 
-def measure(attempt_of: AttemptOf, ranks: int, device: str, folder: Path) -> Table:
+def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Table:
     """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.
 
-    `attempt_of` comes from `local_attempts` or `attempts`, for the program PROGRAM.
+    `attempt_of` comes from `local_programs` or `attempts`, for the program PROGRAM.
 
     Raises
     ------

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, ClusterError
-from repro.launch.check_programs import AttemptOf, local_attempts
+from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import FIX, LIMITS, PROGRAM, KernelError, Kernels, compare
+from repro.launch.local import local_programs
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
 from repro.preflight.gpu import query
@@ -34,7 +35,7 @@ class Computations:
         name = re.sub(r"\W+", "-", machine.name)
         folder = self.folder / f"kernels-{name}"
         if self.cluster is None:
-            return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), folder)
+            return self._judge(local_programs(PROGRAM, LIMITS, self.environment), folder)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         try:
             with attempts(replace(self.cluster, nodes=(node,)), PROGRAM, "kernels", LIMITS) as attempt_of:
@@ -42,7 +43,7 @@ class Computations:
         except ClusterError as error:
             return failed(str(error), "`make bench` cannot start either.", "do what the message says")
 
-    def _judge(self, attempt_of: AttemptOf, folder: Path) -> Finding:
+    def _judge(self, attempt_of: ProgramOf, folder: Path) -> Finding:
         try:
             kernels = compare(attempt_of, "cuda", folder)
         except (KernelError, OSError) as error:

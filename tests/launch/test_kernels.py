@@ -12,9 +12,9 @@ import pytest
 
 from repro.images.stack import Stack
 from repro.launch import kernels as kernel_check
-from repro.launch.check_programs import local_attempts
 from repro.launch.host_environment import capture
 from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, kernels_here
+from repro.launch.local import local_programs
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
@@ -49,7 +49,7 @@ def python():
 
 
 def test_all_operators_of_the_cpu_are_right(tmp_path, python):
-    kernels = compare(local_attempts(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k")
+    kernels = compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k")
     assert kernels.wrong == ()
     assert kernels.largest["fp32"] < 1e-5
     assert {model for result in kernels.results for model in result.models} == {"bert", "gpt", "resnet50"}
@@ -69,7 +69,7 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
 
     def attempt_of(config, folder):
         return replace(
-            local_attempts(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
+            local_programs(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
         )
 
     kernels = compare(attempt_of, "cpu", tmp_path / "k")
@@ -169,7 +169,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
     monkeypatch.setattr(local, "capture", lambda stack: {"host": "here"})
     monkeypatch.setattr(local, "gpus", lambda: [H200])
-    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack: wrong)
+    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert environment == {"host": "here", "kernels": wrong.record()}
@@ -234,7 +234,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     lines = []
 
     def here(gpu=H200, stack=stack):
-        return kernels_here([gpu], stack, tmp_path / "cache", lines.append)
+        return kernels_here([gpu], stack, None, tmp_path / "cache", lines.append)
 
     assert here() == here() == here(stack=replace(stack, environment={**stack.environment, "CUDA_CACHE_PATH": "/b"}))
     assert len(compared) == len(lines) == 1
@@ -263,7 +263,9 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     monkeypatch.setattr(kernel_check, "compare", slow)
     stack = Stack("cu102-modern", {})
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: kernels_here([H200], stack, tmp_path / "cache", lambda text: None), range(2)))
+        found = list(
+            pool.map(lambda _: kernels_here([H200], stack, None, tmp_path / "cache", lambda text: None), range(2))
+        )
     assert found == [wrong, wrong]
     assert len(begun) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster
 from repro.launch.attempt import interruptible
-from repro.launch.check_programs import AttemptOf
+from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import KernelError, Kernels, compared, program_digests
 from repro.launch.nodes.libraries import FIX, forwarder_paths
 from repro.utils.paths import CACHE
@@ -40,7 +40,7 @@ def _names(cluster: Cluster) -> tuple[str, ...]:
 def compared_on_nodes(
     cluster: Cluster,
     facts: Mapping[str, dict],
-    attempts_on: Callable[[str, threading.Event], AttemptOf],
+    attempts_on: Callable[[str, threading.Event], ProgramOf],
     cache: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Kernels:

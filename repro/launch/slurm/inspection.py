@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
 from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import AttemptOf, Program, Stoppable
+from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.follower import AttemptFollower
@@ -122,9 +122,9 @@ class StepTransport:
             self.allocation.wait(self._step) if follower.succeeded else self.allocation.stop(self._step)
 
 
-def on_node_of_job(
+def programs_in_job(
     allocation: Allocation, name: str, code: Code, program: Path, limits: Limits, stop: threading.Event
-) -> AttemptOf:
+) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node of a job."""
 
     def attempt_of(config: dict, folder: Path) -> Program:

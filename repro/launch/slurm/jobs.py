@@ -11,14 +11,14 @@ from pathlib import Path
 from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, differences
 from repro.launch.attempt import Interrupts, OnEvent
-from repro.launch.check_programs import AttemptOf
+from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.slurm.allocation import Allocation
 from repro.launch.slurm.batch_script import JobRequest
-from repro.launch.slurm.inspection import inspect, on_node_of_job
+from repro.launch.slurm.inspection import inspect, programs_in_job
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -111,8 +111,8 @@ class Jobs:
         if not (self._compares and allocation.request.gpus):
             return None
 
-        def attempts_on(name: str, stop: threading.Event) -> AttemptOf:
-            return on_node_of_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
+        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
+            return programs_in_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
 
         return compared_on_nodes(self.cluster, allocation.facts, attempts_on, say=say)
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession
-from repro.launch.check_programs import AttemptOf as CheckAttempts
-from repro.launch.check_programs import on_held_node
+from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, Kernels
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
-from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
@@ -65,8 +64,8 @@ class SshSession(LaunchSession):
         if plan.device != "cuda":
             return None
 
-        def attempts_on(name: str, stop: threading.Event) -> CheckAttempts:
-            return on_held_node(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
+        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
+            return programs_on(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, attempts_on)
