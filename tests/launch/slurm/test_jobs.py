@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +24,9 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.slurm import allocation as allocations
 from repro.launch.slurm import inspection
+from repro.launch.slurm.allocation import Allocation, Step
 from repro.launch.slurm.attempt import slurm_attempts
+from repro.launch.slurm.batch_script import JobRequest
 from repro.launch.slurm.client import Backoff
 from repro.launch.slurm.jobs import Jobs
 from repro.launch.slurm.launcher import SlurmLauncher
@@ -336,6 +339,22 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
     outcome = slurm_attempts(jobs, Limits(stall_timeout_s=10), True)(unit, _folder(tmp_path)).run(on_event)
     assert outcome.failure is None, outcome
     assert len([event for event in seen if event.get("event") == "end"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("unread", "heard", "lease", "expected"),
+    [(1, 4, 60, 3), (30, 31, 60, None), (30, 31, 7200, None), (61, 62, 60, 61), (61, 62, 7200, None)],
+)
+def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, unread, heard, lease, expected):
+    """Ages in seconds: of the last line that was read at all, and of the node's last message; a lease, and the silence."""
+    request = JobRequest(replace(cluster, slurm=Slurm(lease_seconds=lease)), "case", "run", 1, 0, 30, "token")
+    assert f"-lt {lease} ]" in request.script()
+    job, now = Allocation(request), time.monotonic()
+    job._readers = [SimpleNamespace(alive=now - unread)]
+    step = Step(1, ["node1"], None)
+    step.heard[0] = now - heard
+    silences = job.silences(step)
+    assert silences == (None if expected is None else {0: pytest.approx(expected, abs=0.5)})
 
 
 def test_slurm_is_asked_less_and_less_until_something_happens(monkeypatch):
