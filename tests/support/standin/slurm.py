@@ -65,7 +65,6 @@ def work(argv):
     given = {
         "SLURM_JOB_ID": str(number),
         "SLURM_JOB_NUM_NODES": str(job["nodes"]),
-        "SLURM_NODEID": "0",
         "SLURM_JOB_NODELIST": hosts_of(job["nodes"]),
     }
     process = subprocess.Popen(
