@@ -90,6 +90,11 @@ def node_gone(node: str, reason: str) -> Failure:
     return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
 
 
+def lock_lost(node: str, reason: str) -> Failure:
+    """A node that another run could have by now."""
+    return Failure(N_("{node} is no longer locked for this run: {said}"), {"node": node, "said": reason})
+
+
 def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
     return Failure(N_("{node}: {said}"), {"node": node, "said": message})

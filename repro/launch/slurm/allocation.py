@@ -30,7 +30,7 @@ DRAIN_S = 1.5
 END_S = 60.0
 FOLDER_S = 60.0
 NO_FOLDER = 75
-TELLING = frozenset({"rank", "end", "error", "gone"})
+TELLING = frozenset({"rank", "end", "error", "gone", "lost", "held", "others"})
 """What a message has that tells of an end: Slurm may know why."""
 LOG = "slurm.log"
 STEP_ENDED = N_("step {step} of job {job} ended with status {status}")

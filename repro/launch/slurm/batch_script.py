@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster
+from repro.launch.agent.leftovers import USER
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.collector import safe
-from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.holder import holder
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.launch.placement import Placement
 from repro.utils.paths import PACKAGE
@@ -99,14 +101,13 @@ class JobRequest:
         )
 
     def sweep(self) -> str:
-        """A shell command that removes from a node what a step may have left there."""
+        """A shell command that removes from a node what this job, and no other, may have left there."""
         remove = f"rm -rf -- {shlex.quote(self.home)}/step-*"
         if not self.cluster.containers:
             return remove
-        match = shlex.quote(f"label={OWN}={self.run}")
-        return (
-            f"docker ps --all --quiet --filter {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
-        )
+        name = shlex.quote(f"name=^/reproduction-[0-9a-f]+-{self.token}-")
+        match = f'--filter {name} --filter "label={USER}=$(id -u)"'
+        return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 
     def order(self, step: int, code: Code, orders: Mapping[str, dict], positions: Mapping[str, int]) -> str:
         """The line that the tasks of a step take: the code, and the order for the agent on each node, by its name.
@@ -121,7 +122,7 @@ class JobRequest:
         }
         content = {
             "step": step,
-            "label": OWN,
+            "owner": {**holder(self.what, self.run), "mark": self.token},
             "nodes": {name: fill({**order, **own}, step, positions[name]) for name, order in orders.items()},
             "files": code.files,
         }
@@ -130,9 +131,15 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class SlurmWork(Work):
-    """An attempt as the nodes of a job get it; `home` is the folder of its step on each node."""
+    """An attempt as the nodes of a job get it; `home` is the folder of its step on each node, `token` the job's."""
 
     home: str = ""
+    token: str = ""
+
+    @property
+    def key(self) -> str:
+        """Distinguishes the job's containers from those of another run with the same names."""
+        return f"{super().key}-{self.token}"
 
     @property
     def folder(self) -> str:
@@ -157,7 +164,7 @@ def work_of_step(request: JobRequest, work: Work, placement: Placement | None = 
     """An attempt as the nodes of a job get it, on these nodes or those that the work has."""
     home = request.step_home
     given = {**vars(work), "run": request.run, "trainers": f"{home}/code/repro/trainers"}
-    return SlurmWork(**{**given, "placement": placement or work.placement}, home=home)
+    return SlurmWork(**{**given, "placement": placement or work.placement}, home=home, token=request.token)
 
 
 def _template(name: str) -> jinja2.Template:

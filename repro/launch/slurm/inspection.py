@@ -14,7 +14,9 @@ from repro.launch.attempt import Interrupts, Limits
 from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
+from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import work_of
 from repro.launch.slurm.allocation import Allocation, Step
@@ -83,9 +85,12 @@ def _received(
             continue
         if message.get("failure"):
             raise NotStarted(message["failure"])
+        if "held" in message:
+            raise NotStarted(node_says(step.names[index], held_text(allocation.request.cluster, message["held"])))
+        if "others" in message:
+            raise NotStarted(node_says(step.names[index], others_text(allocation.request.cluster, message["others"])))
         if "error" in message:
-            said = f"{step.names[index]}: {message['error']}"
-            raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": said}))
+            raise NotStarted(node_says(step.names[index], message["error"]))
         if "probe" in message:
             found[step.names[index]] = message, at
     return found

@@ -13,6 +13,7 @@ from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
 CHUNK = 1 << 18
+CONNECTION_LOST = "the connection was lost"
 
 
 class AgentClient:
@@ -35,6 +36,10 @@ class AgentClient:
     def silent(self) -> float:
         """Seconds since the last byte from the node."""
         return time.monotonic() - self.heard
+
+    def tell(self, **more: str) -> None:
+        """Tell the agent more than it knew when it got its order."""
+        self._send(json.dumps(more).encode() + b"\n")
 
     def stop(self) -> None:
         """Ask the agent to end what it started."""
@@ -69,7 +74,7 @@ class AgentClient:
             message = json.loads(line)
         except ValueError:
             message = {"error": line.decode("utf-8", "replace")}
-        self._ended |= bool(message.keys() & {"end", "error", "held"})
+        self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 
     def _why(self) -> str:
@@ -78,7 +83,7 @@ class AgentClient:
         while self._channel.recv_stderr_ready():
             output += self._channel.recv_stderr(CHUNK)
         lines = output.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "the connection was lost"
+        return lines[-1] if lines else CONNECTION_LOST
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # whoever reads finds out

@@ -237,12 +237,22 @@ def _tidy(svg: str) -> str:
         for name in parent.attrib.keys() & {"d", "x", "y", "points", "transform", "width", "height", "viewBox"}:
             parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.attrib[name]))
         if "d" in parent.attrib:
-            parent.set("d", " ".join(parent.attrib["d"].split()))
+            parent.set("d", _path(parent.attrib["d"]))
     root.attrib.pop("version", None)
     for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
         root.set(name, value)
     ElementTree.indent(root, "")
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _path(commands: str) -> str:
+    """A path's commands without the letters of lines that follow a line, which SVG takes for granted."""
+    kept, last = [], ""
+    for part in commands.split():
+        if not (part == last == "L"):
+            kept.append(part)
+        last = part if part.isalpha() else last
+    return " ".join(kept)
 
 
 def _styles(style: str) -> Iterator[tuple[str, str]]:

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.ssh import Result
+from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.attempt import Limits, free_port
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import Host
@@ -151,6 +153,17 @@ def test_an_order_has_every_node_and_the_trainers(tmp_path):
     assert "@" not in json.dumps(order["nodes"])
     shown = request_in(tmp_path).script(shown=True)
     assert len(shown) < len(request_in(tmp_path).script()) / 1.5
+
+
+def test_a_job_removes_no_container_but_its_own(tmp_path):
+    """Another job of a run with the same name, such as of another account, has other containers."""
+    requests = [replace(request_in(tmp_path, containers=True), token=token) for token in ("0a1b", "0a1c")]
+    for each in requests:
+        match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", each.sweep())
+        works = [work_of(other.cluster, Code(), unit_of(), True, 29500, "run", "1") for other in requests]
+        orders = [work_of_step(*pair).orders([Host("", "")] * 2) for pair in zip(requests, works, strict=True)]
+        own = [bool(re.search(match[1], f"/{order['listed2']['container']}")) for order in orders]
+        assert own == [other is each for other in requests]
 
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
@@ -360,6 +373,30 @@ def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch
     assert len(killed) == 2
     assert re.fullmatch(r"step 2 of job 1 ended with status \d+", outcome.failure.text())
     wait_until_nothing_is_left(site)
+
+
+HOLD = """
+import sys
+from repro.launch.agent.lock import acquire
+acquire({"who": "a@b", "what": "make bench", "since": "noon", "mark": "m"}, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_node_that_a_run_outside_slurm_holds_is_not_shared(site, slurm):
+    """Slurm grants it, for it does not know of that run."""
+    (slurm / "locks-1").mkdir()
+    environment = {**os.environ, LOCK_FOLDER: str(slurm / "locks-1")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, env=environment, **pipes) as other:
+        assert other.stdout.readline() == b"locked\n"
+        outcome = attempt(site).run()
+        text = outcome.failure.text()
+        assert text.startswith(f"node2: in use by a@b since noon for `make bench` (process {other.pid} of account ")
+        assert other.poll() is None
+        wait_until_nothing_is_left(site)
+        other.stdin.close()
 
 
 def test_an_interrupt_in_the_queue_cancels_the_job(site, slurm, monkeypatch):

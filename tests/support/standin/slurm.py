@@ -135,9 +135,7 @@ def srun(argv):
     command = argv[next(i for i, word in enumerate(argv) if not word.startswith("--")) :]
     everywhere = [f"node{index + 1}" for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))]
     listed = next((word.partition("=")[2].split(",") for word in argv if word.startswith("--nodelist=")), everywhere)
-    tasks = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURMD_NODENAME": name}) for name in listed
-    ]
+    tasks = [subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **node(name)}) for name in listed]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
     while any(task.poll() is None for task in tasks):
         if any(task.poll() for task in tasks) and "--kill-on-bad-exit=1" in argv:
@@ -145,6 +143,13 @@ def srun(argv):
                 task.terminate()
         time.sleep(0.05)
     sys.exit(max(abs(task.returncode) for task in tasks))
+
+
+def node(name):
+    """What is different on each node: its name, and the place of its lock."""
+    locks = HOME / f"locks-{int(name.removeprefix('node')) - 1}"
+    locks.mkdir(exist_ok=True)
+    return {"SLURMD_NODENAME": name, "REPRO_NODE_LOCK_FOLDER": str(locks)}
 
 
 def forward(tasks):
