@@ -97,13 +97,14 @@ class AttemptFollower:
     def follow(
         self,
         on_event: OnEvent,
-        silences: Callable[[], Mapping[int, float]],
+        silences: Callable[[], Mapping[int, float] | None],
         interrupts: Interrupts,
         answers: Callable[[int], bool] = lambda index: False,
     ) -> Failure | None:
         """Pass events on until all nodes have ended well; the cause if something goes wrong.
 
-        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them.
+        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them. While nothing can be read, ranks that
+        seem to print nothing do not count as hanging.
         """
         stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
@@ -111,7 +112,10 @@ class AttemptFollower:
             woken = self._pauses.look()
             for event in self.events(POLL_S):
                 loss(event)
-            silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
+            heard = silences()
+            if heard is None:
+                stall.pause()
+            silent = {index: seconds for index, seconds in (heard or {}).items() if index not in self._ended}
             for index, seconds in silent.items():
                 if seconds > LEASE_S and woken > WAKE_S:
                     name = self._name(index)
