@@ -57,7 +57,8 @@ def _serve_command(channel, command: str, environment: dict[str, str]) -> None:
         thread.join()
     with suppress(*GONE):
         status = process.wait()
-        channel.send_exit_status(status if status >= 0 else 128 - status)
+        if status >= 0:  # as sshd, which has no status for a process that a signal ended
+            channel.send_exit_status(status)
         channel.close()
 
 

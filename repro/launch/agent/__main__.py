@@ -24,7 +24,7 @@ from collections.abc import Callable
 from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
 from repro.launch.agent.lock import Held, acquire
-from repro.launch.agent.node import facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
 from repro.launch.agent.processes import identity
 from repro.launch.agent.ranks import Files, Ranks, children
 from repro.launch.agent.unlock import free, survey
@@ -33,6 +33,9 @@ POLL_S = 0.1
 BEAT_S = 2.0
 GRACE_S = 3.0
 LATE_S = 2.0
+REST_S = 5.0
+ENGINE_S = 3.0
+STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
 PROBE_S = 90
 PR_SET_PDEATHSIG = 1
@@ -188,26 +191,58 @@ def start(order: dict) -> subprocess.Popen:
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
-    files = Files(order["folder"], ("config.json",))
+    files = Files(order["folder"], order["log_cap"])
     ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
-    killed = out_of_memory_kills()
+    killed, before = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
         send_added(files)
         for rank, status in ended:
             send(rank=rank, status=status)
-        ranks.wait(POLL_S)
+        if not files.more():
+            ranks.wait(POLL_S)
     code = process.poll()
-    end(process, order["container"])
     send_added(files)
+    if code is not None:
+        send(launcher=code)
+        if before and code in STOPPED:
+            tell_of_engine(before, lease)
+    try:
+        end(process, order["container"])
+    finally:
+        send_rest(files, lease)
     free = free_mib(order["folder"])
-    shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
-    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+    sizes = files.sizes()
+    shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
+    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free, sizes=sizes)
+
+
+def tell_of_engine(before: set[tuple[int, str]], lease: Lease) -> None:
+    """Say that the Docker engine was stopped or restarted, if it was: as it ends, it first ends its containers."""
+    deadline = time.monotonic() + ENGINE_S
+    while time.monotonic() < deadline and not lease.stopped.is_set():
+        if not before <= engines():
+            send(engine="restarted")
+            return
+        time.sleep(POLL_S)
 
 
 def send_added(files: Files) -> None:
-    """Send what was added to files."""
+    """Send what was added to files, of each log a few MiB."""
     for path, offset, data in files.added():
+        send(file=path, at=offset, data=data.decode("latin-1"))
+
+
+def send_rest(files: Files, lease: Lease) -> None:
+    """Send all that is left; once the controller asks for the end, for `REST_S` at most, and then only each file's end."""
+    deadline = None
+    while True:
+        send_added(files)
+        if lease.stopped.is_set():
+            deadline = deadline or time.monotonic() + REST_S
+        if not files.more() or (deadline and time.monotonic() > deadline):
+            break
+    for path, offset, data in files.rest():
         send(file=path, at=offset, data=data.decode("latin-1"))
 
 

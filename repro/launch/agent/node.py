@@ -39,6 +39,16 @@ def first_process(container: str) -> int:
     return int(pid) if pid.isdigit() else 0
 
 
+def engines() -> set[tuple[int, str]]:
+    """The Docker engines that run on this node: process number and start of each; empty where none can be seen."""
+    found = set()
+    for entry in glob.glob("/proc/[0-9]*"):
+        if _first_line(entry + "/comm") == "dockerd":
+            fields = _first_line(entry + "/stat").rpartition(")")[2].split()
+            found |= {(int(entry[6:]), fields[19])} if fields else set()
+    return found
+
+
 def image_ids(names: list[str]) -> dict:
     """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not answer."""
     found = {}

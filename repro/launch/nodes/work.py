@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
+from repro.launch.agent.ranks import LAUNCHER_LOG
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.collector import LAUNCHER_LOG, safe
+from repro.launch.nodes.collector import LOG_CAP, safe
 from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv, standins
 from repro.launch.nodes.libraries import forwarder_orders, library_environment
 from repro.launch.placement import Placement, place
@@ -81,6 +82,7 @@ class Work:
             "libraries": forwarder_orders(self.cluster, self.code_folder) if device == "cuda" else {},
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
+            "log_cap": LOG_CAP,
         }
 
     def _share(self, index: int, hosts: list[Host]) -> Share:

@@ -27,6 +27,7 @@ from repro.runs.record import write_text
 from repro.utils.i18n import N_
 
 DRAIN_S = 1.5
+UNHEARD_S = 10.0
 END_S = 60.0
 FOLDER_S = 60.0
 NO_FOLDER = 75
@@ -274,7 +275,13 @@ class Allocation:
             step.ended.set()
             values = {"step": number, "job": self.number, "status": status}
             failure = Failure(STEP_ENDED, values) if status else None
-            threading.Timer(DRAIN_S, step.sink.end, (failure, True)).start()
+            threading.Timer(DRAIN_S, self._end, (step, failure, True)).start()
+
+    def _end(self, step: Step, failure: Failure | None, secondary: bool) -> None:
+        """Pass the end of a step on, after what its nodes sent has come."""
+        for reader in self._readers:
+            reader.wait_for_all(UNHEARD_S)
+        step.sink.end(failure, secondary)
 
     def _follow(self) -> None:
         """Ask for the job's state until it is over; then pass that on, after what its nodes sent has come."""
@@ -294,7 +301,7 @@ class Allocation:
                 with self._lock:
                     running = list(self._running.values())
                 for step in running:
-                    step.sink.end(self._why_ended(), secondary=self._job.state == "FAILED")
+                    self._end(step, self._why_ended(), self._job.state == "FAILED")
                 return
 
     def _why_ended(self) -> Failure | None:

@@ -70,6 +70,10 @@ class SlurmTransport:
     def silences(self) -> dict[int, float] | None:
         return self._allocation.silences(self._step) if self._step else {}
 
+    def answers(self, index: int) -> bool:
+        """Nothing is known of a node but what its agent sends."""
+        return False
+
     def stop(self, follower: AttemptFollower) -> None:
         """End the step, take the log of the job, and give that back; one that goes wrong is ended."""
         allocation, step, keeps = self._allocation, self._step, self._jobs.cluster.slurm.allocation == "run"

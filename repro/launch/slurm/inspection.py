@@ -122,6 +122,10 @@ class StepTransport:
     def silences(self) -> dict[int, float] | None:
         return self.allocation.silences(self._step) if self._step else {}
 
+    def answers(self, index: int) -> bool:
+        """Nothing is known of a node but what its agent sends."""
+        return False
+
     def stop(self, follower: AttemptFollower) -> None:
         if self._step:
             self.allocation.wait(self._step) if follower.succeeded else self.allocation.stop(self._step)

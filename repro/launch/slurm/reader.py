@@ -14,11 +14,13 @@ from repro.launch.slurm.client import SlurmError
 
 AGAIN_S = 1.0
 BEAT_S = 5.0
+LOOK_S = 0.2
 FOLLOW = """
 import glob, os, select, sys, time
 folder, beat_s, renewed, ended = sys.argv[1], float(sys.argv[2]), 0.0, set()
 offsets = {int(index): int(offset) for index, _, offset in (word.partition(":") for word in sys.argv[3:])}
 while True:
+    new = False
     for index, offset in offsets.items():
         try:
             with open("%s/messages-%d.jsonl" % (folder, index), "rb") as file:
@@ -29,17 +31,19 @@ while True:
         for line in data.split(b"\\n")[:-1]:
             sys.stdout.buffer.write(b"%d %s\\n" % (index, line))
             offsets[index] += len(line) + 1
+            new = True
     for path in sorted(set(glob.glob(glob.escape(folder) + "/status-*")) - ended):
         ended.add(path)
         with open(path) as file:
             sys.stdout.write("status %s %s\\n" % (path.rpartition("-")[2], file.read().strip()))
+    sys.stdout.write("" if new else "idle\\n")
     if time.monotonic() - renewed > beat_s:
         renewed = time.monotonic()
         if os.path.exists(folder + "/lease"):
             os.utime(folder + "/lease")
         sys.stdout.write("beat\\n")
     sys.stdout.flush()
-    if select.select([0], [], [], 0.1)[0] and not os.read(0, 4096):
+    if select.select([0], [], [], 0 if new else 0.1)[0] and not os.read(0, 4096):
         break
 """
 
@@ -72,9 +76,17 @@ class Reader:
         self.alive = time.monotonic()
         self._offsets = dict.fromkeys(indices, 0)
         self._closed = threading.Event()
+        self._heard = self._idle = 0.0
         self._place: LocalShell | Remote | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True, name="reader of a job")
         self._thread.start()
+
+    def wait_for_all(self, patience: float) -> None:
+        """Until a look that begins from now on finds nothing new, or `patience` seconds pass without a message."""
+        since = time.monotonic() + LOOK_S
+        while self._idle < since and time.monotonic() - max(since, self._heard) < patience:
+            if self._closed.wait(LOOK_S):
+                break
 
     def close(self) -> None:
         """Stop reading."""
@@ -94,13 +106,16 @@ class Reader:
 
     def _take(self, line: str) -> None:
         self.alive = time.monotonic()
+        if line == "idle":
+            self._idle = self.alive
+            return
         position, _, text = line.partition(" ")
         if position == "status":
             number, _, status = text.partition(" ")
             self._on_status(int(number), int(status))
         if not position.isdigit() or int(position) not in self._offsets:
             return
-        index = int(position)
+        index, self._heard = int(position), time.monotonic()
         self._offsets[index] += len(text.encode()) + 1
         if not text:
             return

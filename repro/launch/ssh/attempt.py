@@ -63,6 +63,11 @@ class SshTransport:
     def silences(self) -> dict[int, float]:
         return {index: client.silent() for index, client in self._clients.items()}
 
+    def answers(self, index: int) -> bool:
+        """By the agent that holds the node's lock, which is another one."""
+        member = self._pool.members.get(self._clients[index].node)
+        return member is not None and member.answers
+
     def stop(self, follower: AttemptFollower) -> None:
         """Stop the agents, and drop nodes that do not answer: their agents end by their lease."""
         for client in self._clients.values():

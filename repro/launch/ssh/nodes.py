@@ -21,6 +21,7 @@ from repro.launch.ssh.agent_client import CONNECTION_LOST, AgentClient
 Item = TypeVar("Item")
 T = TypeVar("T")
 ANSWER_S = 40
+ANSWERS_S = 5.0
 
 
 class LockedError(RemoteError):
@@ -51,6 +52,11 @@ class NodeSession:
         """Whether the node gave up its lock, or sent nothing for as long as its lease."""
         unheard = self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
         return unheard or bool(self._without_lock)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the node has sent something just now."""
+        return not self.lost and self._lease is not None and self._lease.silent() < ANSWERS_S
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
         """Start an agent on this node with an order."""

@@ -328,6 +328,16 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(site, slurm, monkeypatch):
     assert not (slurm / "cancelled").exists()
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_all_that_a_rank_printed_arrives_after_the_job_has_ended(site, monkeypatch, rank):
+    monkeypatch.setenv("STANDIN", f"print=24@{rank}")
+    outcome = attempt(site).run()
+    assert (outcome.failure, outcome.cut) == (None, ())
+    printed = (site.parent / f"attempt/logs/local_rank_{rank}/stdout").read_bytes()
+    assert printed.startswith((b"x" * 1023 + b"\n") * (24 << 10))
+    wait_until_nothing_is_left(site)
+
+
 def test_a_rank_that_fails_is_named_with_its_node(site, monkeypatch):
     monkeypatch.setenv("STANDIN", "exit=3@3")
     monkeypatch.setenv("STANDIN_WAIT", "1")
