@@ -47,6 +47,16 @@ class Work:
         return f"reproduction-{self.key}"
 
     @property
+    def title(self) -> str:
+        """What others are told of it who want one of its nodes."""
+        return f"{self.unit}, {self.attempt}"
+
+    @property
+    def lease_s(self) -> float:
+        """For how many seconds its nodes go on without a controller."""
+        return LEASE_S
+
+    @property
     def folder(self) -> str:
         """The attempt's folder on each node."""
         return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"

@@ -122,17 +122,18 @@ class Allocation:
             self._readers.append(Reader(place_of, python, folder, indices, self._take, self._step_ended))
         threading.Thread(target=self._follow, daemon=True, name=f"state of job {self.number}").start()
 
-    def start(self, orders: Mapping[str, dict], code: Code, sink: Sink) -> Step:
+    def start(self, owner: dict[str, str], orders: Mapping[str, dict], code: Code, sink: Sink) -> Step:
         """Give these nodes their orders; their messages go to `sink`, by the place of each node among them.
 
-        NotStarted if the order cannot be delivered, or the job is over.
+        `owner` is what whoever else wants one of the nodes is told, as `JobRequest.owner` gives it. NotStarted if the
+        order cannot be delivered, or the job is over.
         """
         with self._lock:
             self._steps += 1
             step = Step(self._steps, list(orders), sink)
             self._running[step.number] = step
         positions = {name: index for index, name in enumerate(self.names)}
-        text = self.request.order(step.number, code, orders, positions)
+        text = self.request.order(step.number, owner, code, orders, positions)
         argv = [
             "sh",
             "-c",

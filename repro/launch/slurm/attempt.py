@@ -34,6 +34,7 @@ class SlurmTransport:
     def __init__(self, unit: Unit, work: Work, folder: Path, jobs: Jobs):
         self._unit, self._work, self._folder, self._jobs = unit, work, folder, jobs
         self._allocation: Allocation
+        self._owner: dict[str, str]
         self._orders: dict[str, dict]
         self._step: Step | None = None
 
@@ -48,7 +49,7 @@ class SlurmTransport:
             placement = Placement(allocation.nodes(size.nodes), self._work.placement.per_node)
             work = work_of_step(allocation.request, self._work, placement)
             hosts = [host_of(node, allocation.facts[node.name]) for node in placement.nodes]
-            self._orders = work.orders(hosts)
+            self._owner, self._orders = allocation.request.owner(work.title, work.run), work.orders(hosts)
             names = list(self._orders)
             commands = {name: fill(order["argv"], 0, place) for place, (name, order) in enumerate(self._orders.items())}
             content = {"job": allocation.number, "nodes": names, "script": "job.sh", "commands": commands}
@@ -63,7 +64,7 @@ class SlurmTransport:
     def start(self, follower: AttemptFollower) -> None:
         """Give the job's nodes their orders; `follower` gets the end where that fails."""
         try:
-            self._step = self._allocation.start(self._orders, self._jobs.code, follower)
+            self._step = self._allocation.start(self._owner, self._orders, self._jobs.code, follower)
         except NotStarted as error:
             follower.end(error.failure)
 

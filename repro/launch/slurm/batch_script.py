@@ -101,18 +101,27 @@ class JobRequest:
         )
 
     def sweep(self) -> str:
-        """A shell command that removes from a node what this job, and no other, may have left there."""
-        remove = f"rm -rf -- {shlex.quote(self.home)}/step-*"
+        """A shell command that removes from a node what this job, and no other, may have left there.
+
+        With the number of a step as its argument it removes that step's folder alone, for nodes may share a file system.
+        """
+        remove = f"rm -rf -- {shlex.quote(self.home)}/step-${{1:-*}}"
         if not self.cluster.containers:
             return remove
         name = shlex.quote(f"name=^/reproduction-[0-9a-f]+-{self.token}-")
         match = f'--filter {name} --filter "label={USER}=$(id -u)"'
         return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 
-    def order(self, step: int, code: Code, orders: Mapping[str, dict], positions: Mapping[str, int]) -> str:
+    def owner(self, what: str, run: str) -> dict[str, str]:
+        """What a node that is locked for a step tells others of it; the steps of a job have one mark."""
+        return {**holder(what, run), "mark": self.token}
+
+    def order(
+        self, step: int, owner: dict, code: Code, orders: Mapping[str, dict], positions: Mapping[str, int]
+    ) -> str:
         """The line that the tasks of a step take: the code, and the order for the agent on each node, by its name.
 
-        `positions` are those of the nodes in the job.
+        `positions` are those of the nodes in the job, `owner` is what the method of that name gives.
         """
         own = {
             "code": f"{self.step_home}/code",
@@ -122,7 +131,7 @@ class JobRequest:
         }
         content = {
             "step": step,
-            "owner": {**holder(self.what, self.run), "mark": self.token},
+            "owner": owner,
             "nodes": {name: fill({**order, **own}, step, positions[name]) for name, order in orders.items()},
             "files": code.files,
         }
@@ -140,6 +149,10 @@ class SlurmWork(Work):
     def key(self) -> str:
         """Distinguishes the job's containers from those of another run with the same names."""
         return f"{super().key}-{self.token}"
+
+    @property
+    def lease_s(self) -> float:
+        return self.cluster.slurm.lease_seconds
 
     @property
     def folder(self) -> str:
@@ -163,7 +176,7 @@ def fill(value: Any, step: int, node: int) -> Any:
 def work_of_step(request: JobRequest, work: Work, placement: Placement | None = None) -> SlurmWork:
     """An attempt as the nodes of a job get it, on these nodes or those that the work has."""
     home = request.step_home
-    given = {**vars(work), "run": request.run, "trainers": f"{home}/code/repro/trainers"}
+    given = {**vars(work), "trainers": f"{home}/code/repro/trainers"}
     return SlurmWork(**{**given, "placement": placement or work.placement}, home=home, token=request.token)
 
 

@@ -27,6 +27,7 @@ from repro.utils.i18n import N_
 
 PROBE_S = 180.0
 SLICE_S = 0.2
+WHAT = "what the nodes of a job are"
 PROBLEMS = N_("job {job} cannot use its nodes: {said}")
 
 
@@ -53,7 +54,8 @@ def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupt
         "arguments": probe_arguments(cluster),
         "container": "",
     }
-    step = allocation.start(dict.fromkeys(allocation.names, order), code, answers)
+    owner = allocation.request.owner(WHAT, allocation.request.run)
+    step = allocation.start(owner, dict.fromkeys(allocation.names, order), code, answers)
     received = _received(allocation, step, answers, interrupts)
     allocation.wait(step)
     for node in allocation.nodes():
@@ -113,9 +115,11 @@ class StepTransport:
 
     def start(self, follower: AttemptFollower) -> None:
         """Give the nodes their orders; `follower` gets the end where that fails."""
-        hosts = [host_of(node, self.allocation.facts[node.name]) for node in self._work.placement.nodes]
+        work, facts = self._work, self.allocation.facts
+        owner = self.allocation.request.owner(work.title, work.run)
+        orders = work.orders([host_of(node, facts[node.name]) for node in work.placement.nodes])
         try:
-            self._step = self.allocation.start(self._work.orders(hosts), self._code, follower)
+            self._step = self.allocation.start(owner, orders, self._code, follower)
         except NotStarted as error:
             follower.end(error.failure)
 

@@ -89,7 +89,7 @@ def order_in(folder, unit=None, code=None, **changes):
     step = work_of_step(request, work)
     hosts = [Host("10.1.0.1", "1000:1000", "/venv/launch.py"), Host("10.1.0.2", "1000:1000", "/venv/launch.py")]
     names = {node.name: index for index, node in enumerate(work.placement.nodes)}
-    return json.loads(request.order(1, code or Code(), step.orders(hosts), names))
+    return json.loads(request.order(1, request.owner("it", "run"), code or Code(), step.orders(hosts), names))
 
 
 def unquoted(script):
@@ -164,6 +164,17 @@ def test_a_job_removes_no_container_but_its_own(tmp_path):
         orders = [work_of_step(*pair).orders([Host("", "")] * 2) for pair in zip(requests, works, strict=True)]
         own = [bool(re.search(match[1], f"/{order['listed2']['container']}")) for order in orders]
         assert own == [other is each for other in requests]
+
+
+def test_what_is_left_of_one_step_is_removed_beside_another(tmp_path):
+    """Nodes with one file system may be at different steps."""
+    request = request_in(tmp_path)
+    for step in (1, 2):
+        Path(request.home, f"step-{step}/node-0").mkdir(parents=True)
+    subprocess.run(["bash", "-uc", request.sweep(), "sweep", "1"], check=True)
+    assert [path.name for path in Path(request.home).iterdir()] == ["step-2"]
+    subprocess.run(["bash", "-uc", request.sweep()], check=True)
+    assert not list(Path(request.home).iterdir())
 
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
@@ -464,10 +475,11 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
         assert time.monotonic() < deadline, "the job was not started"
         time.sleep(0.1)
     work = work_of_step(request, work_of(cluster, Code(STANDIN), unit_of(), True, free_port(), "the run", "1"))
+    assert work.lease_s == 8
     hosts = [Host("127.0.0.1", "", str(launcher_of(site)))] * 2
     orders = {f"node{number}": order for number, order in enumerate(work.orders(hosts).values(), 1)}
     Path(request.messages, "nodes-1").write_text("2 node1,node2\n")
-    text = request.order(1, Code(STANDIN), orders, {"node1": 0, "node2": 1})
+    text = request.order(1, request.owner("it", "the run"), Code(STANDIN), orders, {"node1": 0, "node2": 1})
     Path(request.messages, ".order").write_text(text)
     Path(request.messages, ".order").rename(Path(request.messages, "order-1"))
     while not any("--config" in command for _, _, command in job_processes(site)):

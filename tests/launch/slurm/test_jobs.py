@@ -16,7 +16,9 @@ from repro.cli.session import Session
 from repro.cli.settings import Exit, Invocation
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
-from repro.launch.attempt import Limits, free_port
+from repro.launch.agent.lock import SEAM as LOCK_FOLDER
+from repro.launch.agent.lock import current_holder
+from repro.launch.attempt import Limits, free_port, ignore, interruptible
 from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError
 from repro.launch.nodes import kernels as on_nodes
@@ -27,8 +29,8 @@ from repro.launch.slurm import inspection
 from repro.launch.slurm.allocation import Allocation, Step
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest
-from repro.launch.slurm.client import Backoff
-from repro.launch.slurm.jobs import Jobs
+from repro.launch.slurm.client import Backoff, Job
+from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
@@ -247,6 +249,26 @@ def test_a_run_may_keep_one_job_for_all_its_attempts(bench, jobs_folder):
     assert not (jobs_folder / "cancelled").exists()
 
 
+def test_a_node_tells_which_attempt_it_is_locked_for(cluster, tmp_path, jobs_folder, monkeypatch):
+    """Also in a job that was submitted before its run had a name."""
+    jobs = Jobs(cluster, Code(STANDIN), cluster.port, "some-1a2b3c4d", 30, True)
+    with interruptible() as interrupts:
+        jobs.give_back(jobs.take("nodes of a run", Size(2), None, ignore, interrupts), spare=True)
+    jobs.run = "the run"
+    monkeypatch.setenv(LOCK_FOLDER, str(jobs_folder / "locks-1"))
+    told = []
+
+    def on_event(event):
+        if event["event"] == "start" and event["rank"] == 2:
+            told.append(current_holder())
+
+    (unit,) = smoke().units
+    assert slurm_attempts(jobs, Limits(), True)(unit, _folder(tmp_path)).run(on_event).failure is None
+    (holder,) = told
+    assert (holder["what"], holder["run"], holder["job"]) == ("bert on 4, attempt", "the run", "1")
+    assert current_holder() is None
+
+
 def test_without_that_each_attempt_is_a_job(bench, jobs_folder):
     bench(smoke((1, 4)))
     sizes = [next(option for option in job["options"] if "--nodes" in option) for job in submitted(jobs_folder)]
@@ -355,6 +377,22 @@ def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, unrea
     step.heard[0] = now - heard
     silences = job.silences(step)
     assert silences == (None if expected is None else {0: pytest.approx(expected, abs=0.5)})
+
+
+def test_what_nodes_sent_before_their_step_was_ended_is_taken_although_it_is_read_later(cluster, monkeypatch):
+    """The end of a step that fails in a job that is kept: the status may be read before the last of long logs."""
+    monkeypatch.setattr(allocations, "DRAIN_S", 0)
+    job, taken = Allocation(JobRequest(cluster, "case", "run", 1, 0, 30, "token")), []
+    late = {"file": "logs/local_rank_0/stdout", "at": 0, "data": "x"}
+    job._readers = [SimpleNamespace(wait_for_all=lambda patience: job._take(0, late))]
+    job._job, job.names = Job(1, "RUNNING"), ["node1"]
+    step = Step(1, ["node1"], SimpleNamespace(put=lambda index, message: taken.append(message)))
+    job._running[1], job._on_node[0] = step, 1
+    step.ended.set()
+    assert job.stop(step)
+    assert taken == [late]
+    job._take(0, late)
+    assert taken == [late], "nobody waits for more"
 
 
 def test_slurm_is_asked_less_and_less_until_something_happens(monkeypatch):
