@@ -43,6 +43,7 @@ def reproduce(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     jobs: int | None = None,
     stack: str | None = None,

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
@@ -36,6 +37,7 @@ REST_S = 5.0
 ENGINE_S = 3.0
 STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
+PROBE_S = 90
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
 cut_off = threading.Event()
@@ -105,6 +107,20 @@ def check(order: dict) -> None:
     send(**facts(order))
 
 
+def probe(order: dict) -> None:
+    """Send the same, and what the script of the order prints of this node, with the times before and after."""
+    done = subprocess.run(
+        [sys.executable, "-", *order["arguments"]],
+        input=order["script"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PROBE_S,
+        check=True,
+    )
+    send(facts=facts(order), probe=json.loads(done.stdout))
+    send(end=0)
+
+
 def hold(order: dict) -> None:
     """Hold this node for one run: nobody else gets the lock, and what dead runs of this account left is removed."""
     try:
@@ -145,6 +161,7 @@ def run(order: dict) -> None:
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
+    make_libraries(order["libraries"])
     process = start(order)
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
     beat(lease, folder)
@@ -305,7 +322,8 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        {"check": check, "hold": hold, "run": run, "holder": show_holder, "unlock": unlock}[order["do"]](order)
+        known = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
+        known[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)

@@ -381,6 +381,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "first": 0,
         "ranks": 1,
         "caches": [],
+        "libraries": {},
         "sample": [],
         "log_cap": 1 << 24,
         "lease_s": 60,
