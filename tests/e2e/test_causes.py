@@ -90,7 +90,7 @@ def test_binary_output(launcher, tmp_path):
 
 def test_a_loss_that_is_no_number(launcher, tmp_path):
     """Rank 0 prints its rows 3 s after all ranks have begun, and then neither ends."""
-    done = launcher.attempt(trainer(tmp_path / "t", "slow=3@0 nan stay@0 stay@1"), inject=lambda: None)
+    done = launcher.attempt(trainer(tmp_path / "t", "slow=3@0 nan stay@0 stay@1", "0"), inject=lambda: None)
     message = done.outcome.failure.text()
     assert message == "the loss at iteration 3 is not a number"
     assert done.seconds < 15
