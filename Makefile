@@ -3,8 +3,8 @@
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
-TASKS = bench curves convergence profile reproduce report compare verify archive host-reports cases audit published \
-        plan explore new-cluster provision deprovision fingerprint preflight image image-check bundle test
+TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
+        plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle test
 UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e lock
 RENAMED = bundle-run keep learn reproduced warm
 
@@ -38,6 +38,7 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages and the READMEs' table [HOST= CHECK=1]
+site:  ## write the static site reports/site/ and the claims table [CHECK=1 PDF=1]
 
 ##@ Published
 cases:  ## list the published cases [MODEL= CASES= FORMAT=json]
@@ -54,6 +55,7 @@ provision:  ## set up every node the same CLUSTER= [CHECK=1 LIMIT= TAGS= BUNDLE=
 deprovision:  ## take back what provisioning added CLUSTER= [CHECK=1 LIMIT=]
 fingerprint:  ## what each node is, and where nodes differ CLUSTER= [CHECK=1]
 preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ONLY=]
+unlock:  ## free nodes of a run that has stopped or hangs CLUSTER= [CHECK=1 YES=1 FORCE=1]
 
 ##@ Images
 image:  ## build the pinned images [STACK= NCCL= BASE= DEBIAN= CA= …]

@@ -1,4 +1,4 @@
-"""What a document is as Markdown: text of others stays text."""
+"""What a document is as Markdown: text of others stays text, and folded sections can be opened and linked to."""
 
 import pytest
 
@@ -40,3 +40,19 @@ def test_whatever_a_log_says_stays_where_it_is(tmp_path):
     assert code.strip() == "``` <img src=x>\n# heading\n| a | b |\ufffd".strip()
     assert "<img" not in text.replace(code, "")
     assert "\x00" not in text and "\x1b" not in text
+
+
+TABLE = Table("t", (Column("A"), Column("B", numeric=True)), ((Cell("x"), Cell("1", 1.0)),), "Caption.")
+
+
+def test_a_folded_section_can_be_linked_to_and_holds_its_table(tmp_path):
+    sections = (
+        Section("open", "Open", (Text("Before."),)),
+        Section("more", "More of it", (Text("Inside."), TABLE), level=3, folded=True),
+        Section("last", "Last", (Text("After."),)),
+    )
+    text = markdown(Document("en", "Title", "Lead.", sections), tmp_path)
+    assert text.split("Before.\n")[1] == (
+        '\n<a id="more"></a>\n<details>\n<summary>More of it</summary>\n\nInside.\n\nCaption.\n\n| A | B |\n|---|--:|\n'
+        "| x | 1 |\n\n</details>\n\n## Last\n\nAfter.\n"
+    )

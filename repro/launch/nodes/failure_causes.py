@@ -141,6 +141,11 @@ def node_gone(node: str, reason: str) -> Failure:
     return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
 
 
+def lock_lost(node: str, reason: str) -> Failure:
+    """A node that another run could have by now."""
+    return Failure(N_("{node} is no longer locked for this run: {said}"), {"node": node, "said": reason})
+
+
 def node_incomplete(node: str) -> Failure:
     """A job ended well, and what a node of it wrote did not come to its end here."""
     return Failure(N_("the job has ended, but not all that {node} wrote has arrived here"), {"node": node})

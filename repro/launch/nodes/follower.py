@@ -24,6 +24,7 @@ from repro.launch.nodes.failure_causes import (
     controller_slept,
     engine_restarted,
     evidence_cut,
+    lock_lost,
     node_ended,
     node_full,
     node_gone,
@@ -32,6 +33,7 @@ from repro.launch.nodes.failure_causes import (
     node_silent,
     rank_ended,
 )
+from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import CutLog
@@ -187,6 +189,12 @@ class AttemptFollower:
                 self._rank_ended(message["rank"], message["status"])
             else:
                 self._node_ended(index, message)
+        elif "lost" in message:  # with the connection, it is that which says more
+            self._failures.add(lock_lost(node, message["lost"]), secondary=True)
+        elif "held" in message:
+            self._failures.add(node_says(node, held_text(self._work.cluster, message["held"])))
+        elif "others" in message:
+            self._failures.add(node_says(node, others_text(self._work.cluster, message["others"])))
         elif "error" in message:
             self._ended[index] = message
             self._failures.add(node_says(node, message["error"]))

@@ -41,6 +41,11 @@ class Work:
         return hashlib.sha256("\0".join((self.run, self.unit, self.attempt)).encode()).hexdigest()[:10]
 
     @property
+    def name(self) -> str:
+        """What the names of the attempt's containers begin with."""
+        return f"reproduction-{self.key}"
+
+    @property
     def folder(self) -> str:
         """The attempt's folder on each node."""
         return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
@@ -48,7 +53,7 @@ class Work:
     def order(self, index: int, hosts: list[Host]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         share, device = self._share(index, hosts), self.config["device"]
-        name = f"reproduction-{self.key}-{index}"
+        name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         output = [LAUNCHER_LOG, LAUNCHER_LOG]
         if share.exclusive:
@@ -57,6 +62,7 @@ class Work:
         labels = {OWN: self.run, "reproduction.unit": self.unit, "reproduction.attempt": self.attempt}
         return {
             "do": "run",
+            "work": self.cluster.work,
             "folder": self.folder,
             "config": {**located(self.config, standins(self.cluster)), "output": self.folder},
             "output": output,

@@ -14,6 +14,7 @@ from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
 CHUNK = 1 << 18
+CONNECTION_LOST = "the connection was lost"
 CUT_S = 0.5
 ENDS = {CUT_OFF: f"it had heard nothing from this controller for {LEASE_S:.0f} s"}
 KILLED = -1
@@ -40,6 +41,10 @@ class AgentClient:
     def silent(self) -> float:
         """Seconds since the last byte from the node."""
         return time.monotonic() - self.heard
+
+    def tell(self, **more: str) -> None:
+        """Tell the agent more than it knew when it got its order."""
+        self._send(json.dumps(more).encode() + b"\n")
 
     def stop(self) -> None:
         """Ask the agent to end what it started."""
@@ -74,7 +79,7 @@ class AgentClient:
             message = json.loads(line)
         except ValueError:
             message = {"error": line.decode("utf-8", "replace")}
-        self._ended |= bool(message.keys() & {"end", "error", "held"})
+        self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 
     def _why(self) -> dict:
@@ -89,7 +94,7 @@ class AgentClient:
         transport = self._channel.get_transport()
         transport.join(CUT_S)
         if not transport.is_active():
-            return {"gone": lines[-1] if lines else "the connection was lost"}
+            return {"gone": lines[-1] if lines else CONNECTION_LOST}
         status = self._channel.exit_status if self._channel.exit_status_ready() else KILLED
         if status == KILLED or status > 128:
             return {"gone": "it was killed", "connected": True}

@@ -20,7 +20,7 @@ def page(language: str) -> str:
 def build(history: Sequence[Entry], language: str) -> Document:
     """The page in one language: what sources tell, then what nobody can tell."""
     _ = catalogue(language).gettext
-    sections = [Section("contents", _("At a glance"), (_table(_, language, history, with_reports=True),))]
+    sections = [Section("contents", _("At a glance"), (table(_, language, history, with_reports=True),))]
     titles = {
         "told": _("What the sources tell, and no figure"),
         "open": _("What neither figures nor sources tell"),
@@ -63,7 +63,7 @@ def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -
     text = _(
         "From programs, logs and earlier versions of this report. Texts and sources are in `{page}` in the same folder."
     ).format(page=page(language))
-    return Section("history", _("What the figures alone do not tell"), (Text(text), _table(_, language, own)))
+    return Section("history", _("What the figures alone do not tell"), (Text(text), table(_, language, own)))
 
 
 def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
@@ -74,11 +74,12 @@ def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path
     return Section(
         "history",
         _("What the figures alone do not tell"),
-        (_table(_, language, history, with_reports=True), link),
+        (table(_, language, history, with_reports=True), link),
     )
 
 
-def _table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+def table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+    """A row per entry, with what it means for a comparison."""
     rows = tuple(
         (
             Cell(entry.title[language]),

@@ -186,8 +186,8 @@ def _times_figure(times: list, first: int) -> FigureSpec:
         "times" + (f"-{first // FIELDS + 1}" if first else ""),
         chart,
         lambda _: _(
-            "From the metrics of rank 0. The numbers at the left of a field are its fastest and slowest printed row; "
-            "at most {n} repeats are drawn."
+            "From the metrics of rank 0. The scale of a field is that of its rows after the first tenth, fastest and "
+            "slowest at the left; where a row at the start is slower, max names it. At most {n} repeats are drawn."
         ).format(n=len(STYLES)),
     )
 

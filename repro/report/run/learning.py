@@ -89,7 +89,13 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
         return GridChart(_("Losses on real data"), _("bits, against iterations; each field has its own scale"), fields)
 
     return [
-        FigureSpec("learning", chart, lambda _: _("The first repeat of every unit, and the loss it must come below."))
+        FigureSpec(
+            "learning",
+            chart,
+            lambda _: _(
+                "The first repeat of every unit, and the loss it must come below. The first tenth does not set the scale."
+            ),
+        )
     ]
 
 

@@ -1,6 +1,5 @@
 """Launches over SSH to a node in this process, without containers: orders, leases, locks, and what is said."""
 
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.unlock import free, survey
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.attempt import ssh_attempts
@@ -176,30 +176,128 @@ class Silent:
         return lambda *args, **more: None
 
 
+HELD = r"node0: in use by \w+@\S+ process \d+ since 20\d\d-.* for `make bench MODEL=gpt` \(process \d+ of .*\); wait"
+
+
+def wait_until(holds, otherwise):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
 def test_two_runs_exclude_each_other_and_say_who(cluster, tmp_path):
     with NodePool(cluster, code(tmp_path / "code"), "make bench MODEL=gpt"):
         with pytest.raises(ClusterError) as error, NodePool(cluster, code(tmp_path / "code"), "another"):
             pass
-        assert re.search(r"node0: in use by \w+@\S+ since 20\d\d-.* for `make bench MODEL=gpt`; wait", str(error.value))
+        assert re.search(HELD, str(error.value))
     with NodePool(cluster, code(tmp_path / "code"), "another"):
         pass
+
+
+def second_inventory(cluster, tmp_path):
+    """The same node by an inventory with another work folder."""
+    work = tmp_path / "other work"
+    work.mkdir()
+    (work / "venv").symlink_to(TRAINER_PYTHON.parent.parent)
+    return replace(cluster, work=str(work), port=free_port())
+
+
+def test_inventories_with_other_work_folders_exclude_each_other(cluster, tmp_path):
+    """The second is told of the first and of its run; the attempt of the first goes on to its end."""
+    other = second_inventory(cluster, tmp_path)
+    with NodePool(cluster, code(tmp_path / "code", "", "2"), "make bench MODEL=gpt") as pool:
+        pool.announce("20261123-120000-gpt-smoke")
+        refused, folder = [], tmp_path / "attempt"
+        folder.mkdir()
+
+        def on_event(event):
+            if event["event"] == "start" and not refused:
+                with pytest.raises(ClusterError) as error, NodePool(other, pool.code, "another"):
+                    pass
+                refused.append(str(error.value))
+
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), folder).run(on_event)
+    assert outcome.failure is None, outcome
+    assert "for `make bench MODEL=gpt`, run 20261123-120000-gpt-smoke (process" in refused[0]
+
+
+def holder_of(cluster):
+    """The process that holds the node's lock."""
+    return survey(cluster)["node0"].holder["pid"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (lambda cluster, lock: os.kill(holder_of(cluster), signal.SIGKILL), "the process that held it has ended"),
+        (lambda cluster, lock: lock.unlink(), "oneflow-reproduction.lock was removed"),
+        (lambda cluster, lock: os.replace(make(lock.parent / "new"), lock), "has taken the place of"),
+    ],
+    ids=["holder killed", "lock removed", "lock replaced"],
+)
+def test_a_lock_that_is_lost_ends_the_attempt_and_the_next_takes_it_again(cluster, tmp_path, fault, reason):
+    lock = tmp_path / "oneflow-reproduction.lock"
+    with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
+        begun, folders = [], [tmp_path / "first", tmp_path / "second"]
+
+        def on_event(event):
+            if event["event"] == "start":
+                begun.append(event["rank"])
+                if len(begun) == 2:
+                    fault(cluster, lock)
+
+        for folder in folders:
+            folder.mkdir()
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), folders[0]).run(on_event)
+        assert outcome.failure.text().startswith("node0 is no longer locked for this run: ")
+        assert reason in outcome.failure.text()
+        assert not processes_of(f"{cluster.work}/runs")
+        pool.code = code(tmp_path / "code")
+        deliver(pool.members["node0"].remote, pool.code)
+        assert ssh_attempts(pool, "run", Limits(), True)(unit(), folders[1]).run().failure is None
+
+
+def make(path):
+    path.touch()
+    return path
+
+
+def test_a_stopped_holder_is_shown_and_ended(cluster, tmp_path):
+    """As a hung node agent is: it holds the lock, and neither its lease nor its controller's end frees it."""
+    pool = NodePool(cluster, code(tmp_path / "code"), "make bench MODEL=gpt")
+    with pool:
+        pid = holder_of(cluster)
+        found = survey(cluster)["node0"]
+        assert found.refusal(force=False).startswith("node0: that run is still heard of. Interrupt it")
+        assert found.refusal(force=True) == ""
+        os.kill(pid, signal.SIGSTOP)
+        pool.members["node0"].close()
+        with pytest.raises(ClusterError) as error, NodePool(cluster, pool.code, "another"):
+            pass
+        assert re.search(r"not heard of since 20\d\d-\S+ \S+ \(\d+ s\); it is stopped\. End it", str(error.value))
+        found = survey(cluster)["node0"]
+        assert pid in [number for number, _ in found.processes]
+        assert any(line.startswith(f"    ends process {pid}: ") for line in found.lines())
+        assert free(cluster, [found]) == {"node0": ""}
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the holder was not ended")
+        with NodePool(cluster, pool.code, "another"):
+            pass
+
+
+def test_nothing_is_ended_but_what_was_shown(cluster, tmp_path):
+    with NodePool(cluster, code(tmp_path / "code"), "first"):
+        shown = survey(cluster)["node0"]
+    with NodePool(cluster, code(tmp_path / "code"), "second"):
+        assert "another run has the node by now" in str(free(cluster, [shown])["node0"])
+        assert not survey(cluster)["node0"].nothing
 
 
 def test_a_lock_ends_with_the_connection(cluster, tmp_path):
     pool = NodePool(cluster, code(tmp_path / "code"), "tests")
     with pool:
         pool.members["node0"].remote.close()
-        lock = os.open(Path(cluster.work, "lock"), os.O_RDWR)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.05)
-        else:
-            pytest.fail("the lock was not freed")
-        os.close(lock)
+        wait_until(lambda: survey(cluster)["node0"].nothing, "the lock was not freed")
         assert pool.members["node0"].lost
         assert pool.recover() == {}, "the node is opened anew"
         assert not pool.members["node0"].lost
@@ -272,6 +370,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
     argv = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
     order = {
         "do": "run",
+        "work": str(tmp_path),
         "folder": str(tmp_path / "attempt"),
         "config": {},
         "logs": [""],
