@@ -24,6 +24,7 @@ from collections.abc import Callable
 from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import identity
 from repro.launch.agent.ranks import Files, Ranks, children
 from repro.launch.agent.unlock import free, survey
@@ -146,6 +147,7 @@ def run(order: dict) -> None:
         send(error=f"port {order['port']} is taken by another program")
         return
     process = start(order)
+    send(agent=identity(os.getpid()))
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
     beat(lease, folder)
     if order["sample"]:
@@ -298,6 +300,12 @@ def unlock(order: dict) -> None:
     send(**free(order["process"]))
 
 
+def end_agent(order: dict) -> None:
+    """End another agent that does not answer its controller any more; its ranks end with it."""
+    end_processes([order["process"]])
+    send(end=0)
+
+
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         line = unbuffered.readline()
@@ -305,7 +313,8 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        {"check": check, "hold": hold, "run": run, "holder": show_holder, "unlock": unlock}[order["do"]](order)
+        verbs = {"check": check, "hold": hold, "run": run, "holder": show_holder, "unlock": unlock, "end": end_agent}
+        verbs[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)
