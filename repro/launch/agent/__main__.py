@@ -25,6 +25,7 @@ from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import identity
 from repro.launch.agent.ranks import Files, Ranks, children
 from repro.launch.agent.unlock import free, survey
@@ -163,6 +164,7 @@ def run(order: dict) -> None:
         return
     make_libraries(order["libraries"])
     process = start(order)
+    send(agent=identity(os.getpid()))
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
     beat(lease, folder)
     if order["sample"]:
@@ -315,6 +317,12 @@ def unlock(order: dict) -> None:
     send(**free(order["process"]))
 
 
+def end_agent(order: dict) -> None:
+    """End another agent that does not answer its controller any more; its ranks end with it."""
+    end_processes([order["process"]])
+    send(end=0)
+
+
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         line = unbuffered.readline()
@@ -322,8 +330,9 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        known = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
-        known[order["do"]](order)
+        verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
+        verbs |= {"end": end_agent}
+        verbs[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)

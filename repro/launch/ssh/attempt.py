@@ -77,6 +77,8 @@ class SshTransport:
         for index, client in self._clients.items():
             patience = 0.0 if follower.is_lost(index) else deadline - time.monotonic()
             if not client.gone.wait(max(0.0, patience)):
+                if client.identity and self.answers(index):
+                    self._pool.members[client.node].end(client.identity)
                 client.close()
                 if client.node in self._pool.members:
                     self._pool.drop(client.node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import time
@@ -62,6 +63,13 @@ class NodeSession:
         """Start an agent on this node with an order."""
         argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
         return AgentClient(self.remote, argv, order, on_message)
+
+    def end(self, agent: str) -> None:
+        """End an agent on this node, by its identity, that does not do so itself, as one that is stopped."""
+        argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
+        order = json.dumps({"do": "end", "process": agent}) + "\n"
+        with contextlib.suppress(RemoteError):  # then its lease ends it, if ever it goes on
+            self.remote.run(argv, stdin=order, check=False, timeout=ANSWER_S)
 
     def announce(self, run: str) -> None:
         """Let the node tell others which run it is held for."""
