@@ -50,26 +50,26 @@ ASPECTS = {
 }
 CLAUSE = N_("{aspect}: {detail}")
 SMOKE_RUN = N_("a smoke run measures tiny models and never gets a verdict on speed")
-NO_SUCH_CASE = N_("the catalogue has no case of this name")
+NO_SUCH_CASE = N_("the catalogue has no case with this name")
 NO_SUCCESS = N_("no repeat succeeded")
 DIFFERS = N_("published {expected}, here {measured}")
-MISSING = N_("published {expected}, not known here (to be read from {source})")
-OTHER_RELEASE = N_("the release that stands for the published one is {expected}, here {measured}")
+MISSING = N_("published {expected}, not known here (read from {source})")
+OTHER_RELEASE = N_("the release used in place of the published one should be {expected}, here {measured}")
 UNKNOWN_RELEASE = N_(
-    "the release that stands for the published one is {expected}, not known here (to be read from {source})"
+    "the release used in place of the published one should be {expected}, not known here (read from {source})"
 )
-START = N_("the start event of every rank's metrics")
-GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts where the ranks ran")
+START = N_("the start event in every rank's metrics")
+GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts of the ranks")
 ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
-SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
-STANDIN = N_("published with {expected}, here with a stand-in for it: the same work to read, other contents")
-OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
+SYNTHETIC = N_("published with real data, here synthetic: excludes loading and decoding")
+STANDIN = N_("published with {expected}, here with stand-in data: same reading cost, different contents")
+OTHER_LENGTH = N_("published {expected}, here {measured}: the rule covers the same ones")
 CHANGED = N_("{measured} files differ from commit {expected}")
 OTHER_PROGRAM = N_(
-    "the figure is of the {expected} program, here ran the {measured} one, which never decides a verdict"
+    "the figure was published for the {expected} program; this run used the {measured} one, which never gets a verdict"
 )
 DEVIATES = N_("the port differs from the published program in {measured}")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")

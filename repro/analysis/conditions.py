@@ -17,10 +17,10 @@ from repro.utils.i18n import N_
 
 REPLACED = N_("the trainer was replaced by {measured}, so that it is not the published program")
 CHANGED = N_("files of the trainer differ from commit {expected}: {measured}")
-MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, and those of the trainer may be among them")
+MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, possibly including the trainer's")
 SEVERAL = N_("the repeats ran {measured} different versions of the trainer")
-UNKNOWN = N_("which version of the trainer ran is not known, as the run was not made from a git checkout")
-FLAT = N_("it does not fall: {expected} at first, {measured} at last")
+UNKNOWN = N_("the version of the trainer is unknown, because the run was not made from a git checkout")
+FLAT = N_("it does not fall: {expected} at the start, {measured} at the end")
 NO_LOSS = N_("none was recorded")
 LEFT_OUT = N_(
     "{measured} of {expected} attempts ended after their first row without a figure, and may have been the slow ones"

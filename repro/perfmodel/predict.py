@@ -164,14 +164,14 @@ def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -
 def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
-    message = N_("the constants were fitted on V100s; {gpu} is expected to reach the same shares of its peaks")
+    message = N_("the constants were fitted on V100s; {gpu} is assumed to reach the same shares of its peaks")
     return message, {"gpu": gpu.name}
 
 
 def _unjudged() -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
-    message = N_("where the uncertainty is a factor above {limit}, nothing is said of whether a measurement deviates")
+    message = N_("expectations with an uncertainty factor above {limit} are not used to judge measurements")
     return message, {"limit": 1 + JUDGES_WITHIN}
 
 

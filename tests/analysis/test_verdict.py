@@ -176,7 +176,7 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     assert found == {
         "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),
         "driver": ("440.33.01", "470.57.02"),
-        "input": ("Megatron-format tokens of an OpenWebText sample, split 949, 50, 1", "synthetic"),
+        "input": ("OpenWebText sample as Megatron tokens, split 949, 50, 1", "synthetic"),
         "code": ("0123456789ab", "3"),
         "published_stack": ("10.2", "cu112"),
     }

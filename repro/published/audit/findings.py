@@ -188,7 +188,7 @@ def compare(
         low, high = (at_precision(end, printed.decimals) for end in reach)
         severity = "warning"
         evidence = Message(
-            "unrounded inputs may have given {low} to {high}; the printed inputs give {value}",
+            "unrounded inputs may have led to {low} to {high}; the printed inputs lead to {value}",
             low=low,
             high=high,
             value=at_precision(value, printed.decimals),

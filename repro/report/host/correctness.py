@@ -28,7 +28,7 @@ def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     kinds: tuple[tuple[str, str, type, Callable], ...] = (
         ("curves", _("Loss curves"), Curves, _curves),
         ("learning", _("Real data are learned"), Convergence, _learning),
-        ("profile", _("Where the GPU's time goes"), Profiles, _profiles),
+        ("profile", _("Where GPU time goes"), Profiles, _profiles),
     )
     sections = []
     for name, title, kind, blocks in kinds:
@@ -56,7 +56,7 @@ def shown_figures(host: Host) -> list[FigureSpec]:
     return [
         *(replace(spec, id=f"{run}-{spec.id}") for run, found in curves for spec in curve_figures(found)),
         *learning_figures(Convergence(tuple(learned))),
-        *([stacked_figure("profile", bars, lambda _: _("Where the time of an iteration goes"))] if bars else []),
+        *([stacked_figure("profile", bars, lambda _: _("Where iteration time goes"))] if bars else []),
     ]
 
 
@@ -140,7 +140,7 @@ def _profiles(_: Translate, kept: KeptRun, profiles: Profiles, drawn: list[Figur
     titles = columns(
         _("Configuration"),
         _("Against"),
-        numeric=("OneFlow (ms)", _("Busy share"), _("The other (ms)"), _("Its busy share")),
+        numeric=("OneFlow (ms)", _("Busy share"), _("Compared with (ms)"), _("Its busy share")),
     )
     table = Table(f"profile-{kept.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
     return [Text(text), table]

@@ -102,8 +102,10 @@ def machine(_: Translate, host: Host) -> list[Section]:
         _("Processor"): {label: f"{each['cpu']}, {each['cpu_count']}" for label, each in about.items()},
         _("Memory"): {label: f"{each['memory_mib']} MiB" for label, each in about.items()},
         _("System"): {label: f"{each['system']}, Linux {each['kernel']}" for label, each in about.items()},
-        _("Stack of OneFlow"): {label: (each.get("stack") or {}).get("name", "") for label, each in about.items()},
-        _("Its environment"): {label: _given(each.get("stack")) for label, each in about.items()},
+        _("OneFlow software stack"): {
+            label: (each.get("stack") or {}).get("name", "") for label, each in about.items()
+        },
+        _("Environment of the stack"): {label: _given(each.get("stack")) for label, each in about.items()},
         _("Cache of compiled GPU code at the start"): {
             label: _cache(_, each.get("jit_cache")) for label, each in about.items()
         },

@@ -70,7 +70,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
-            _("In the steady state"),
+            _("Steady state"),
             _("Interval (confidence)"),
             _("Repeats"),
             _("OneFlow: memory in use (MiB)"),
@@ -111,7 +111,7 @@ def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     table = Table("ratios", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)
     described = descriptions(_, (row.base.label for row in rows))
     blocks: list[Block] = [Text(text), described, *figures_of(drawn, "ratios"), table]
-    return [Section("ratios", _("Beside PyTorch in the same run"), tuple(blocks))]
+    return [Section("ratios", _("Compared with PyTorch in the same run"), tuple(blocks))]
 
 
 def gains(_: Translate, host: Host) -> list[Section]:
@@ -129,7 +129,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
             _("Published program (samples/s)"),
             _("Tuned program (samples/s)"),
             _("Tuned / published"),
-            _("In the steady state"),
+            _("Steady state"),
             _("Interval (confidence)"),
             _("Repeats"),
             _("Published program: memory (MiB)"),
@@ -150,7 +150,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
         )
         for row in rows
     )
-    text = Text(_("Both programs took turns within each run; above 1 the tuned one is faster."))
+    text = Text(_("The programs were interleaved in each run; above 1 the tuned program is faster."))
     return [
         Section(
             "gain",
@@ -224,7 +224,7 @@ def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             _("GPUs"),
             _("Throughput (samples/s)"),
             _("Efficiency"),
-            _("In the steady state"),
+            _("Steady state"),
             _("Interval (confidence)"),
             _("Published on V100s"),
             _("Target"),
@@ -285,7 +285,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
         _("Precision"),
         numeric=(
             _("GPUs"),
-            _("Global batch"),
+            _("Global batch size"),
             _("Throughput (samples/s)"),
             _("Latency (ms)"),
             _("Memory (MiB)"),

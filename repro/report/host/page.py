@@ -225,10 +225,10 @@ def figure_specs(host: Host) -> list[FigureSpec]:
                 compared,
                 lambda row: row.base.label,
                 lambda _: (
-                    _("OneFlow beside PyTorch"),
-                    _("throughput of OneFlow over that of PyTorch in the same run"),
+                    _("OneFlow and PyTorch"),
+                    _("OneFlow throughput / PyTorch throughput in the same run"),
                     (_("equal"), 1.0),
-                    _("Ratios of medians; beyond the line OneFlow is faster."),
+                    _("Ratios of medians; above the line OneFlow is faster."),
                 ),
             )
         )
@@ -241,7 +241,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
                 lambda row: row.unit.label,
                 lambda _: (
                     _("Efficiency of data parallelism"),
-                    _("share of the throughput that one GPU promises"),
+                    _("throughput relative to one GPU times the number of GPUs"),
                     (_("ideal"), 1.0),
                     _("Each against one GPU in the same run."),
                 ),

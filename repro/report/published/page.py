@@ -50,8 +50,8 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         published_context.sources(sheet),
     )
     lead = _(
-        "Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
-        'the audit stand in parentheses beside the figures they concern. Original title: "{title}".'
+        "Regenerated from data. Figures and environment are as published, the title is corrected, and audit notes "
+        'follow the figures they concern in parentheses. Original title: "{title}".'
     ).format(title=report.title_printed)
     return Document(language, report.title[language], lead, tuple(each for each in sections if each))
 
@@ -119,10 +119,10 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         for each in LANGUAGES
     )
     lead = _(
-        "The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
-        "and English from this repository's data, each audited from its own figures. `make published` writes this "
-        "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
-        "LOGS=DIR` recomputes the figures from original logs."
+        "The five training benchmark reports that OneFlow published from August 2020 to May 2021, regenerated in "
+        "Chinese and English from this repository's data and audited against their own figures. `make published` "
+        "rewrites this folder byte for byte, `make audit` prints the findings and writes `audit.json`, and `make "
+        "audit LOGS=DIR` recomputes the figures from original logs."
     )
     sections = (
         Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),

@@ -59,8 +59,8 @@ def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
     given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
     notes = "; ".join(stack.get("notes", ()))
     return [
-        (_("Stack of OneFlow"), f"{stack['name']} ({notes})" if notes else stack["name"]),
-        *([(_("Its environment"), ", ".join(given))] if given else []),
+        (_("OneFlow software stack"), f"{stack['name']} ({notes})" if notes else stack["name"]),
+        *([(_("Environment of the stack"), ", ".join(given))] if given else []),
     ]
 
 

@@ -52,8 +52,8 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
     reports = list(dict.fromkeys(published_program(unit.config) for unit in units))
     text = Text(
         _(
-            "What ran are ports of the published programs to another release of OneFlow. This is what the ports cannot "
-            "keep, as far as it applies to what ran here."
+            "The runs use ports of the published programs to a newer OneFlow release. These are the differences that "
+            "apply to the configurations on this page."
         )
     )
     blocks: list[Block] = [text, deviation_table(_, language, "deviations", found_deviations(units), reports)]
@@ -66,8 +66,8 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
         blocks.append(
             Text(
                 _(
-                    "The tuned program computes the same with other operators and settings. It never decides a verdict. "
-                    "Besides faster operators, it chooses otherwise:"
+                    "The tuned program has the same mathematics, but other operators and settings. It never affects "
+                    "a verdict. Apart from faster operators, these options differ:"
                 )
             )
         )

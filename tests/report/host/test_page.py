@@ -26,7 +26,7 @@ def page(reproduced, language="en") -> str:
 
 
 def test_ratios_are_those_of_the_run(reproduced):
-    rows = table(page(reproduced), "Beside PyTorch in the same run")
+    rows = table(page(reproduced), "Compared with PyTorch in the same run")
     assert {(row["Configuration"], row["GPUs"]) for row in rows} == {
         ("DP_1x1x1_2_1536x16", "1"),
         ("DP_8x1x1_16_1536x16.as_2x1x1", "2"),
@@ -165,7 +165,7 @@ def test_other_measurements_make_another_page(altered):
     changed = replace(host, runs=(replace(kept, attempts=attempts, results=summarise(kept.plan, attempts)),))
     assert {path.name for path in host_page.differing(changed)} >= {"README.md", "README.zh.md", "results.csv"}
     host_page.render(changed)
-    four = next(row for row in table(page(altered), "Beside PyTorch in the same run") if row["GPUs"] == "4")
+    four = next(row for row in table(page(altered), "Compared with PyTorch in the same run") if row["GPUs"] == "4")
     assert (four["OneFlow / PyTorch"], four["Status"]) == ("0.810", "one run")
     assert "OneFlow over PyTorch in the same run: 3 one run." in page(altered)
 
