@@ -20,7 +20,7 @@ from repro.published.validators import Findings, listed, one_of, table, text
 from repro.utils.paths import DATA
 
 FILE = DATA / "history.toml"
-STATES = ("told", "open")
+STATES = ("settled", "open")
 SLUG = text(r"[a-z0-9]+(?:-[a-z0-9]+)*", "words in lower case, joined by hyphens")
 REFERENCE = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40})(?::(?P<path>[^#\s]+)(?:#L(?P<first>\d+)(?:-L(?P<last>\d+))?)?)?"
@@ -71,7 +71,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that sources tell ("told") or leave "open": texts by language, and what it means for a comparison.
+    """One thing that sources tell ("settled") or leave "open": texts by language, and what it means for a comparison.
 
     `derived` maps a number in a text to the calculation that gives it.
     """

@@ -9,7 +9,7 @@ from repro.published.history import Entry, Source
 from repro.report.document import Attachment, Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.utils.i18n import N_, Translate, catalogue
 
-STATES = {"told": N_("settled"), "open": N_("open")}
+STATES = {"settled": N_("settled"), "open": N_("open")}
 
 
 def page(language: str) -> str:
@@ -22,7 +22,7 @@ def build(history: Sequence[Entry], language: str) -> Document:
     _ = catalogue(language).gettext
     sections = [Section("contents", _("At a glance"), (_table(_, language, history, with_reports=True),))]
     titles = {
-        "told": _("Settled by the sources"),
+        "settled": _("Settled by the sources"),
         "open": _("Open questions"),
     }
     for state, title in titles.items():
