@@ -1,4 +1,4 @@
-"""Whether a GPU computes the models' operators as the CPU does: once per driver, GPU and set of libraries."""
+"""Compares the models' operators on a GPU with the CPU, once per driver, GPU and set of libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from repro.preflight.collectives import AttemptOf, attempts, local_attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
 from repro.preflight.gpu import query
 from repro.utils.filelock import exclusive
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
@@ -37,14 +37,14 @@ FIX = (
 
 
 class KernelError(StackError):
-    """Nothing could be compared, or operators compute wrongly; the message says which, and what to do."""
+    """The comparison failed, or operators compute wrongly; the message says which and what to do."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One comparison: the relative error of an operator's result or of a gradient, the `part`.
+    """One comparison: the relative error of an operator's result or of a gradient (`part`).
 
-    `error` is None where the device gave no number, or where `reason` says what ended the process.
+    `error` is None if the device returned no number or the process ended; then `reason` says why.
     """
 
     operator: str
@@ -68,7 +68,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What was compared on a device, with the versions and libraries that the process reported."""
+    """All comparisons on a device, with the versions and libraries reported by the process."""
 
     device: str
     results: tuple[Result, ...]
@@ -82,7 +82,7 @@ class Kernels:
 
     @property
     def wrong_models(self) -> tuple[str, ...]:
-        """Models that have an operator which computes wrongly."""
+        """Models with an operator that computes wrongly."""
         return tuple(sorted({model for result in self.wrong for model in result.models}))
 
     @property
@@ -90,13 +90,13 @@ class Kernels:
         return len({result.operator for result in self.results})
 
     def of(self, model: str) -> tuple[Result, ...]:
-        """What is wrong for a model, the largest errors first; no number at all is worst."""
+        """Wrong results of a model, largest errors first; a missing number is worst."""
         found = [result for result in self.wrong if model in result.models]
         return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
 
     @property
     def largest(self) -> dict[str, float]:
-        """The largest error that is within its tolerance, by precision."""
+        """The largest error within its tolerance, by precision."""
         largest: dict[str, float] = {}
         for result in self.results:
             if result.error is not None and result.holds:
@@ -104,7 +104,7 @@ class Kernels:
         return largest
 
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
-        """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
+        """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, only if all models have."""
         models = sorted({unit.model for unit in plan.units})
         wrong = [model for model in models if model in self.wrong_models]
         if not wrong or (all_of_it and wrong != models):
@@ -113,13 +113,13 @@ class Kernels:
         for model in wrong:
             found = self.of(model)
             lines += [
-                f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                f"{model}: {len(found)} results of its operators are wrong on this GPU; the worst:",
                 *(f"  {result.text()}" for result in found[:SHOWN]),
             ]
         raise KernelError("\n".join([*lines, FIX]))
 
     def without_wrong(self, plan: Plan) -> Plan:
-        """The plan less the units of models that would compute wrongly, which it lists as skipped."""
+        """The plan without units of models that would compute wrongly; these are listed as skipped."""
         wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
         left_out = [
             {
@@ -134,7 +134,7 @@ class Kernels:
         return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
 
     def record(self) -> dict:
-        """The comparison as a run's record keeps it."""
+        """The comparison for a run's record."""
         errors = {f"{result.operator}, {result.part}": result.error for result in self.results if not result.reason}
         return {
             "operators": self.operators,
@@ -166,7 +166,7 @@ class Kernels:
 def compare(attempt_of: AttemptOf, device: str, folder: Path) -> Kernels:
     """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
 
-    An operator that ends the process is noted, and the rest is compared in a new one.
+    If an operator ends the process, that is recorded, and the rest is compared in a new process.
 
     Raises
     ------
@@ -219,17 +219,17 @@ def _reason(outcome: Outcome) -> str:
 def kernels_here(
     gpus: list[dict], stack: Stack, cache: Path = CACHE / "kernels", say: Callable[[str], None] = print
 ) -> Kernels:
-    """The comparison for this machine's GPUs and libraries, made only if none is kept in `cache`.
+    """The comparison for this machine's GPUs and libraries, from `cache` if it is there.
 
-    Of several processes that want it at the same time one makes it, and the others wait. KernelError where nothing can
-    be compared.
+    If several processes need it at the same time, one makes it and the others wait. KernelError if the comparison
+    fails.
     """
     identity = _identity(gpus, stack)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     kept = cache / f"{digest}.json"
     if found := _kept(kept):
         return found
-    say(f"comparing what {gpus[0]['name']} computes with the CPU; this is done once for its driver and libraries")
+    say(f"comparing the operators on {gpus[0]['name']} with the CPU (once per driver and set of libraries)")
     with exclusive(cache):
         if found := _kept(kept):
             return found
@@ -248,14 +248,14 @@ def _kept(path: Path) -> Kernels | None:
 
 
 def sources() -> list[Path]:
-    """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
+    """The files that invalidate a cached comparison when they change: the comparison and the models' operators."""
     folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
     own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
     return [*(TRAINERS / name for name in SOURCES), *own]
 
 
 def _identity(gpus: list[dict], stack: Stack) -> dict:
-    """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
+    """Everything that determines which kernels run: GPUs, driver, libraries and the programs that call them."""
     named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
     files = [Path(part) for value in named.values() for part in value.split(":") if part.startswith("/")]
     wheel = TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs/liboneflow-*")
@@ -272,9 +272,9 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
 
 @dataclass(frozen=True)
 class Computations:
-    """Compares with an environment for this machine's GPUs, or on a cluster's nodes, into a folder.
+    """Runs the comparison on this machine or on the nodes of a cluster, and writes into a folder.
 
-    One GPU of a machine is enough: they share driver and libraries.
+    One GPU per machine is enough, since its GPUs share driver and libraries.
     """
 
     folder: Path
@@ -282,7 +282,7 @@ class Computations:
     cluster: Cluster | None = None
 
     def checks(self) -> tuple[Check]:
-        return (Check("kernels", "kernels compute what they should", self.check),)
+        return (Check("kernels", "kernels compute correctly", self.check),)
 
     def check(self, machine: Machine) -> Finding:
         query(machine, "index", "name")
@@ -295,28 +295,32 @@ class Computations:
             with attempts(replace(self.cluster, nodes=(node,)), PROGRAM, "kernels", LIMITS) as attempt_of:
                 return self._judge(attempt_of, folder)
         except ClusterError as error:
-            return failed(str(error), "`make bench` cannot start either.", "do what the message says")
+            return failed(str(error), "`make bench` cannot start either.", "follow the message")
 
     def _judge(self, attempt_of: AttemptOf, folder: Path) -> Finding:
         try:
             kernels = compare(attempt_of, "cuda", folder)
         except (KernelError, OSError) as error:
-            return failed(str(error), "No trainer starts on this GPU.", f"read the logs in {folder}")
+            return failed(str(error), "Trainers cannot start on this GPU.", f"read the logs in {folder}")
         content = json.dumps(kernels.as_json(), indent=1)
         (folder / "kernels.json").write_text(content + "\n", encoding="utf-8")
         return judge(kernels)
 
 
 def judge(kernels: Kernels) -> Finding:
-    """A comparison's finding."""
+    """The finding of a comparison."""
     if kernels.wrong:
         worst = [kernels.of(model)[0].text() for model in kernels.wrong_models]
         shown = "; ".join(dict.fromkeys(worst))
         count = len({result.operator for result in kernels.wrong})
         return failed(
-            f"{count} of {kernels.operators} operators compute wrongly: {shown}",
-            "Training would run at full speed with wrong numbers, or end.",
+            Message("{n} of {of} operators compute wrongly: {shown}", n=count, of=kernels.operators, shown=shown),
+            "Training would run at full speed with wrong results, or fail.",
             FIX,
         )
-    largest = ", ".join(f"{error:.0e} in {precision}" for precision, error in kernels.largest.items())
-    return ok(f"{kernels.operators} operators agree with the CPU; largest relative error {largest}")
+    largest = [
+        Message("{error:.0e} in {precision}", error=error, precision=precision)
+        for precision, error in kernels.largest.items()
+    ]
+    message = N_("{n} operators agree with the CPU; largest relative error {largest}")
+    return ok(Message(message, n=kernels.operators, largest=largest))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import Finding, Findings, Message, Place, as_figure, compare, ratio_reach, unless
+from repro.published.audit.findings import Finding, Findings, Place, as_figure, compare, ratio_reach, unless
 from repro.published.figures import Figure, baseline, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 
 if TYPE_CHECKING:

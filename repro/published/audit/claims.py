@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
-from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import HOLDS, Finding, Findings, Place, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material

@@ -10,7 +10,6 @@ from repro.published.audit.findings import (
     HOLDS,
     Finding,
     Findings,
-    Message,
     Place,
     as_figure,
     at_precision,
@@ -20,7 +19,7 @@ from repro.published.audit.findings import (
 )
 from repro.published.audit.flops import efficiency
 from repro.published.figures import Figure, baseline, duplicates, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, as_figure, finding, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import HOLDS, Finding, Findings, Place, as_figure, finding, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import Finding, Findings, Message, Place, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import Finding, Findings, Place, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro.published.figures import Figure
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Message, Translate
 
 if TYPE_CHECKING:
     from repro.published.cases import Case
@@ -19,29 +19,6 @@ SEVERITIES = ("error", "warning", "note")
 HOLDS = None
 """What a rule yields for a comparison that comes out right."""
 Findings = Iterator["Finding | None"]
-
-
-class Message:
-    """A sentence in English with the values that belong in it; it is looked up in a catalogue when shown.
-
-    A value may be a sentence itself, or a list, which is shown with the language's commas.
-    """
-
-    def __init__(self, message: str, **values: object) -> None:
-        self.message, self.values = message, values
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def text(self, translate: Translate = lambda message: message) -> str:
-        """The sentence in the language of `translate`, a catalogue's gettext."""
-
-        def shown(value: object) -> object:
-            if isinstance(value, Message):
-                return value.text(translate)
-            return translate(", ").join(map(str, value)) if isinstance(value, list | tuple) else value
-
-        return translate(self.message).format(**{name: shown(value) for name, value in self.values.items()})
 
 
 @dataclass(frozen=True)

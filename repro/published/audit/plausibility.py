@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import Finding, Findings, Message, Place, slug, unless
+from repro.published.audit.findings import Finding, Findings, Place, slug, unless
 from repro.published.figures import Figure, Peer, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 
 if TYPE_CHECKING:

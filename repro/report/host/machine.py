@@ -11,7 +11,7 @@ from repro.report.host.measured import columns, link
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Message, Translate
 
 LARGEST = 3
 
@@ -194,7 +194,7 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     found = []
     for number, kept in enumerate(host.preflights, 1):
         tables = preflight_tables(kept)
-        rows = tuple(words(each["check"], each["result"], each["found"]) for each in tables["findings"])
+        rows = tuple(words(each["check"], *_finding(_, each)) for each in tables["findings"])
         blocks: list[Block] = [
             Text(
                 _("`make preflight`, kept in [{name}](runs/{name}.zip); what was found is as it was printed.").format(
@@ -210,6 +210,13 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     return found
 
 
+def _finding(_: Translate, finding: dict) -> tuple[str, str]:
+    """Result and facts of a check; facts without a message (an old record, a program's output) are shown as code."""
+    result = finding["result"]
+    facts = Message.from_json(finding).text(_) if "message" in finding else f"`{finding['found']}`"
+    return _(result), facts
+
+
 def _operators(_: Translate, kernels: dict, number: str) -> Text:
     results = kernels["results"]
     wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
@@ -223,7 +230,7 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
             n=len(results),
             wrong=len(wrong),
             worst=_("; ").join(
-                f"{each['operator']}, {each['part']} ({each['precision']}) {each['error']:.1e}" for each in worst
+                f"`{each['operator']}, {each['part']}` ({each['precision']}) {each['error']:.1e}" for each in worst
             )
             or "–",
         )

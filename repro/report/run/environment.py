@@ -57,7 +57,7 @@ def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
     if not stack:
         return []
     given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
-    notes = "; ".join(stack.get("notes", ()))
+    notes = "; ".join(f"`{note}`" for note in stack.get("notes", ()))
     return [
         (_("OneFlow software stack"), f"{stack['name']} ({notes})" if notes else stack["name"]),
         *([(_("Environment of the stack"), ", ".join(given))] if given else []),
