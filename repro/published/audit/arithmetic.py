@@ -112,7 +112,7 @@ def latencies(material: Material) -> Findings:
 def _latency(check: str, case: Case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
     value = 1000 * case.global_batch / latency_ms
     rule = Message(
-        "throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
+        "throughput = global batch size / latency = {batch} / {latency} ms = {value} samples/s",
         batch=case.global_batch,
         latency=latency_ms,
         value=f"{value:.4f}",
