@@ -31,7 +31,7 @@ TABLES = {
     "settings": N_("settings"),
     "peers": N_("other frameworks"),
     "example log": N_("example log"),
-    "rows of a log": N_("log rows"),
+    "rows of a log": N_("rows of a log"),
     "figures of another version": N_("figures of another version"),
 }
 COLUMNS = {
@@ -90,7 +90,7 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
             )
         ),
     )
-    rows = tuple((*((Cell(each.report),) if with_report else ()), *_row(_, each)) for each in found)
+    rows = tuple((*((Cell(_(TABLES.get(each.report, each.report))),) if with_report else ()), *_row(_, each)) for each in found)
     text = Text(
         _(
             "“Recomputed” is calculated from the report's own figures and text, to the precision that it prints; "

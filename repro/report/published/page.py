@@ -114,9 +114,8 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         Column(_("Findings"), numeric=True),
     )
     links = tuple(
-        Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md", f"{report.title[each]}")
+        Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language])
         for report in reports
-        for each in LANGUAGES
     )
     lead = _(
         "The five training benchmark reports that OneFlow published from August 2020 to May 2021, regenerated in "
