@@ -20,6 +20,7 @@ from tests.support.paths import ROOT
 GLOSSARY = tomllib.loads((DATA / "glossary.toml").read_text(encoding="utf-8"))
 DOCUMENTS = ("README*.md", "*/README*.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 CHINESE = "[一-鿿]"
+PERCENT = r"[\d_] %(?![A-Za-z(])"
 UNITS = r"(?:ms|s|µs|us|MiB|GiB|MB|GB|%|samples/s|GB/s|TFLOP/s|MHz|°C|W)"
 NOT_PROSE = re.compile(
     r"^```.*?^```[^\n]*$"  # fenced code
@@ -89,9 +90,13 @@ def avoided(language: str) -> Iterator[tuple[str, str]]:
             yield pattern, entry.get("why") or entry[language]
 
 
-@pytest.mark.parametrize(("language", "pattern", "instead"), [(one, *each) for one in LANGUAGES for each in avoided(one)])
+@pytest.mark.parametrize(
+    ("language", "pattern", "instead"), [(one, *each) for one in LANGUAGES for each in avoided(one)]
+)
 def test_one_word_per_concept(language, pattern, instead):
-    found = [(place, _around(prose(text), pattern)) for place, text in texts(language) if re.search(pattern, prose(text))]
+    found = [
+        (place, _around(prose(text), pattern)) for place, text in texts(language) if re.search(pattern, prose(text))
+    ]
     assert found == [], f"use: {instead}"
 
 
@@ -105,20 +110,20 @@ def test_brackets():
     """Half-width around units, full-width around Chinese."""
     half, full = rf"\([^()\n]*{CHINESE}[^()\n]*\)", rf"（{UNITS}）"
     for pattern in (half, full):
-        found = [(place, _around(prose(text), pattern)) for place, text in texts("zh") if re.search(pattern, prose(text))]
+        found = [
+            (place, _around(prose(text), pattern)) for place, text in texts("zh") if re.search(pattern, prose(text))
+        ]
         assert found == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_percent_signs_follow_their_number(language):
-    found = [(place, _around(text, r"[\d}] %(?![A-Za-z(])")) for place, text in texts(language) if re.search(r"[\d}] %(?![A-Za-z(])", text)]
+    found = [
+        (place, _around(prose(text), PERCENT)) for place, text in texts(language) if re.search(PERCENT, prose(text))
+    ]
     assert found == []
 
 
 def test_no_english_sentence_on_a_chinese_page():
-    found = {
-        (place, run)
-        for place, text in texts("zh")
-        for run in RUN_OF_ENGLISH.findall(NAMES.sub("_", prose(text)))
-    }
+    found = {(place, run) for place, text in texts("zh") for run in RUN_OF_ENGLISH.findall(NAMES.sub("_", prose(text)))}
     assert found == set()

@@ -95,7 +95,7 @@ def deviation_table(
     scope = _("Programs") if reports else _("Configurations")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
-        *(_("Evidence"), _("May affect"), _("Sources")),
+        *(_("Evidence"), _("Affects"), _("Sources")),
     )
     rows = []
     for each in found:

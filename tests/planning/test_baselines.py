@@ -113,8 +113,8 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]
     assert [verdict["unit"] for verdict in verdicts] == ours[:1]
     said = {
-        "en": "`pytorch-unfused`: computes what the published program",
-        "zh": "`pytorch-unfused`: 计算与已发布的程序相同",
+        "en": "`pytorch-unfused`: computes the same as the published program",
+        "zh": "`pytorch-unfused`: 计算与原程序相同",
     }
     for language in ("en", "zh"):
         text = (folder / f"report.{language}.md").read_text()
@@ -133,4 +133,4 @@ def test_a_run_with_baselines_is_resumed(task, tmp_path):
     found = attempts(folder)
     assert [attempt["status"] for attempt in found] == ["failed"] * 3 + ["ok"] * 3
     text = (folder / "report.en.md").read_text()
-    assert "| Baselines that print OneFlow's losses | 2 / 2 |" in text
+    assert "| Baselines whose losses match OneFlow's | 2 / 2 |" in text

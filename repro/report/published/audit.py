@@ -90,7 +90,13 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
             )
         ),
     )
-    rows = tuple((*((Cell(_(TABLES.get(each.report, each.report))),) if with_report else ()), *_row(_, each)) for each in found)
+    rows = tuple(
+        (
+            *((Cell(_(TABLES[each.report]) if each.report in TABLES else each.report),) if with_report else ()),
+            *_row(_, each),
+        )
+        for each in found
+    )
     text = Text(
         _(
             "“Recomputed” is calculated from the report's own figures and text, to the precision that it prints; "

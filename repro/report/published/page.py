@@ -114,8 +114,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         Column(_("Findings"), numeric=True),
     )
     links = tuple(
-        Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language])
-        for report in reports
+        Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language]) for report in reports
     )
     lead = _(
         "The five training benchmark reports that OneFlow published from August 2020 to May 2021, regenerated in "

@@ -35,7 +35,7 @@ def test_ratios_are_those_of_the_run(reproduced):
     four = next(row for row in rows if row["GPUs"] == "4")
     assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
     assert (four["OneFlow / PyTorch"], four["Target"], four["Status"]) == ("0.900", "≥ 0.85", "one run")
-    assert four["In the steady state"] == "0.900"
+    assert four["Steady state"] == "0.900"
     assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("6", "9000")
     assert re.fullmatch(r"0\.89\d … 0\.90\d \(96\.8%\), within one run", four["Interval (confidence)"])
 
@@ -131,7 +131,7 @@ def test_each_figure_has_its_own_name(host):
 
 def test_what_was_not_run_has_no_section(reproduced, host):
     text = page(reproduced)
-    for title in ("Loss curves", "Real data are learned", "Where the GPU's time goes"):
+    for title in ("Loss curves", "Real data are learned", "Where GPU time goes"):
         assert f"## {title}" not in text
     silent = host_page.build(replace(host, notes=Notes({})), "en", [])
     assert "How it reads" not in [section.title for section in silent.sections]
