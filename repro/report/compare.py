@@ -1,4 +1,4 @@
-"""Tells a comparison of two runs: a document in each language, JSON, and a table for the terminal."""
+"""Renders a comparison of two runs: a document in each language, JSON, and a table for the terminal."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def build(comparison: RunComparison, language: str) -> Document:
 
 
 def units_table(_: Translate, comparison: RunComparison) -> Table:
-    """The matched units, a row each."""
+    """The matched units, one row each."""
     columns = (
         Column(_("Configuration")),
         *(
@@ -94,7 +94,7 @@ def _units(_: Translate, comparison: RunComparison) -> Section:
 
 
 def _apart(_: Translate, comparison: RunComparison) -> list[Section]:
-    """What could not be compared: other configurations under one name, and units that one run lacks."""
+    """Units that were not compared: different configurations under one name, and units missing in one run."""
     blocks: list[Block] = []
     rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
     if rows:

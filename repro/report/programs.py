@@ -1,4 +1,4 @@
-"""Tables about training programs: the choices of the published and the tuned one, and what a port cannot keep."""
+"""Tables on training programs: options of the published and the tuned program, and deviations of the ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVIDENCE = {
     "source": N_("source code"),
 }
 NAMES = ("report", "log_generation", "form")
-"""Fields of a program that name it and are no choices."""
+"""Fields that identify a program rather than configure it."""
 CHOICES = {
     "loss_per_sample": N_("Per-sample loss; gradients divided by the global batch size"),
     "bias_correction": N_("Adam with bias correction"),
@@ -57,11 +57,11 @@ CHOICES = {
     "keep_batches": N_("Synthetic batches stay on the GPU"),
     "fetch_each": N_("Outputs fetched in each iteration"),
 }
-"""What each choice of `repro.models.programs.Program` is."""
+"""Description of each option of `repro.models.programs.Program`."""
 
 
 def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False) -> Table:
-    """The choices of a published program and of its tuned one; `only_tuned` leaves out those that are equal."""
+    """The options of a published program and its tuned one; `only_tuned` omits those that are equal."""
     tuned = published.tuned()
     pairs = [
         (each.name, getattr(published, each.name), getattr(tuned, each.name))
@@ -87,9 +87,9 @@ def _value(_: Translate, value: object) -> str:
 def deviation_table(
     _: Translate, language: str, id: str, found: Iterable[Deviation], reports: Sequence[str] = ()
 ) -> Table:
-    """Deviations in a language, a row each.
+    """Deviations in one language, one row each.
 
-    With `reports`, what was configured to run, a column names those of these whose programs differ so; without it, one
+    With `reports`, the configured ones, a column names those whose programs have the deviation; without it, a column
     names the configurations that do.
     """
     scope = _("Programs") if reports else _("Configurations")

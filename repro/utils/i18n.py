@@ -11,11 +11,11 @@ from repro.utils.paths import PACKAGE
 FOLDER = PACKAGE / "locale"
 LANGUAGES = ("zh", "en")
 Translate = Callable[[str], str]
-"""What looks a message up: a catalogue's `gettext`, conventionally called `_`."""
+"""Looks a message up: a catalogue's `gettext`, conventionally named `_`."""
 
 
 def N_(message: str) -> str:
-    """Mark a message for translation where it is written; it is looked up where it is shown."""
+    """Mark a message for translation at its definition; it is looked up when it is shown."""
     return message
 
 

@@ -1,6 +1,6 @@
-"""Rules that recompute a report's figures from its own figures; each yields a finding, or HOLDS, a comparison.
+"""Rules that recompute a report's figures from its own figures; each yields one finding, or HOLDS, per comparison.
 
-A rule compares at the digits that were printed, and knows nothing of what it will find.
+Rules compare to the printed precision and are independent of each other.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def products(material: Material) -> Findings:
 
 
 def changes(material: Material) -> Findings:
-    """Differences and percentages printed beside a case with optimizer sharding, against the case without."""
+    """Changes printed for a case with optimizer sharding, compared with the case without."""
     for case in material.cases:
         plain = next((other for other in material.cases if _differs_in_sharding(case, other)), None)
         if plain is None:
@@ -227,7 +227,7 @@ def _change(material: Material, case: Case, figure: str, before: Figure, after: 
 
 
 def _savings(material: Material, case: Case, printed: float) -> Message:
-    """What the other cases say: sharding over d ranks frees 1 - 1/d of the optimizer's state, whatever the batch."""
+    """Evidence from the other cases: sharding over d ranks frees 1 - 1/d of the optimizer state at any batch size."""
     freed, texts = 1 - 1 / case.layout.data, []
     for other in material.cases:
         plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)

@@ -1,4 +1,4 @@
-"""Rules that hold what a report says of its tests against the tests: titles, names, logs, precision, switches."""
+"""Rules that check a report's statements about its tests: titles, names, logs, precision, switches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def titles(material: Material) -> Findings:
 
 
 def names(material: Material) -> Findings:
-    """What a case's name, its log's name and its layout column state are its parameters."""
+    """The parameters in a case's name, its log's name and its layout column are those of the case."""
     for case in material.cases:
         printed = case.published.printed
         yield _name(case, "cases", "case", case.name, NAMES)
@@ -128,7 +128,7 @@ def _group_fits(case: Case, kinds: list[str]) -> bool:
 
 
 def _cell(case: Case, column: str, key: str) -> Finding | None:
-    """A cell such as "9547(-1754,↓15.5%)" holds the figures that the catalogue keeps of it one by one."""
+    """A cell such as "9547(-1754,↓15.5%)" contains the figures recorded individually in the catalogue."""
     printed = case.published.printed
     parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
     known = [abs(float(part)) for part in parts if part is not None]
@@ -229,7 +229,7 @@ def precisions(material: Material) -> Findings:
 
 
 def switches(material: Material) -> Findings:
-    """A switch's name says what it switches on, and the scripts of one report use one folder."""
+    """A switch does what its name says, and the scripts of one report use the same folder."""
     for report in material.reports:
         if "sharding_flag" in report.claims:
             yield _flag(report.id, report.claims["sharding_flag"], material.cases_of(report))

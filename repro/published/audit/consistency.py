@@ -1,4 +1,4 @@
-"""Rules that hold a report's figures against other tables, other cases, the hardware and the published formula."""
+"""Rules that compare a report's figures with other tables, other cases, the hardware and the published formula."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOISE_SIGMAS = 3
 
 
 def copies(material: Material) -> Findings:
-    """Tables that print the very runs of the cases print the same figures, to the digits of the coarser one."""
+    """Tables of the same runs print the same figures, to the precision of the coarser one."""
     for report, table, rows in material.also_printed():
         columns = ("throughput", "speedup", "latency_ms", "memory_mib")
         for column in (name for name in table["columns"] if name in columns and table.get("same_run")):
@@ -125,7 +125,7 @@ def _two_speedups(report: Report, table: dict, case: Case, single: Case, decimal
 
 
 def efficiencies(material: Material) -> Findings:
-    """TFLOP/s a GPU, share of the peak and PFLOP/s follow from the latency by the published formula."""
+    """TFLOP/s per GPU, share of peak and PFLOP/s follow from the latency by the published formula."""
     for report, table, rows in material.also_printed("tflops_per_gpu"):
         peak = material.cluster(report)["hardware"]["gpu_peak_tflops"]
         decimals = {name: max(as_figure(row[name]).decimals for row in rows) for name in table["columns"][1:]}
@@ -161,7 +161,7 @@ def efficiencies(material: Material) -> Findings:
 
 
 def scaling(material: Material) -> Findings:
-    """At the same work a GPU, more GPUs are faster, and not by more than their number beyond the published noise."""
+    """At the same work per GPU, more GPUs are faster, but not beyond their number and the published noise."""
     tolerance = NOISE_SIGMAS * math.sqrt(2) * published_noise(material.cases).largest
     for smaller, larger in material.scaling_steps():
         growth = larger.layout.world_size / smaller.layout.world_size
@@ -213,7 +213,7 @@ def _differs_in_batch(case: Case, other: Case) -> bool:
 
 
 def repeated_configurations(material: Material) -> Findings:
-    """One configuration under two names: free repeats, to be pointed out, and to agree within the noise."""
+    """One configuration under two names is a repeat: it is pointed out, and must agree within the noise."""
     noise = published_noise(case for case in material.cases if case.published.repeats).largest
     for group in duplicates(material.cases):
         for first, second in combinations(group, 2):

@@ -116,7 +116,7 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
 
 
 def _later_run(report: Report, batch: int, gpus: int) -> tuple[Figure | None, Message | None]:
-    """What the table of a later run, where the catalogue has one, gives for a configuration, and its source."""
+    """Throughput of a configuration in the table of a later run, if the catalogue has one, and its source."""
     source = next((table["source"] for table in report.also_printed if table["what"] == "later run"), "")
     found = (
         (row["throughput"], Message(source))
@@ -236,7 +236,7 @@ def _texts(report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def _decoded(text: str) -> str | None:
-    """The text with its first wrongly decoded run put right, or None if there is none."""
+    """The text with its first wrongly decoded run corrected, or None if there is none."""
     for run in re.findall(r"[\u0080-\u024f\u2010-\u2122]{2,}", text):
         for encoding in ("cp1252", "latin-1"):
             try:

@@ -1,4 +1,4 @@
-"""Rules on what a report ran on: builds, drivers, commits, hardware and topology, against each other."""
+"""Rules on the environment of a report: builds, drivers, commits, hardware and topology must be consistent."""
 
 from __future__ import annotations
 
@@ -195,9 +195,9 @@ def _environment(agrees: bool, report: str, key: str, printed: str, known: str) 
 
 
 def _same_words(printed: str, known: str) -> bool:
-    """Whether a text has all words of another in their order, whatever stands between them.
+    """Whether a text contains all words of another, consecutively.
 
-    A comma whose encoding was broken is no word, and `encodings` reports it.
+    A comma with a broken encoding is not a word; `encodings` reports it.
     """
     mine, theirs = (re.findall(r"[A-Za-z0-9.]+", re.sub(r"[\u0080-\uffff]", " ", text)) for text in (printed, known))
     return any(mine[start : start + len(theirs)] == theirs for start in range(len(mine)))
@@ -270,7 +270,7 @@ def _threads(affinities: list[str]) -> int:
 
 
 def topologies(material: Material) -> Findings:
-    """The topology matrix is symmetric and gives each GPU all its NVLinks."""
+    """The topology matrix is symmetric and shows all NVLinks of each GPU."""
     reports = [report for report in material.reports if report.environment.get("topology")]
     for name in dict.fromkeys(report.cluster for report in reports):
         owner = next(report.id for report in reports if report.cluster == name)

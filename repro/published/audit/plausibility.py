@@ -1,6 +1,6 @@
-"""Rules on what a figure can be: memory against the model's state, work against the peak, scaling, training progress.
+"""Plausibility rules: memory against the model's state, work against the peak, scaling, training progress.
 
-Most bounds are not the report's own: each finding names where its bound is from.
+Most bounds do not come from the report: each finding names the source of its bound.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _padded_shape(case: Case) -> dict[str, int]:
 
 
 def memory_floors(material: Material) -> Findings:
-    """A GPU holds at least its share of the parameters and of the optimizer's state."""
+    """A GPU needs at least the memory of its share of the parameters and the optimizer state."""
     for case in material.cases:
         yield from _floor(case, case.published.memory_mib, "memory-floor", case.report)
     for peer, case in _peer_cases(material):
@@ -102,7 +102,7 @@ def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
 
 
 def memory_siblings(material: Material) -> Findings:
-    """More data-parallel ranks change the memory of none of them; with sharding it only falls."""
+    """The memory of a rank does not depend on the number of data-parallel ranks; with sharding it only falls."""
     for report, table, used in _memory_tables(material):
         groups: dict[tuple, list[tuple[Case, Figure]]] = {}
         for case, memory in used:
@@ -205,9 +205,9 @@ def _differs_in_sharding(case: Case, other: Case) -> bool:
 
 
 def implied_tflops(case: Case, throughput: float) -> float | None:
-    """Matrix operations in TFLOP/s per GPU that a throughput stands for, None if nobody has counted them.
+    """Matrix operations in TFLOP/s per GPU implied by a throughput, None if they have not been counted.
 
-    The vocabulary counts as the trainer pads it.
+    The vocabulary counts as padded by the trainer.
     """
     spec = spec_of(case.model)
     if spec.training_flops is None:
@@ -236,7 +236,7 @@ def peaks(material: Material) -> Findings:
 
 
 def _below_peak(material: Material, case: Case, throughput: Figure, check: str, report: str) -> Findings:
-    """A convolution may be computed with fewer operations than it is counted with (Winograd): doubtful, not wrong."""
+    """A violation for a convolutional model is doubtful, not wrong: Winograd needs fewer operations than counted."""
     rate = implied_tflops(case, throughput)
     if rate is None:
         return

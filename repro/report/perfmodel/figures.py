@@ -1,4 +1,4 @@
-"""The figures of the performance model's report: published beside modelled, and GPT on paper."""
+"""The figures of the performance model's page: published and modelled figures, and the GPT projection."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
 
 
 def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
-    """Each training that kept runs measured, beside its prediction."""
+    """Each training measured by kept runs, with its prediction."""
     words = (_("Measurement"), _("Program"), "GPU", _("Newest run"))
     numeric = (
         _("Runs"),
@@ -228,7 +228,7 @@ def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
 
 
 def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
-    """Each figure of Megatron-LM beside its prediction, TFLOP/s a GPU."""
+    """Each figure of Megatron-LM with its prediction, TFLOP/s per GPU."""
     titles = (_("Published (TFLOP/s per GPU)"), _("Modelled (TFLOP/s per GPU)"), _("Error"))
     columns = (Column(_("Measurement")), Column("GPU"), *(Column(title, numeric=True) for title in titles))
     rows = tuple(

@@ -1,4 +1,4 @@
-"""The audit as sections of a document: findings, what was compared, how much noise there is, derived efficiency."""
+"""The audit as sections of a document: findings, comparisons, noise, derived efficiency."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _elsewhere(_: Translate, found: Finding) -> str:
 
 
 def checks(_: Translate, result: Audit) -> Section:
-    """How often each rule was applied, so that a reader sees what was found right."""
+    """Number of comparisons and findings per rule."""
     rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
     total = (
         Cell(_("all")),
@@ -224,7 +224,7 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
 
 
 def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
-    """TFLOP/s a GPU and share of the peak of a report's GPT cases, beside what the team published."""
+    """TFLOP/s per GPU and share of peak of a report's GPT cases, with the team's own figures."""
     material = result.material
     own = [each for each in result.efficiencies if material.catalogue.case(each.case).report == report]
     if not own:

@@ -1,4 +1,6 @@
-"""What surrounds a published report's figures: environment, settings, measuring rule, what it leaves open, sources."""
+"""Sections of a published report other than its figures: environment, settings, measuring rule, unstated values,
+sources.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ SHAPE = {
 
 
 def environment(sheet: Sheet) -> Section:
-    """Hardware and software as printed; what this report leaves out comes from the others of the same cluster."""
+    """Hardware and software as printed; what the report omits is taken from other reports on the same cluster."""
     _, report = sheet._, sheet.report
     cluster = sheet.result.material.cluster(report)
     known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
@@ -137,7 +139,7 @@ def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
 
 
 def settings(sheet: Sheet) -> Section:
-    """What was trained and how, from the cases and from the report's further settings."""
+    """Model and training settings, from the cases and from the report's further settings."""
     _, rows = sheet._, []
     for title, text in _settings(sheet):
         rows.append(words(_(title), text))
@@ -247,7 +249,7 @@ def example(sheet: Sheet) -> Section | None:
 
 
 def open_points(sheet: Sheet) -> Section:
-    """What the report does not say, and what is used in its place."""
+    """Values that the report does not state, and the values used instead."""
     _ = sheet._
     entries = [(entry["key"], entry["reason"]) for entry in sheet.report.unstated]
     rows = tuple((Cell(f"`{key}`"), Cell(_(reason))) for key, reason in entries)

@@ -91,7 +91,7 @@ def _compared_batches(cases: tuple[Case, ...]) -> list[tuple[int, ...]]:
 
 
 def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
-    """Frameworks beside the report at each number of GPUs, at the first batch size or the largest each can take."""
+    """Other frameworks at each number of GPUs, at the first batch size or the largest of each."""
     others = [peer for peer in peers(cases[0].model, precision=cases[0].precision) if peer.micro_batch in batches]
     own = [case for case in cases if case.micro_batch == batches[0]]
     columns = [
@@ -139,7 +139,7 @@ def _peer_name(_: Translate, peer: Peer, with_batch: bool) -> str:
 
 
 def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
-    """GPT-2 small with and without sharded optimizer state, beside DeepSpeed."""
+    """GPT-2 small with and without sharded optimizer state, compared with DeepSpeed."""
 
     def name(_: Translate, framework: str, sharding: int) -> str:
         text = _("{framework}, sharded") if sharding else _("{framework}, not sharded")
@@ -218,7 +218,7 @@ def _sharding_memory(cases: tuple[Case, ...], batch: int, gpus: int) -> tuple[fl
 
 
 def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
-    """GPT in data, tensor and pipeline layouts beside Megatron-LM, case by case."""
+    """GPT in data, tensor and pipeline layouts compared with Megatron-LM, case by case."""
     megatron = {peer.case: peer for peer in peers(cases[0].model, framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 

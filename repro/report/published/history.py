@@ -1,4 +1,4 @@
-"""What the sources tell beyond the figures of the published reports: a page, and what of it each report shows."""
+"""The page of findings from the sources of the published reports, and the part of it in each report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def page(language: str) -> str:
 
 
 def build(history: Sequence[Entry], language: str) -> Document:
-    """The page in one language: what sources tell, then what nobody can tell."""
+    """The page in one language: settled points, then open questions."""
     _ = catalogue(language).gettext
     sections = [Section("contents", _("At a glance"), (_table(_, language, history, with_reports=True),))]
     titles = {
@@ -57,7 +57,7 @@ def _place(_: Translate, source: Source) -> str:
 
 
 def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -> Section | None:
-    """What the page has of one report."""
+    """The page's entries on one report."""
     own = [entry for entry in history if report in entry.reports]
     if not own:
         return None
@@ -69,7 +69,7 @@ def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -
 
 
 def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
-    """The titles of all entries, with the way to the page."""
+    """The titles of all entries, with a link to the page."""
     if not history:
         return None
     link = Attachment("history-page", folder / page(language), _("Full texts and sources"))

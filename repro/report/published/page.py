@@ -57,7 +57,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
 
 
 def _glance(sheet: Sheet) -> Section:
-    """What was tested and what came out, in a few rows."""
+    """Subject and main results, in a few rows."""
     _, report, cases = sheet._, sheet.report, sheet.cases
     subject = report.claims["subject"]
     best = max(cases, key=lambda case: case.published.throughput)
@@ -154,7 +154,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
 
 
 def differing(folder: Path = FOLDER) -> list[Path]:
-    """The files of the folder that are not what the data gives, those that are missing, and those too many."""
+    """Files in the folder that differ from the data, are missing, or should not exist."""
     with tempfile.TemporaryDirectory() as scratch:
         due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
     there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""Other frameworks' published figures beside a report's own."""
+"""Published figures of other frameworks compared with a report's own."""
 
 from __future__ import annotations
 

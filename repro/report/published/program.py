@@ -1,4 +1,4 @@
-"""The sections of a published report's page on its training program: its choices, and what the port cannot keep."""
+"""The sections of a published report on its training program: options and deviations of the port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def choices(sheet: Sheet) -> Section:
 
 
 def kept_otherwise(sheet: Sheet, language: str) -> Section:
-    """What the port of this report's program to another release of OneFlow cannot keep."""
+    """Deviations of the port of this report's program to another OneFlow release."""
     _, report = sheet._, sheet.report
     found = [each for each in deviations() if each.of(report.id)]
     text = Text(

@@ -1,4 +1,4 @@
-"""Tables of a published report: its figures as printed, with the audit's remarks beside them."""
+"""Tables of a published report: its figures as printed, with the notes of the audit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLES = {
 
 
 class Sheet:
-    """Makes cells of one report: the text as printed, with what the audit remarks at that place."""
+    """Makes cells of one report: the text as printed, with the audit's notes on that place."""
 
     def __init__(self, translate: Translate, result: Audit, report: Report) -> None:
         self._, self.result, self.report = translate, result, report
@@ -180,7 +180,7 @@ def _latency_table(sheet: Sheet) -> Table:
 
 
 def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:
-    """Tables that repeat figures or give those of other runs, such as the summary's BERT rows."""
+    """Tables that repeat figures or have those of other runs, such as the summary's BERT rows."""
     _ = sheet._
     for table in sheet.report.also_printed:
         names = [name for name in ("throughput", "speedup", "memory_mib") if name in table["columns"]]

@@ -1,4 +1,4 @@
-"""The sections of a run's report on what was measured within it: derived cases, the gain of tuning, baselines, scaling."""
+"""The sections of a run's report on relations within the run: derived cases, tuning gain, baselines, scaling."""
 
 import math
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ DESCRIPTIONS = {
     "pytorch-channels-last": N_("like `pytorch`, in fp32 and channels_last format."),
     "pytorch-compile": N_("like `pytorch`, compiled with torch.compile."),
 }
-"""What each variant of a baseline is."""
+"""Description of each baseline variant."""
 
 
 def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Section]:
@@ -137,7 +137,7 @@ def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
 
 
 def _gain(_: Translate, results: list[Result]) -> list[Section]:
-    """What the tuned program gains over the published one, where both ran in turn."""
+    """Gain of the tuned program over the published one, if both ran interleaved."""
     relations = tuning_relations(results)
     if not relations:
         return []
@@ -246,7 +246,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
 
 
 def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
-    """A ratio's interval with its confidence, or that the repeats give none; a dash without a ratio."""
+    """A ratio's interval with its confidence, or a message if the repeats yield none; a dash without a ratio."""
     if ratio is None:
         return figure(None, decimals)
     found = ratio.interval
@@ -259,7 +259,7 @@ def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
 
 
 def confidence(found: Interval) -> str:
-    """The confidence that an interval reaches, in per cent, cut off: never more than it is."""
+    """The confidence of an interval in per cent, rounded down."""
     return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
 
 

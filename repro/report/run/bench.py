@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def bench_sections(_: Translate, data: ReportData) -> list[Section]:
-    """What was measured, and how it compares with what was published and modelled."""
+    """The measurements, compared with published and modelled figures."""
     scale, results = data.plan.scale, data.results
     return [
         *verdict_sections(_, data.judgement),

@@ -1,4 +1,4 @@
-"""The section of a run's report that puts the performance model's expectation beside each measurement."""
+"""The section of a run's report that compares measurements with the performance model."""
 
 from __future__ import annotations
 

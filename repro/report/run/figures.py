@@ -1,4 +1,4 @@
-"""The figures of a bench's report: repeats, scaling beside the published, layouts, memory, iteration times."""
+"""The figures of a bench's report: repeats, scaling, layouts, memory, iteration times."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ FIELDS = 24
 
 
 def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
-    """The figures that a bench has data for, from its metrics too.
+    """The figures that a bench has data for, including its metrics.
 
-    A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
-    scaling. Iteration times are read from rank 0's metrics of every successful attempt.
+    Figures without enough data are omitted: a single repeat has no spread, a single number of GPUs no scaling.
+    Iteration times come from rank 0's metrics of every successful attempt.
     """
     measured = [result for result in data.results if result.throughput is not None]
     repeated = [result for result in measured if len(result.throughputs) > 1]

@@ -7,7 +7,7 @@ from repro.utils.i18n import Translate
 
 
 def input_sections(_: Translate, data: ReportData) -> list[Section]:
-    """What each configuration's first successful attempt reported of its data; none for runs that did not record it."""
+    """The data that each configuration's first successful attempt reported; none for runs that did not record it."""
     found = {
         each["unit"]: each["data"] for each in reversed(data.attempts) if each["status"] == "ok" and each.get("data")
     }
@@ -56,7 +56,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
 
 
 def described(_: Translate, facts: dict) -> str:
-    """A run's data in words, from what a trainer recorded of them."""
+    """Description of a run's data, from the trainer's record."""
     if facts["kind"] == "synthetic":
         return _("synthetic batches, no files")
     texts = {

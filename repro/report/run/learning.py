@@ -1,4 +1,4 @@
-"""Tells in a report what models learned from real data: the loss each had to reach and reached, and a figure."""
+"""The section on training with real data: target loss, loss reached, and a figure."""
 
 import math
 
@@ -11,11 +11,11 @@ from repro.report.run.kinds import Kind, register
 from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)
-"""What a value in nats is divided by to be in bits."""
+"""Divisor to convert nats to bits."""
 
 
 def learning_section(_: Translate, learning: Convergence, description: dict) -> Section:
-    """The rule, what the data are, and what was reached."""
+    """The rule, the data, and the results."""
     rule = Text(
         _(
             "Each configuration is trained on one device from random weights. The criterion is the mean loss of the "

@@ -1,4 +1,4 @@
-"""Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
+"""The section on loss curves: method, comparisons, and one figure per model."""
 
 from repro.analysis.loss_curves import (
     FACTOR,

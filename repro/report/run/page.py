@@ -30,7 +30,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Rendered:
-    """The files that a rendering wrote, and what it found."""
+    """The files written by a rendering, and the findings."""
 
     reports: tuple[Path, ...]
     results: Path
@@ -197,7 +197,7 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
 
 
 def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
-    """Attempts of which nothing is known but that they left files; nothing if every attempt has a record."""
+    """Attempts that left files but no record; nothing if every attempt has a record."""
     if not data.unrecorded:
         return []
     text = _(

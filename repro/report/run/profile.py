@@ -20,7 +20,7 @@ PARTS = (*TITLES, IDLE)
 
 
 def profile_section(_: Translate, found: Profiles) -> Section:
-    """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
+    """One section: first an overview of all iterations, then each case's classes, kernels and gaps."""
     text = Text(
         _(
             "NVIDIA's CUPTI recorded when each kernel, copy and fill ran on rank 0's GPU. The tables show the mean "

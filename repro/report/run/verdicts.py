@@ -1,4 +1,4 @@
-"""A run's verdicts in its report: outcomes, why cases are not comparable, and what can be compared on any hardware."""
+"""A run's verdicts in its report: outcomes, reasons against a verdict, and comparisons valid on any hardware."""
 
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
@@ -32,7 +32,7 @@ NAMED = 4
 
 
 def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
-    """The verdicts of a run, and what can be compared on any hardware; a smoke run has neither, and the reason why."""
+    """The verdicts of a run, and comparisons valid on any hardware; for a smoke run, the reason why it has neither."""
     blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
     sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
     if judgement.comparisons or judgement.orders:
@@ -156,7 +156,7 @@ def _tolerance(tolerance: Tolerance | None) -> Cell:
 
 
 def _why(_: Translate, judgement: Judgement) -> list[Block]:
-    """The reasons against a verdict, each with the cases that it holds for."""
+    """The reasons against a verdict, each with its cases."""
     return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
 
 
