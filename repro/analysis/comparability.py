@@ -20,7 +20,7 @@ ASPECT_OF = {"precision": "precision", "device": "hardware.device", "program": "
 """Aspects of a configuration's keys that have one of their own."""
 
 DECIDING = (SPEED, MEMORY)
-"""What a verdict or a comparison is about, and so which deviations it names."""
+"""Subject of a verdict or a comparison, which determines the deviations it names."""
 
 ASPECTS = {
     "scale": N_("scale"),
@@ -106,12 +106,12 @@ class Reason:
 
 
 def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
-    """Everything in which what ran is not what was published; an empty tuple if nothing is.
+    """All differences between the run and the published case; an empty tuple if there are none.
 
     Parameters
     ----------
-    environment : what `repro.launch.host_environment.capture` found when the run was planned.
-    cluster : the published cluster, as `repro.published.figures.load_published_cluster` gives it.
+    environment : from `repro.launch.host_environment.capture` when the run was planned.
+    cluster : the published cluster, from `repro.published.figures.load_published_cluster`.
     """
     found = [
         *configuration_reasons(case, unit),
@@ -125,7 +125,7 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: Proc
 def remarks(
     case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo
 ) -> tuple[Reason, ...]:
-    """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
+    """Differences that do not rule out a verdict, because they are unavoidable or not part of the measurement."""
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
     releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
@@ -217,7 +217,7 @@ def _same_release(expected: str, measured: str) -> bool:
 
 
 def _same_series(expected: str, measured: str) -> bool:
-    """Equal in the first two numbers: NCCL 2.7.8, which can still be had, counts as 2.7.3."""
+    """Equal in the first two numbers: NCCL 2.7.8, which is still available, counts as 2.7.3."""
     return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
 
 

@@ -30,9 +30,9 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Evidence:
-    """A unit that ran for a case: its attempts as recorded, and what its processes were.
+    """A unit that ran for a case: its recorded attempts and its processes.
 
-    `environment` is what the run recorded of the machine, `cluster` the published one.
+    `environment` is the run's record of the machine, `cluster` the published one.
     """
 
     case: Case
@@ -103,7 +103,7 @@ def falling_loss(found: Evidence) -> Iterable[Reason]:
 
 
 def nothing_left_out(found: Evidence) -> Iterable[Reason]:
-    """No attempt that had begun to train failed or was stopped: choosing among repeats is choosing their median."""
+    """No attempt failed or was stopped after training began: selecting repeats would select their median."""
     lost = [each for each in found.attempts if each["status"] != "ok" and each.get("losses", True)]
     if lost:
         yield Reason("repeats", "differs", LEFT_OUT, str(len(found.attempts)), str(len(lost)))

@@ -1,4 +1,4 @@
-"""Reduces a trace of GPU kernels to what one iteration of a training does: kernels, busy time and idle gaps."""
+"""Reduces a trace of GPU kernels to one mean iteration of a training: kernels, busy time and idle gaps."""
 
 import bisect
 import csv

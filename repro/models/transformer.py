@@ -1,4 +1,4 @@
-"""What the specifications of transformers share."""
+"""Common parts of the transformers' specifications."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def training_flops(shape: Mapping[str, int], recompute: bool = False, scored: fl
 
 
 def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """What is wrong with a transformer's shape and layout; None if nothing."""
+    """What is wrong with a transformer's shape and layout; None if they are valid."""
     heads = shape["attention_heads"]
     if shape["hidden_size"] % heads:
         return f"shape.attention_heads: {heads} heads do not divide hidden_size"

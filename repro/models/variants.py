@@ -1,4 +1,4 @@
-"""The variants of a PyTorch baseline, and which of them a configuration can have."""
+"""The variants of a PyTorch baseline, and which of them apply to a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches layouts for a GPT on a cluster: which are quickest by the model, and what holds each of them back."""
+"""Searches layouts for a GPT on a cluster: the fastest by the model, and the bottleneck of each."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def reasons(candidate: Candidate, cluster: Cluster) -> str:
-    """What costs the candidate most apart from its products, and what it does to fit, in words."""
+    """The candidate's largest costs besides matrix products, and how it fits into memory, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
         "pipeline idle": seconds.bubble,

@@ -25,7 +25,7 @@ KNOWN_ON_GPUS = [
     (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
 ]
 STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
-"""A line of the native stack that OneFlow prints after it has printed what is wrong."""
+"""A line of the native stack trace that OneFlow prints after the error."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Failure:
     hint: str | None = None
 
     def text(self, translate: Translate = str) -> str:
-        """The reason as one sentence, with what is known about its cause."""
+        """The reason as one sentence, with the known cause, if any."""
         reason = translate(self.message).format(**self.values)
         return f"{reason} ({translate(self.hint)})" if self.hint else reason
 
@@ -52,9 +52,9 @@ class Failure:
 
 
 def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
-    """Add the known meaning of what the logs end with, if there is one.
+    """Add the known meaning of the last log lines, if there is one.
 
-    On the CPU OneFlow says at every start that it finds no CUDA driver; there that explains nothing.
+    On the CPU, OneFlow always reports at the start that it finds no CUDA driver, which explains nothing.
     """
     known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
     for path in logs:
@@ -66,7 +66,7 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
 
 
 def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
-    """The last lines of a log that are no native stack, if it is there and not empty."""
+    """The last lines of a log without native stack traces, if it exists and is not empty."""
     if not path.exists():
         return []
     lines = _read_end(path, size).strip().splitlines()
