@@ -1,4 +1,4 @@
-"""The task that checks machines before a run: its options, what is printed while it works, and what is kept."""
+"""The preflight task: checks machines before a run, prints the results and keeps them."""
 
 from __future__ import annotations
 

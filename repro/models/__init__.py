@@ -1,4 +1,4 @@
-"""Model specifications shared by controller, trainers and baselines, and the location of the models' other modules.
+"""What all sides must agree on about each model: one specification per model, and where its other modules are.
 
 A specification (`gpt.py`, `bert.py`, `resnet50.py`) holds shape keys, synthetic samples, small shapes for checks,
 optimizer, data kinds and log generations. `registry.py` finds specifications and the modules of the same name in

@@ -10,7 +10,7 @@ from repro.models.spec import Baseline, LossCurves, ModelSpec, SmallTraining
 
 
 def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """What is wrong with a shape and a layout; None if they are valid."""
+    """What is wrong with a shape and a layout; None if nothing."""
     if wrong := transformer.check(shape, layout):
         return wrong
     if shape["max_predictions"] >= shape["seq_length"]:

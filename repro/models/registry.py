@@ -13,7 +13,7 @@ from repro.models.spec import ModelSpec
 
 
 class ModelError(ValueError):
-    """Unknown model, or one of its parts is missing; the message says which, and lists the known ones."""
+    """There is no such model, or a part of it is missing; the message says which, and what there is."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Common parts of the transformers' specifications."""
+"""What the specifications of transformers share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def training_flops(shape: Mapping[str, int], recompute: bool = False, scored: fl
 
 
 def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """What is wrong with a transformer's shape and layout; None if they are valid."""
+    """What is wrong with a transformer's shape and layout; None if nothing."""
     heads = shape["attention_heads"]
     if shape["hidden_size"] % heads:
         return f"shape.attention_heads: {heads} heads do not divide hidden_size"

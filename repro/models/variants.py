@@ -1,4 +1,4 @@
-"""The variants of a PyTorch baseline, and which of them apply to a configuration."""
+"""The variants of a PyTorch baseline, and which of them a configuration can have."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ def reasons(candidate: Candidate, cluster: Cluster) -> str:
     """The candidate's largest costs besides matrix products, and how it fits into memory, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
-        "pipeline idle": seconds.bubble,
+        "pipeline bubble": seconds.bubble,
         "tensor-parallel all-reduces": seconds.tensor_parallel,
-        "gradients' sum": seconds.data_parallel,
+        "gradient reduction": seconds.data_parallel,
         "stage transfers": seconds.transfer,
         "optimizer": seconds.update,
         "kernel launches": seconds.launch,
@@ -120,7 +120,7 @@ def reasons(candidate: Candidate, cluster: Cluster) -> str:
 def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[list[str], list[list[str]]]:
     """Column titles and a row of texts for the best candidates."""
     titles = ["data x tensor x pipeline", "micro-batch", "steps", "recompute", "ZeRO", "samples/s"]
-    titles += ["TFLOP/s a GPU", "MiB", "why"]
+    titles += ["TFLOP/s per GPU", "MiB", "why"]
     return titles, [_texts(each, cluster) for each in candidates[:SHOWN]]
 
 

@@ -154,7 +154,7 @@ def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
         return Source(
             name,
             problem="neither the log nor its path names a published case: "
-            "nodes, GPUs a node, batch size or layout are needed",
+            "nodes, GPUs per node, batch size or layout are needed",
         )
     try:
         found = throughput(log, cases[0].rule, cases[0].global_batch)
