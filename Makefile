@@ -3,7 +3,7 @@
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
-TASKS = bench curves convergence profile reproduce report compare verify archive host-reports cases audit published \
+TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
         plan explore new-cluster provision deprovision fingerprint preflight image image-check bundle test
 UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e lock
 RENAMED = bundle-run keep learn reproduced warm
@@ -38,6 +38,7 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages and the READMEs' table [HOST= CHECK=1]
+site:  ## write the static site reports/site/ and the claims table [CHECK=1 PDF=1]
 
 ##@ Published
 cases:  ## list the published cases [MODEL= CASES= FORMAT=json]

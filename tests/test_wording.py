@@ -20,12 +20,14 @@ from tests.support.paths import ROOT
 GLOSSARY = tomllib.loads((DATA / "glossary.toml").read_text(encoding="utf-8"))
 DOCUMENTS = ("README*.md", "*/README*.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 CHINESE = "[一-鿿]"
-PERCENT = r"[\d_] %(?![A-Za-z(])"
 UNITS = r"(?:ms|s|µs|us|MiB|GiB|MB|GB|%|samples/s|GB/s|TFLOP/s|MHz|°C|W)"
+HALF_WIDTH, FULL_WIDTH = rf"\([^()\n]*{CHINESE}[^()\n]*\)", rf"（{UNITS}）"
+PERCENT = r"[\d_] %(?![A-Za-z(])"
 NOT_PROSE = re.compile(
     r"^```.*?^```[^\n]*$"  # fenced code
     r"|<!--.*?-->|<a id=[^>]*></a>|</?[a-z][^>]*>"  # comments, anchors and tags
     r"|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}"  # template expressions
+    r"|!\[[^\]]*\](?=\()"  # descriptions of figures, which join titles
     r"|`[^`\n]*`|(?<=\])\([^)\s]*\)|https?://[^\s)]+"  # code, targets of links, addresses
     r"|(?<!\{)\{\w*(?:[:!][^}]*)?\}",  # placeholders of messages
     re.DOTALL | re.MULTILINE,
@@ -90,40 +92,77 @@ def avoided(language: str) -> Iterator[tuple[str, str]]:
             yield pattern, entry.get("why") or entry[language]
 
 
+def found(language: str, pattern: str) -> list[tuple[str, str]]:
+    """Place and surroundings of the first match of a pattern in each text of a language."""
+    matches = ((place, re.search(pattern, prose(text)), prose(text)) for place, text in texts(language))
+    return [(place, text[max(0, each.start() - 30) : each.end() + 30]) for place, each, text in matches if each]
+
+
 @pytest.mark.parametrize(
     ("language", "pattern", "instead"), [(one, *each) for one in LANGUAGES for each in avoided(one)]
 )
 def test_one_word_per_concept(language, pattern, instead):
-    found = [
-        (place, _around(prose(text), pattern)) for place, text in texts(language) if re.search(pattern, prose(text))
-    ]
-    assert found == [], f"use: {instead}"
+    assert found(language, pattern) == [], f"use: {instead}"
 
 
-def _around(text: str, pattern: str) -> str:
-    match = re.search(pattern, text)
-    assert match
-    return text[max(0, match.start() - 30) : match.end() + 30]
-
-
-def test_brackets():
-    """Half-width around units, full-width around Chinese."""
-    half, full = rf"\([^()\n]*{CHINESE}[^()\n]*\)", rf"（{UNITS}）"
-    for pattern in (half, full):
-        found = [
-            (place, _around(prose(text), pattern)) for place, text in texts("zh") if re.search(pattern, prose(text))
-        ]
-        assert found == []
+@pytest.mark.parametrize("pattern", [HALF_WIDTH, FULL_WIDTH])
+def test_brackets_are_half_width_around_units_and_full_width_around_chinese(pattern):
+    assert found("zh", pattern) == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_percent_signs_follow_their_number(language):
-    found = [
-        (place, _around(prose(text), PERCENT)) for place, text in texts(language) if re.search(PERCENT, prose(text))
-    ]
-    assert found == []
+    assert found(language, PERCENT) == []
 
 
 def test_no_english_sentence_on_a_chinese_page():
-    found = {(place, run) for place, text in texts("zh") for run in RUN_OF_ENGLISH.findall(NAMES.sub("_", prose(text)))}
-    assert found == set()
+    assert {(place, run) for place, text in texts("zh") for run in english(text)} == set()
+
+
+def english(text: str) -> list[str]:
+    """Runs of English words that are no names."""
+    return RUN_OF_ENGLISH.findall(NAMES.sub("_", prose(text)))
+
+
+# What the checks see
+
+
+def test_every_kind_of_text_is_checked():
+    places = {language: {place for place, _ in texts(language)} for language in LANGUAGES}
+    assert {"README.zh.md", "docker/README.zh.md", "reports/published/README.zh.md", "verdict.po"} <= places["zh"]
+    assert {"README.md", "CONTRIBUTING.md", "reports/model/model.en.md", "verdict.po"} <= places["en"]
+    for language in LANGUAGES:
+        assert {"history.toml", "deviations.toml"} <= places[language]
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("结果 the links can do it 好", ["the links can do it"]),
+        ("`the links can do it`", []),
+        ("[文本](the/links/can/do)", []),
+        ("型号 Intel(R) Xeon(R) Gold 5118 CPU @ 2.30GHz", []),
+        ("只有 three English words 而已", []),
+    ],
+)
+def test_english_is_distinguished_from_code_and_names(text, runs):
+    assert english(text) == runs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bad", "good"),
+    [
+        (HALF_WIDTH, "显存 (每卡)", "显存（每卡）"),
+        (FULL_WIDTH, "延迟（ms）", "延迟 (ms)"),
+        (PERCENT, "2 % of it", "2% of it"),
+    ],
+)
+def test_the_typography_that_is_rejected(pattern, bad, good):
+    assert re.search(pattern, prose(bad)) and not re.search(pattern, prose(good))
+
+
+def test_no_chosen_term_is_one_to_avoid():
+    for language in LANGUAGES:
+        for pattern, _ in avoided(language):
+            for term in GLOSSARY["term"]:
+                assert not re.search(pattern, term[language]), (pattern, term[language])

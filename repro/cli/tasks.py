@@ -7,7 +7,19 @@ from importlib import import_module
 
 from repro.cli.settings import OptionError, OptionTask
 
-MODULES = ("bench", "correctness", "report", "published", "plan", "cluster", "preflight", "image", "host", "develop")
+MODULES = (
+    "bench",
+    "correctness",
+    "report",
+    "published",
+    "plan",
+    "cluster",
+    "preflight",
+    "image",
+    "host",
+    "site",
+    "develop",
+)
 
 
 def every() -> dict[str, OptionTask]:

@@ -112,7 +112,8 @@ class Report:
     `settings` are those of the original that no trainer's configuration carries; `unstated` says what the report
     does not, with the reason for the value used; `stray` are rows that belong to no table; `also_printed` are
     tables that repeat or complete the cases, `same_run` where they print the very runs of the cases; `heading` are
-    the columns of its tables and `quoted` some of its wording, both as printed.
+    the columns of its tables and `quoted` some of its wording, both as printed. `source` is "owner/repository:path",
+    and `source_commit` a commit at which that file prints the figures of the cases.
     """
 
     id: str
@@ -133,12 +134,19 @@ class Report:
     claims: dict
     settings: dict
     rule: Rule
+    source_commit: str = ""
     repeats_source: str = ""
     unstated: tuple[dict, ...] = ()
     stray: tuple[dict, ...] = ()
     also_printed: tuple[dict, ...] = ()
     heading: tuple[dict, ...] = ()
     quoted: tuple[dict, ...] = ()
+
+    @property
+    def url(self) -> str | None:
+        """A permanent link to the original; None for a report that no public commit is known of."""
+        repository, _, path = self.source.partition(":")
+        return f"https://github.com/{repository}/blob/{self.source_commit}/{path}" if self.source_commit else None
 
     def also(self, what: str) -> tuple[dict, ...]:
         """The rows of the table in `also_printed` called `what`, each a dict by column; () if it is not there."""

@@ -41,7 +41,10 @@ REPORT = {
     "claims": table,
     "settings": table,
 }
-REPORT_OPTIONAL = {"repeats_source": text()}
+REPORT_OPTIONAL = {
+    "repeats_source": text(),
+    "source_commit": text(r"[0-9a-f]{40}", "a commit in full, 40 hexadecimal digits"),
+}
 TITLE = dict.fromkeys(("en", "zh"), text())
 TRAINER = dict.fromkeys(("repository", "path", "commit", "printed"), text())
 UNSTATED = dict.fromkeys(("key", "reason"), text())

@@ -36,10 +36,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column; numbers are set flush right."""
+    """A table's column; numbers are set flush right.
+
+    In HTML a `filtered` one has a menu of its values, and a `minor` one is left out on narrow screens.
+    """
 
     title: str
     numeric: bool = False
+    filtered: bool = False
+    minor: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,16 @@ Block = Table | Text | Items | Code | Figure | Attachment
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what follows it; `level` is 2 or 3, `id` the same in each language."""
+    """A heading and what follows it; `level` is 2 or 3, `id` the same in each language.
+
+    A `folded` section shows its title only, until the reader opens it.
+    """
 
     id: str
     title: str
     blocks: tuple[Block, ...] = ()
     level: int = 2
+    folded: bool = False
 
 
 @dataclass(frozen=True)

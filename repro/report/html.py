@@ -7,11 +7,24 @@ import hashlib
 import mimetypes
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import INKS, MARGIN
-from repro.report.document import TEMPLATES, Attachment, Block, Cell, Document, Figure, Items, Section, Table, template
+from repro.report.document import (
+    TEMPLATES,
+    Attachment,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Items,
+    Section,
+    Table,
+    template,
+)
 from repro.utils.i18n import Translate, catalogue
 
 if TYPE_CHECKING:
@@ -21,6 +34,9 @@ EMBEDDED_BYTES = 2**20
 NAME, SENTENCE = 14, 48
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
+MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
+Resolve = Callable[[str], str | None]
+"""Where the target of a link in a text leads from the page; None for nowhere."""
 
 
 def html(documents: dict[str, Document], folder: Path) -> str:
@@ -32,19 +48,53 @@ def html(documents: dict[str, Document], folder: Path) -> str:
     first, *others = documents.values()
     for other in others:
         check_same_structure(first, other)
-    style = template("document.css.j2").render(inks=INKS)
-    script = (TEMPLATES / "document.js").read_text(encoding="utf-8")
+    style, script = style_of("document.css.j2"), script_of("page.js", "document.js")
     return template("document.html.j2").render(
         editions=[_edition(document) for document in documents.values()],
         style=style,
         script=script,
-        policy=_policy(style, script),
-        prose=prose,
-        inline=inline,
-        attached=lambda block: attached(block, folder),
-        sortable=sortable,
-        cell_class=cell_class,
+        policy=policy(style, script),
+        **block_functions(lambda block: attached(block, folder)),
     )
+
+
+def style_of(*files: str) -> str:
+    """The style sheets of a page as one, with the colours of the charts."""
+    return "".join(template(file).render(inks=INKS) for file in files)
+
+
+def script_of(*files: str) -> str:
+    """The scripts of a page as one."""
+    return "".join((TEMPLATES / file).read_text(encoding="utf-8") for file in files)
+
+
+def block_functions(attachment: Callable[[Attachment], dict], resolve: Resolve | None = None) -> dict[str, Callable]:
+    """What `blocks.html.j2` calls: `attachment` gives href, name and size of a file; `resolve` is that of `prose`."""
+    return {
+        "prose": lambda text: prose(text, resolve),
+        "inline": inline,
+        "attached": attachment,
+        "sortable": sortable,
+        "cell_class": cell_class,
+    }
+
+
+def words(_: Translate) -> dict[str, str]:
+    """The words that pages have besides those of their documents."""
+    return {
+        "contents": _("Contents"),
+        "theme": _("Light or dark"),
+        "table": _("Table"),
+        "search": _("Search"),
+        "all": _("any"),
+        "shown": _("{n} of {all} rows"),
+        "csv": _("Download as CSV"),
+        "copy": _("Copy"),
+        "copied": _("Copied"),
+        "home": _("OneFlow's benchmarks, reproduced"),
+        "pages": _("Pages"),
+        "skip": _("Skip to the text"),
+    }
 
 
 def _edition(document: Document) -> dict:
@@ -55,7 +105,7 @@ def _edition(document: Document) -> dict:
         "tag": LANGUAGE_TAGS[document.language],
         "name": LANGUAGE_NAMES[document.language],
         "shortcuts": _shortcuts(_, document),
-        "words": {"contents": _("Contents"), "theme": _("Light or dark"), "table": _("Table")},
+        "words": words(_),
     }
 
 
@@ -67,7 +117,7 @@ def _shortcuts(_: Translate, document: Document) -> list[tuple[str, str]]:
     return [(title, sections[0]) for title, sections in found if sections]
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """A content security policy that allows this style and this script, and nothing from anywhere else."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
@@ -107,25 +157,50 @@ def sortable(table: Table) -> bool:
     return len(table.rows) > 1 and (len(table.columns) > 2 or any(column.numeric for column in table.columns))
 
 
-def cell_class(cell: Cell, numeric: bool, table: Table) -> str:
+def cell_class(cell: Cell, column: Column, table: Table) -> str:
     """How a cell is set: numbers flush right, names and sentences not narrower than they can be read."""
     width = ""
-    if numeric:
+    if column.numeric:
         width = "number"
     elif len(table.columns) > 2:
         width = "short" if len(cell.text) < NAME else "name" if len(cell.text) < SENTENCE else "sentence"
-    return f"{width} {cell.tone}".strip()
+    return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
 
 
-def prose(text: str) -> Markup:
-    """Text with `code` between backticks, whose long names may be broken after underscores."""
+def prose(text: str, resolve: Resolve | None = None) -> Markup:
+    """Text with `code` between backticks, whose long names may be broken after underscores.
+
+    With `resolve`, `[words](target)` is a link to what that makes of the target, or only the words if it gives None, and
+    `**words**` are stressed.
+    """
     from markupsafe import Markup, escape
+
+    def plain(part: str) -> Markup:
+        return _breakable(escape(part)) if resolve is None else _rich(part, resolve)
 
     parts = text.split("`")
     if len(parts) % 2 == 0:
-        return _breakable(escape(text))
-    pieces = [_breakable(escape(part)) for part in parts]
-    return Markup().join(Markup("<code>{}</code>").format(piece) if i % 2 else piece for i, piece in enumerate(pieces))
+        return plain(text)
+    code = Markup("<code>{}</code>")
+    return Markup().join(
+        code.format(_breakable(escape(part))) if i % 2 else plain(part) for i, part in enumerate(parts)
+    )
+
+
+def _rich(text: str, resolve: Resolve) -> Markup:
+    """Links and stress of a text without code."""
+    from markupsafe import Markup, escape
+
+    found, at = Markup(), 0
+    for match in MARKS.finditer(text):
+        found += _breakable(escape(text[at : match.start()]))
+        if match["stress"]:
+            found += Markup("<strong>{}</strong>").format(_rich(match["stress"], resolve))
+        else:
+            target, label = resolve(match["target"]), _breakable(escape(match["label"]))
+            found += Markup('<a href="{}">{}</a>').format(target, label) if target else label
+        at = match.end()
+    return found + _breakable(escape(text[at:]))
 
 
 def _breakable(escaped: str) -> Markup:
@@ -151,12 +226,12 @@ def _without_margin(box: str) -> str:
     return f'viewBox="{MARGIN} {MARGIN} {float(width) - 2 * MARGIN:g} {float(height) - 2 * MARGIN:g}"'
 
 
-def attached(block: Attachment, folder: Path) -> dict:
-    """Link and size of an attached file."""
+def attached(block: Attachment, folder: Path, embedded: bool = True) -> dict:
+    """Where an attached file is, and how large it is; a small one is in the page itself if it is to be `embedded`."""
     size = block.file.stat().st_size
     kind = mimetypes.guess_type(block.file.name)[0] or "application/octet-stream"
     target = Path(os.path.relpath(block.file, folder)).as_posix()
-    if size <= EMBEDDED_BYTES:
+    if embedded and size <= EMBEDDED_BYTES:
         target = f"data:{kind};base64,{base64.b64encode(block.file.read_bytes()).decode()}"
     return {"href": target, "name": block.file.name, "size": _size(size)}
 

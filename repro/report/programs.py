@@ -99,8 +99,8 @@ def deviation_table(
     )
     rows = []
     for each in found:
-        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("all")
-        own = _("all") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
+        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("all of them")
+        own = _("all of them") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
         row = words(
             each.id,
             own if reports else where,

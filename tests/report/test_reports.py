@@ -1,6 +1,8 @@
 """What is committed under reports/: few and small files, and links that lead to files or anchors that there are."""
 
+import functools
 import html.parser
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +12,24 @@ from tests.support.pages import anchors, links
 PAGES = [*sorted(REPORTS.rglob("*.md")), ROOT / "README.md", ROOT / "README.zh.md"]
 
 
+SITE = REPORTS / "site"
+PAGE_BYTES = 500_000
+
+
 def files():
     return [path for path in REPORTS.rglob("*") if path.is_file()]
 
 
-def test_there_are_fewer_than_150_files_of_less_than_10_mb():
-    assert len(files()) < 150
-    assert sum(path.stat().st_size for path in files()) < 10_000_000
+def test_beside_the_site_there_are_fewer_than_150_files_of_less_than_10_mb():
+    others = [path for path in files() if SITE not in path.parents]
+    assert len(others) < 150
+    assert sum(path.stat().st_size for path in others) < 10_000_000
+
+
+def test_no_page_of_the_site_is_larger_than_500_kb():
+    sizes = {path.name: path.stat().st_size for path in SITE.rglob("*.html")}
+    assert sizes
+    assert {name: size for name, size in sizes.items() if size > PAGE_BYTES} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -43,15 +56,20 @@ class Page(html.parser.HTMLParser):
         self.links += [named[name] for name in ("href", "src") if named.get(name)]
 
 
-@pytest.mark.parametrize("file", sorted(REPORTS.rglob("*.html")), ids=lambda path: path.name)
+@functools.cache
+def read(file: Path) -> Page:
+    return Page(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("file", sorted(SITE.rglob("*.html")), ids=lambda path: path.relative_to(SITE).as_posix())
 def test_every_link_of_an_html_page_leads_somewhere(file):
-    page = Page(file.read_text(encoding="utf-8"))
+    page = read(file)
     assert page.links
     for link in page.links:
         if link.startswith(("data:", "https://", "http://")):
             continue
-        target, _, anchor = link.partition("#")
-        if target:
-            assert (file.parent / target).exists(), link
-        else:
-            assert anchor in page.ids, link
+        name, _, anchor = link.partition("#")
+        target = (file.parent / name).resolve() if name else file
+        assert target.exists(), link
+        if anchor:
+            assert anchor in read(target).ids, link

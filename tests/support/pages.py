@@ -4,8 +4,9 @@ import re
 
 
 def table(text: str, title: str) -> list[dict]:
-    """The first table below a heading of a Markdown page, a dictionary per row."""
-    section = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    """The first table below a heading of a Markdown page, or in a folded section, a dictionary per row."""
+    head = next(each for each in (f"## {title}\n", f"<summary>{title}</summary>\n") if each in text)
+    section = re.split("\n## |\n</details>", text.split(head)[1])[0]
     lines = section[section.index("\n|") + 1 :].split("\n\n")[0].splitlines()
     head, _, *rows = [line.strip("|").split("|") for line in lines]
     return [dict(zip(map(str.strip, head), map(str.strip, row), strict=True)) for row in rows]

@@ -13,6 +13,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.ft2font import FT2Font
     from matplotlib.transforms import Bbox
 
 CJK_FONT = "Noto Sans CJK SC"
@@ -33,6 +35,7 @@ WIDTH = 520
 MARGIN = 6
 SIZE = 9.0
 LEGEND_ROW = 17
+EM = 100
 PNG_DPI = 200
 
 
@@ -86,8 +89,8 @@ class Canvas:
 
         self.height = height
         self.figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=PAPER.light)
-        self.text(0, 15, title, size=SIZE + 2.5, weight="bold")
-        self.text(0, 31, subtitle, color=MUTED.light)
+        self.text(0, 15, title, size=_fitting(title, SIZE + 2.5, bold=True), weight="bold")
+        self.text(0, 31, subtitle, size=_fitting(subtitle, SIZE), color=MUTED.light)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes without a frame, ticks outside, grid behind."""
@@ -121,6 +124,11 @@ class Canvas:
         return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(STYLES[index]))
 
 
+def _fitting(text: str, size: float, bold: bool = False) -> float:
+    """The size of text, made smaller as far as it needs to be to end within the figure."""
+    return min(size, size * WIDTH / max(text_width(text, size, bold), 1))
+
+
 def legend_places(labels: Sequence[str]) -> list[tuple[float, int, str]]:
     """For each label of a legend its left end in points, its row and itself."""
     places, left, row = [], 0.0, 0
@@ -144,9 +152,35 @@ def fill(style: Style) -> dict:
     return {"facecolor": face, "edgecolor": style.ink.light, "hatch": style.hatch, "linewidth": 0.8}
 
 
-def text_width(text: str, size: float = SIZE) -> float:
-    """About how wide text is in points: an em for a Chinese character, somewhat more than half of one for others."""
-    return sum(size if unicodedata.east_asian_width(character) in "WF" else 0.57 * size for character in text)
+def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
+    """How wide text is at most, in points: an em for a Chinese character, DejaVu Sans's own width for others.
+
+    The fonts that readers have are narrower than DejaVu Sans or it, and matplotlib brings it along, so that the room
+    left for a label does not depend on the machine. A label that is wider than its room leaves the picture, and a page
+    that shows the picture inline cuts it off there.
+    """
+    return size * sum(_advance(character, bold) for character in text)
+
+
+@cache
+def _advance(character: str, bold: bool) -> float:
+    """The width of a character in ems."""
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    from matplotlib.ft2font import LoadFlags
+
+    return _dejavu(bold).load_char(ord(character), flags=LoadFlags.NO_HINTING).linearHoriAdvance / 2**16 / EM
+
+
+@cache
+def _dejavu(bold: bool) -> FT2Font:
+    """The font that matplotlib brings along, at EM points to the em."""
+    from matplotlib import get_data_path
+    from matplotlib.ft2font import FT2Font
+
+    font = FT2Font(f"{get_data_path()}/fonts/ttf/DejaVuSans{'-Bold' if bold else ''}.ttf")
+    font.set_size(EM, 72)
+    return font
 
 
 def write_svg(chart: Chart, file: Path) -> None:
@@ -237,12 +271,22 @@ def _tidy(svg: str) -> str:
         for name in parent.attrib.keys() & {"d", "x", "y", "points", "transform", "width", "height", "viewBox"}:
             parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.attrib[name]))
         if "d" in parent.attrib:
-            parent.set("d", " ".join(parent.attrib["d"].split()))
+            parent.set("d", _path(parent.attrib["d"]))
     root.attrib.pop("version", None)
     for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
         root.set(name, value)
     ElementTree.indent(root, "")
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _path(commands: str) -> str:
+    """A path's commands without the letters of lines that follow a line, which SVG takes for granted."""
+    kept, last = [], ""
+    for part in commands.split():
+        if not (part == last == "L"):
+            kept.append(part)
+        last = part if part.isalpha() else last
+    return " ".join(kept)
 
 
 def _styles(style: str) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from repro.report.charts.canvas import write_png, write_svg
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
+from repro.report.numbers import short
 from repro.utils.i18n import Translate, catalogue
 from repro.utils.stats import median, relative_difference, scaling_efficiency
 
@@ -126,7 +127,7 @@ def repeats_chart(_: Translate, rows: Sequence[tuple[str, tuple[float, ...]]]) -
         tuple(100 * relative_difference(value, middle) for value in values)
         for (_name, values), middle in zip(rows, middles, strict=True)
     )
-    labels = tuple(f"{name}  ·  {middle:,.5g}" for (name, _values), middle in zip(rows, middles, strict=True))
+    labels = tuple(f"{name}  ·  {short(middle, 5)}" for (name, _values), middle in zip(rows, middles, strict=True))
     return DotChart(
         _("Repeats and their median"),
         _("samples/s at the median; each repeat's deviation from it"),

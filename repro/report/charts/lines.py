@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, legend_height, text_width
+from repro.report.numbers import short
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 TOP = 46
 LABEL_GAP = 13
+WARM_UP = 0.1
+"""Share of a series that does not set the scale of its field."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,8 @@ class Series:
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A number as charts write it: four significant digits by default."""
-    if decimals is None:
-        decimals = max(0, 4 - len(str(int(abs(value))))) if value else 0
-        text = f"{value:.{decimals}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{decimals}f}"
+    """A number as charts write it: four significant digits without zeros that end it, or fixed decimals."""
+    return short(value) if decimals is None else f"{value:.{decimals}f}"
 
 
 def sentence(title: str, parts: Iterable[str]) -> str:
@@ -105,7 +104,7 @@ class LineChart:
         low = min(0.9, int(min(ys) * 20 - 0.5) / 20) if self.percent else 0
         axes.set_ylim(low, max(ys) * (1.005 if self.percent else 1.04))
         axes.locator_params(axis="y", nbins=6)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:.0f}"))
 
     def _name_lines(self, axes: Axes, figure_height: float) -> None:
         """The label of each line beside its end, moved apart where ends are close."""
@@ -146,7 +145,11 @@ def spread_out(places: list[float], gap: float, top: float) -> list[float]:
 
 @dataclass(frozen=True)
 class GridChart:
-    """A grid of small lines, each with a title and a scale of its own, for up to `len(STYLES)` series a field."""
+    """A grid of small lines, each with a title and a scale of its own, for up to `len(STYLES)` series per field.
+
+    The scale is that of what follows the warm-up, the first WARM_UP of each series: what starts a training is far from
+    what it comes to. Points of the warm-up outside the scale are cut off, and the field names the outermost.
+    """
 
     title: str
     subtitle: str
@@ -180,7 +183,9 @@ class GridChart:
     def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
         for each, style in zip(series, STYLES, strict=False):
             axes.plot(*zip(*each.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
-        ys, xs = ([point[k] for each in series for point in each.points] for k in (1, 0))
+        xs = [x for each in series for x, _y in each.points]
+        everything = [y for each in series for _x, y in each.points]
+        ys = [y for each in series for _x, y in each.points[warm_up(len(each.points)) :]]
         low, high = min(ys), max(ys)
         margin = 0.08 * (high - low) or 0.1 * (high or 1)
         axes.set_ylim(max(0, low - margin), high + margin)
@@ -188,6 +193,22 @@ class GridChart:
         axes.set_xticks(sorted({min(xs), max(xs)}), [number(x) for x in sorted({min(xs), max(xs)})])
         axes.tick_params(labelsize=SIZE - 1.5)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+        if max(everything) > axes.get_ylim()[1]:
+            axes.annotate(
+                f"max {number(max(everything))}",
+                (1, 1),
+                (0, -6),
+                ha="right",
+                xycoords="axes fraction",
+                textcoords="offset points",
+                size=SIZE - 1.5,
+                color=MUTED.light,
+            )
+
+
+def warm_up(count: int) -> int:
+    """How many of a series' points are its warm-up: a tenth, at least one of three."""
+    return max(int(count * WARM_UP), 1 if count > 2 else 0)
 
 
 def _line_handle(index: int, x: float, y: float) -> Artist:

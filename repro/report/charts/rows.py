@@ -140,7 +140,8 @@ class BarChart:
 class DotChart:
     """Values of each row as dots on one scale; `series` name the dots of a row, joined by a thin line.
 
-    Without names the dots of a row are alike, and `marks` are the row's short vertical line.
+    Without names the dots of a row are alike, and `marks` are the row's short vertical line. `notes` are texts at the
+    right end of the rows.
     """
 
     title: str
@@ -152,6 +153,7 @@ class DotChart:
     log: bool = False
     limit: tuple[str, float] | None = None
     decimals: int | None = None
+    notes: tuple[str, ...] = ()
 
     def described(self) -> str:
         parts = (
@@ -171,10 +173,13 @@ class DotChart:
         height, head = 17 * len(self.rows), TOP + legend_height(self.series) + (14 if self.limit else 0)
         canvas = Canvas(head + height + 30, self.title, self.subtitle)
         left = max(map(text_width, self.rows)) + 12
-        axes = canvas.axes(left, head, WIDTH - left - 16, height)
+        right = max(16.0, *(text_width(note) + 14 for note in self.notes)) if self.notes else 16.0
+        axes = canvas.axes(left, head, WIDTH - left - right, height)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_yticks(range(len(self.rows)), self.rows)
         axes.tick_params(axis="y", labelcolor=TEXT.light, pad=8)
+        for row, note in enumerate(self.notes):
+            canvas.text(WIDTH, head + height * (row + 0.5) / len(self.rows) + 3, note, ha="right")
         axes.grid(axis="both", color=GRID.light, linewidth=0.8)
         for row, values in enumerate(self.values):
             self._draw_row(axes, row, values)
@@ -208,7 +213,7 @@ class DotChart:
         elif self.marks:
             reach = 1.1 * max(abs(value) for values in self.values for value in values) or 1
             axes.set_xlim(-reach, reach)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else f"{x:,.10g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else number(x)))
 
 
 def _deviation(percent: float) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from repro.analysis.convergence import Convergence
 from repro.analysis.kernel_classes import TITLES
 from repro.analysis.kernel_trace import Profile
-from repro.analysis.loss_curves import Curves
-from repro.analysis.profiles import Profiled, Profiles
+from repro.analysis.loss_curves import CurveComparison, Curves
+from repro.analysis.profiles import Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
+from repro.planning.plan import Unit
+from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
-from repro.report.document import Block, Cell, Figure, Section, Table, Text, figure, percent, scientific, words
-from repro.report.host.measured import columns, figures_of, link, share
+from repro.report.charts.waterfall import Waterfall, WaterfallChart
+from repro.report.document import Block, Cell, Figure, Section, Table, scientific, words
+from repro.report.host.cells import columns, count, figures_of, link, links, measured, name, outof, share
 from repro.report.host.results import Host
 from repro.report.host.run import KeptRun
 from repro.report.run.learning import learning_figures
@@ -22,65 +26,123 @@ from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
 from repro.utils.i18n import Translate
 
+Findings = TypeVar("Findings")
+SMALL_STEP = 0.005
+"""Steps of a waterfall below this share of the iteration are drawn as one."""
+
 
 def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """Loss curves that were compared, what was learned, and where the time goes: a section for each, run by run."""
-    kinds: tuple[tuple[str, str, type, Callable], ...] = (
-        ("curves", _("Loss curves"), Curves, _curves),
-        ("learning", _("Real data are learned"), Convergence, _learning),
-        ("profile", _("Where GPU time goes"), Profiles, _profiles),
-    )
-    sections = []
-    for name, title, kind, blocks in kinds:
-        runs = [kept for kept in host.runs if isinstance(kept.findings, kind)]
-        if runs:
-            found = [block for kept in runs for block in blocks(_, kept, kept.findings, drawn)]
-            sections.append(Section(name, title, (*found, *figures_of(drawn, name))))
-    return sections
+    """Loss curves that were compared, what was learned, and where the time goes; none for what was not run."""
+    return [*curves(_, host, drawn), *learning(_, host, drawn), *profile(_, host, drawn)]
 
 
 def shown_figures(host: Host) -> list[FigureSpec]:
-    """Loss curves of each run, what was learned in all, and all profiles side by side; none without such runs."""
-    curves = [(kept.run.id, kept.findings) for kept in host.runs if isinstance(kept.findings, Curves)]
-    learned = [
-        result for kept in host.runs if isinstance(kept.findings, Convergence) for result in kept.findings.results
-    ]
+    """Loss curves of each run, what was learned in all, and the profiles; none without such runs."""
+    learned = [result for _kept, found in _with(host, Convergence) for result in found.results]
     bars = [
         (f"{comparison.own.unit.name} · {kept.label} · {each.unit.label}", each.profile)
-        for kept in host.runs
-        if isinstance(kept.findings, Profiles)
-        for comparison in kept.findings.comparisons
+        for kept, found in _with(host, Profiles)
+        for comparison in found.comparisons
         for each in (comparison.own, *comparison.others)
         if each.profile
     ]
     return [
-        *(replace(spec, id=f"{run}-{spec.id}") for run, found in curves for spec in curve_figures(found)),
+        *(
+            replace(spec, id=f"{kept.run.id}-{spec.id}")
+            for kept, found in _with(host, Curves)
+            for spec in curve_figures(found)
+        ),
         *learning_figures(Convergence(tuple(learned))),
+        *([_waterfalls(pairs)] if (pairs := profiled(host)) else []),
         *([stacked_figure("profile", bars, lambda _: _("Where iteration time goes"))] if bars else []),
     ]
 
 
-def _curves(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
+def _with(host: Host, kind: type[Findings]) -> list[tuple[KeptRun, Findings]]:
+    """The runs whose findings are of that kind, with these."""
+    return [(kept, kept.findings) for kept in host.runs if isinstance(kept.findings, kind)]
+
+
+def curves(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """How many loss curves agree with their references, by model and precision; then run by run, with the figures."""
+    found = _with(host, Curves)
+    if not found:
+        return []
+    every = [each for _kept, curves in found for each in curves.comparisons]
+    layouts = [each for each in every if each.unit.role == LAYOUT]
+    errors = [each for each in every if each.unit.role == ERROR]
+    absent = sum(each.deviation is None for each in layouts)
+    agree = sum(each.holds for each in layouts)
+    caption = _(
+        "{good} of {of} loss curves agree with their references, {differ} differ, {absent} did not run; {seen} of {made} "
+        "injected errors were detected."
+    ).format(
+        good=agree,
+        of=len(layouts),
+        differ=len(layouts) - agree - absent,
+        absent=absent,
+        seen=sum(each.holds for each in errors),
+        made=len(errors),
+    )
+    titles = columns(
+        _("Model"), numeric=(_("Curves that agree"), _("Differ"), _("Did not run"), _("Deviation / tolerance (max)"))
+    )
+    rows = []
+    for mine in _by_kind(layouts):
+        compared = [each for each in mine if each.deviation]
+        rows.append(
+            (
+                *words(_subject(mine[0].unit)),
+                outof(sum(each.holds for each in mine), len(mine)),
+                count(sum(not each.holds for each in compared)),
+                count(len(mine) - len(compared)),
+                share(max((_used(each) for each in compared), default=None)),
+            )
+        )
+    detail = [block for kept, each in found for block in _curves_of(_, kept, each, drawn)]
+    return [
+        Section("curves", _("Do all layouts train the same?"), (Table("curves", titles, tuple(rows), caption),)),
+        Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
+    ]
+
+
+def _subject(unit: Unit) -> str:
+    return f"{name(unit.model)}, {name(unit.config['precision'])}"
+
+
+def _by_kind(comparisons: list[CurveComparison]) -> list[list[CurveComparison]]:
+    """Comparisons of one model and precision together."""
+    groups: dict[str, list[CurveComparison]] = {}
+    for each in comparisons:
+        groups.setdefault(_subject(each.unit), []).append(each)
+    return list(groups.values())
+
+
+def _used(each: CurveComparison) -> float:
+    """The share of its tolerance that a curve's deviation takes."""
+    if each.deviation is None or each.tolerance is None:
+        return math.inf
+    return each.deviation.windowed / each.tolerance.value
+
+
+def _curves_of(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
     compared = [each for each in curves.comparisons if each.unit.role == LAYOUT]
     errors = [each for each in curves.comparisons if each.unit.role == ERROR]
-    kinds = dict.fromkeys((each.unit.model, each.unit.config["precision"]) for each in compared)
     rows = []
-    for model, precision in kinds:
-        mine = [each for each in compared if (each.unit.model, each.unit.config["precision"]) == (model, precision)]
+    for mine in _by_kind(compared):
         apart = [each.deviation.windowed for each in mine if each.deviation]
         allowed = next((each.tolerance.value for each in mine if each.tolerance), None)
         rows.append(
             (
-                *words(model, precision),
-                share(sum(each.holds for each in mine), len(mine)),
-                figure(max((each.unit.world_size for each in mine), default=None), 0),
+                *words(_subject(mine[0].unit)),
+                outof(sum(each.holds for each in mine), len(mine)),
+                count(max((each.unit.world_size for each in mine), default=None)),
                 scientific(max(apart, default=None)),
                 scientific(allowed),
             )
         )
-    text = _(
-        "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} injected errors "
-        "were detected."
+    caption = _(
+        "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} injected errors were detected."
     ).format(
         run=link(kept),
         good=sum(each.holds for each in compared),
@@ -88,81 +150,183 @@ def _curves(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) ->
         seen=sum(each.holds for each in errors),
         made=len(errors),
     )
-    table = Table(
-        f"curves-{kept.label}",
-        columns(
-            _("Model"),
-            _("Precision"),
-            numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance")),
-        ),
-        tuple(rows),
+    titles = columns(
+        _("Model"), numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))
     )
     figures = [each for each in drawn if each.id.startswith(f"figure-{kept.run.id}-")]
-    return [Text(text), table, *figures]
+    return [Table(f"curves-{kept.label}", titles, tuple(rows), caption), *figures]
 
 
-def _learning(_: Translate, kept: KeptRun, learned: Convergence, drawn: list[Figure]) -> list[Block]:
+def learning(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """The loss that each training on real data reached, beside the one that it had to."""
+    found = _with(host, Convergence)
+    if not found:
+        return []
+    results = [(kept, each) for kept, learned in found for each in learned.results]
     rows = tuple(
         (
-            *words(each.unit.name, each.unit.config["precision"], each.goal.meaning.text(_)),
-            figure(each.unit.config["iterations"], 0),
-            figure(each.goal.limit / math.log(2), 3),
-            figure(None if each.reached is None else each.reached / math.log(2), 3),
-            percent(each.top_1, 1),
+            *words(_subject(each.unit)),
             Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
+            measured(None if each.reached is None else each.reached / math.log(2)),
+            measured(each.goal.limit / math.log(2)),
+            share(each.top_1),
         )
-        for each in learned.results
+        for _kept, each in results
     )
-    text = _(
-        "Run {run}: {good} of {of} trainings on real data come below the loss that follows from the data's entropy."
-    ).format(run=link(kept), good=sum(each.holds for each in learned.results), of=len(learned.results))
-    titles = columns(
-        _("Configuration"),
-        _("Precision"),
-        _("Must be below"),
-        numeric=(_("Iterations"), _("Must be below (bits)"), _("Reached (bits)"), _("Right labels")),
+    caption = _(
+        "{good} of {of} trainings on real data reach a loss below the threshold that follows from the entropy of the data "
+        "(runs {runs})."
+    ).format(
+        good=sum(each.holds for _kept, each in results), of=len(results), runs=links(_, (kept for kept, _each in found))
     )
-    table = Table(f"learning-{kept.label}", (*titles, *columns(_("Learned"))), rows)
-    return [Text(text), table]
-
-
-def _profiles(_: Translate, kept: KeptRun, profiles: Profiles, drawn: list[Figure]) -> list[Block]:
-    """A row for each case and what ran in turn with it, or for a case alone."""
-    rows = []
-    for comparison in profiles.comparisons:
-        if comparison.own.profile:
-            rows += [_profile_row(_, comparison.own, other) for other in comparison.others or (None,)]
-    text = _(
-        "Run {run}: rank 0's GPU traced for a few iterations, which costs time, so that nothing here is a "
-        "throughput. The last column names the class of kernels in which OneFlow spends most more than the other, "
-        "and how much an iteration; the run's report has all classes, kernels and gaps."
-    ).format(run=link(kept))
-    titles = columns(
-        _("Configuration"),
-        _("Against"),
-        numeric=("OneFlow (ms)", _("Busy share"), _("Compared with (ms)"), _("Its busy share")),
+    titles = (
+        *columns(_("Model"), _("Learned")),
+        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Right labels"))),
     )
-    table = Table(f"profile-{kept.label}", (*titles, *columns(_("Most more time in"))), tuple(rows))
-    return [Text(text), table]
-
-
-def _profile_row(_: Translate, own: Profiled, other: Profiled | None) -> tuple[Cell, ...]:
-    ours, theirs = own.profile, other.profile if other else None
-    assert ours is not None  # only what has a profile has a row
-    return (
-        *words(own.unit.name, other.unit.label if other else "–"),
-        figure(ours.iteration_ms, 2),
-        percent(ours.busy_ms / ours.iteration_ms, 1),
-        figure(theirs.iteration_ms if theirs else None, 2),
-        percent(theirs.busy_ms / theirs.iteration_ms if theirs else None, 1),
-        Cell(_slower_in(_, ours, theirs) if theirs else "–"),
+    goals = tuple(
+        (
+            *words(each.unit.name),
+            count(each.unit.config["iterations"]),
+            *words(each.goal.meaning.text(_)),
+            *words(link(kept)),
+        )
+        for kept, each in results
     )
+    detail = Table(
+        "thresholds",
+        (*columns(_("Configuration")), *columns(numeric=(_("Iterations"),)), *columns(_("Threshold"), _("Run"))),
+        goals,
+        _("What each threshold is:"),
+    )
+    blocks: tuple[Block, ...] = (detail, *figures_of(drawn, "learning"))
+    return [
+        Section("learning", _("Do the models learn?"), (Table("learning", titles, rows, caption),)),
+        Section("learning-runs", _("Losses on real data"), blocks, level=3, folded=True),
+    ]
 
 
-def _slower_in(_: Translate, ours: Profile, theirs: Profile) -> str:
+@dataclass(frozen=True)
+class ProfilePair:
+    """A traced configuration and what it is compared with, from one run."""
+
+    kept: KeptRun
+    unit: Unit
+    ours: Profile
+    other: Unit
+    theirs: Profile
+
+    @property
+    def differences(self) -> dict[str, float]:
+        """Milliseconds that OneFlow takes more, by class of kernel; "" is the time in which the GPU idles.
+
+        Kernels that run at the same time both count in their classes, so that the sum may differ from the difference of
+        the iterations.
+        """
+        classes = [profile.by_class() for profile in (self.ours, self.theirs)]
+        idle = [profile.idle_ms for profile in (self.ours, self.theirs)]
+        found = {kind: classes[0].get(kind, 0.0) - classes[1].get(kind, 0.0) for kind in TITLES}
+        found = {kind: value for kind, value in found.items() if any(kind in each for each in classes)}
+        return found | {"": idle[0] - idle[1]}
+
+
+def profiled(host: Host) -> list[ProfilePair]:
+    """The newest profile of each configuration with each of its baselines."""
+    found = {}
+    for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].description["created"]):
+        for comparison in profiles.comparisons:
+            own = comparison.own
+            for other in comparison.others:
+                if own.profile and other.profile:
+                    pair = ProfilePair(kept, own.unit, own.profile, other.unit, other.profile)
+                    found[own.unit.name, other.unit.label] = pair
+    return list(found.values())
+
+
+def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """One traced iteration of OneFlow and of its baseline, and where they differ most; then every profile."""
+    runs = _with(host, Profiles)
+    if not runs:
+        return []
+    pairs = profiled(host)
+    rows = tuple(
+        (
+            *words(each.unit.name, each.other.label),
+            measured(each.ours.iteration_ms),
+            measured(each.theirs.iteration_ms),
+            Cell(_slower_in(_, each)),
+        )
+        for each in pairs
+    )
+    titles = (
+        *columns(_("Case"), _("Baseline")),
+        *columns(numeric=("OneFlow (ms)", _("Baseline (ms)"))),
+        *columns(_("Most time lost in")),
+    )
+    caption = _(
+        "One iteration on rank 0's GPU, traced, which costs time: do not read it as throughput. The last column names the "
+        "class of kernels in which OneFlow takes longest beyond the baseline."
+    )
+    blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
+    every = tuple(row for kept, found in runs for row in _profile_rows(_, kept, found))
+    titles = (
+        *columns(_("Configuration"), _("Program")),
+        *columns(numeric=(_("Iteration (ms)"), _("GPU busy"))),
+        *columns(_("Run")),
+    )
+    detail = Table("profiles", titles, every, _("Every traced iteration; the run's report has all kernels and gaps."))
+    figures = [*figures_of(drawn, "waterfall"), *figures_of(drawn, "profile")]
+    return [
+        *([Section("profile", _("Where does the time go?"), blocks)] if blocks else []),
+        Section("profile-runs", _("Time by class of kernel"), (*figures, detail), level=3, folded=True),
+    ]
+
+
+def _profile_rows(_: Translate, kept: KeptRun, found: Profiles) -> Iterator[tuple[Cell, ...]]:
+    for comparison in found.comparisons:
+        for each in (comparison.own, *comparison.others):
+            if each.profile:
+                yield (
+                    *words(comparison.own.unit.name, each.unit.label),
+                    measured(each.profile.iteration_ms),
+                    share(each.profile.busy_ms / each.profile.iteration_ms),
+                    *words(link(kept)),
+                )
+
+
+def _class(_: Translate, kind: str) -> str:
+    return _(TITLES[kind]) if kind else _("GPU idle")
+
+
+def _slower_in(_: Translate, pair: ProfilePair) -> str:
     """The class, or idle time, with the largest difference, if OneFlow takes longer in any."""
-    spent, other = (profile.by_class() | {"": profile.idle_ms} for profile in (ours, theirs))
-    apart = {kind: spent.get(kind, 0.0) - other.get(kind, 0.0) for kind in spent}
+    apart = pair.differences
     worst = max(apart, key=lambda kind: apart[kind])
-    name = _(TITLES[worst]) if worst else _("GPU idle")
-    return f"{name} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else "–"
+    return f"{_class(_, worst)} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else numbers.NOTHING
+
+
+def _waterfalls(pairs: list[ProfilePair]) -> FigureSpec:
+    """From OneFlow's iteration to each baseline's by class of kernel."""
+
+    def chart(_: Translate) -> WaterfallChart:
+        return WaterfallChart(
+            _("From OneFlow's iteration to the baseline's"),
+            _("ms per iteration on rank 0's GPU, by class of kernel"),
+            tuple(_steps(_, pair) for pair in pairs),
+            (_("the baseline takes less"), _("the baseline takes more")),
+        )
+
+    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale, which does not start at zero."))
+
+
+def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
+    """The classes that differ by SMALL_STEP of the iteration or more, largest gain of the baseline first."""
+    least = SMALL_STEP * pair.ours.iteration_ms
+    large = {kind: value for kind, value in pair.differences.items() if abs(value) >= least}
+    rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
+    steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
+    return Waterfall(
+        f"{pair.unit.name}, {pair.other.label} ({pair.kept.label})",
+        (pair.unit.label, pair.ours.iteration_ms),
+        (*steps, (_("all other, and kernels at the same time"), -rest)),
+        (pair.other.label, pair.theirs.iteration_ms),
+    )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Block, Cell, Section, Table, Text, figure, words
-from repro.report.host.measured import columns, link
+from repro.report.document import Block, Cell, Section, Table, Text, words
+from repro.report.host.cells import columns, count, measured
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
-from repro.utils.i18n import Message, Translate
+from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
+RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
+"""Results of a preflight's checks."""
 
 
 def day(kept: KeptRun) -> str:
@@ -40,41 +43,26 @@ def runs(_: Translate, host: Host) -> list[Section]:
     rows = tuple(
         (
             Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
-            *words(
-                day(kept),
-                f"`{kept.description['command']}`",
-                commit(_, kept),
-                gpus(kept) or _("none"),
-            ),
-            figure(kept.plan.repeats, 0),
-            figure(len(kept.attempts), 0),
-            figure(sum(attempt["status"] == "failed" for attempt in kept.attempts), 0),
-            Cell(_came_to(_, kept)),
+            *words(day(kept), gpus(kept) or _("none"), commit(_, kept)),
+            count(len(kept.attempts)),
+            count(sum(attempt["status"] == "failed" for attempt in kept.attempts)),
+            *words(_came_to(_, kept), f"`{kept.description['command']}`"),
         )
         for kept in host.runs
     )
-    titles = columns(
-        _("Run"),
-        _("Date"),
-        _("Command"),
-        _("Commit"),
-        "GPU",
-        numeric=(_("Repeats"), _("Attempts"), _("Failed attempts")),
+    titles = (
+        *columns(_("Run"), _("Date"), "GPU", _("Commit")),
+        *columns(numeric=(_("Attempts"), _("Failed"))),
+        *columns(_("Verdicts on speed"), _("Command")),
     )
     text = _(
-        "Each run is kept under `runs/` as one archive with what was planned, every attempt with its logs and metrics, "
-        "and a manifest; nothing in it is derived. `make report RUN=<archive>` writes its report in both languages. "
-        "Host names and GPU UUIDs are replaced, and paths of the machine are relative to the checkout; `kept.json` in "
-        "the archive names every file that was changed so, with the SHA-256 that it had. `results.csv` has the "
-        "results of all runs."
+        "Each run is kept under `runs/` as one archive: the plan, every attempt with its logs and metrics, and a manifest; "
+        "nothing in it is derived. `make report RUN=<archive>` writes its report in both languages, and `results.csv` has "
+        "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
+        "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-    return [
-        Section(
-            "runs",
-            _("Runs and their commands"),
-            (Text(text), Table("runs", (*titles, *columns(_("Verdicts on speed"))), rows)),
-        )
-    ]
+    table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
+    return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
 def _came_to(_: Translate, kept: KeptRun) -> str:
@@ -97,15 +85,15 @@ def machine(_: Translate, host: Host) -> list[Section]:
         _("GPU memory (MiB)"): {label: _each(each, "memory.total") for label, each in about.items()},
         _("Driver"): {label: _each(each, "driver_version") for label, each in about.items()},
         _("Highest SM clock (MHz)"): {label: _each(each, "clocks.max.sm") for label, each in about.items()},
-        _("SM clock under load"): {kept.label: _clocks(_, [kept]) for kept in host.runs},
-        _("Way between GPUs"): {kept.label: _ways(kept) for kept in host.runs},
+        _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
+        _("GPU interconnect"): {kept.label: _ways(kept) for kept in host.runs},
         _("Processor"): {label: f"{each['cpu']}, {each['cpu_count']}" for label, each in about.items()},
         _("Memory"): {label: f"{each['memory_mib']} MiB" for label, each in about.items()},
         _("System"): {label: f"{each['system']}, Linux {each['kernel']}" for label, each in about.items()},
         _("OneFlow software stack"): {
             label: (each.get("stack") or {}).get("name", "") for label, each in about.items()
         },
-        _("Environment of the stack"): {label: _given(each.get("stack")) for label, each in about.items()},
+        _("Environment variables of the stack"): {label: _given(each.get("stack")) for label, each in about.items()},
         _("Cache of compiled GPU code at the start"): {
             label: _cache(_, each.get("jit_cache")) for label, each in about.items()
         },
@@ -113,8 +101,9 @@ def machine(_: Translate, host: Host) -> list[Section]:
             label: _kernels(_, each.get("kernels")) for label, each in about.items()
         },
     }
-    table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts))
-    return [Section("machine", _("Machine"), (table, *_programs(_, host)))]
+    caption = _("Hardware and software of all runs; where runs differ, those that have a value are in brackets.")
+    table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts), caption)
+    return [Section("machine", _("Machine and libraries"), (table, *_programs(_, host)), folded=True)]
 
 
 def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
@@ -126,17 +115,30 @@ def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
             if value:
                 by_value.setdefault(value, []).append(label)
         one = len(by_value) == 1 and len(next(iter(by_value.values()))) == len(values)
-        texts = [value if one else f"{value} ({', '.join(labels)})" for value, labels in by_value.items()]
+        texts = [value if one else f"{value} ({in_short(labels)})" for value, labels in by_value.items()]
         if texts:
             rows.append(words(item, "; ".join(texts)))
     return tuple(rows)
+
+
+def in_short(labels: Iterable[str]) -> str:
+    """Runs' labels with three or more in a row as a range: R1, R2, R11–R14."""
+    counted = sorted(int(label.removeprefix("R")) for label in labels)
+    spans: list[list[int]] = []
+    for number in counted:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    parts = [f"R{span[0]}–R{span[-1]}" if len(span) > 2 else ", ".join(f"R{n}" for n in span) for span in spans]
+    return ", ".join(parts)
 
 
 def _each(environment: dict, name: str) -> str:
     return ", ".join(dict.fromkeys(gpu[name] for gpu in environment["gpus"] if name in gpu))
 
 
-def _clocks(_: Translate, runs: list[KeptRun]) -> str:
+def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
     found = clocks(runs)
     if not found:
         return ""
@@ -185,8 +187,8 @@ def _programs(_: Translate, host: Host) -> list:
     rows = [(Cell(program), *row) for program, facts in programs.items() for row in _merged(_, facts)]
     if not rows:
         return []
-    text = Text(_("What the processes had really loaded, as rank 0 of each program told at its start:"))
-    return [text, Table("programs", columns(_("Program"), _("Item"), _("Value")), tuple(rows))]
+    caption = _("What the processes actually loaded, as rank 0 of each program reported at its start:")
+    return [Table("programs", columns(_("Program"), _("Item"), _("Value")), tuple(rows), caption)]
 
 
 def preflight(_: Translate, host: Host) -> list[Section]:
@@ -194,27 +196,27 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     found = []
     for number, kept in enumerate(host.preflights, 1):
         tables = preflight_tables(kept)
-        rows = tuple(words(each["check"], *_finding(_, each)) for each in tables["findings"])
+        rows = tuple(
+            words(each["check"], _(RESULTS.get(each["result"], each["result"])), _found(_, each))
+            for each in tables["findings"]
+        )
+        caption = _("`make preflight`, kept in [{name}](runs/{name}.zip). What was found is quoted as printed:").format(
+            name=kept.id
+        )
         blocks: list[Block] = [
-            Text(
-                _("`make preflight`, kept in [{name}](runs/{name}.zip); what was found is as it was printed.").format(
-                    name=kept.id
-                )
-            ),
-            Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows),
+            Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows, caption)
         ]
         blocks += [_operators(_, each, f"{number}-{index}") for index, each in enumerate(tables["kernels"], 1)]
         for index, each in enumerate(tables["allreduce"], 1):
             blocks += _allreduce(_, each, f"{number}-{index}")
-        found.append(Section(f"preflight-{number}", _("Preflight"), tuple(blocks)))
+        title = _("Preflight {number}").format(number=number) if len(host.preflights) > 1 else _("Preflight")
+        found.append(Section(f"preflight-{number}", title, tuple(blocks), folded=True))
     return found
 
 
-def _finding(_: Translate, finding: dict) -> tuple[str, str]:
-    """Result and facts of a check; facts without a message (an old record, a program's output) are shown as code."""
-    result = finding["result"]
-    facts = Message.from_json(finding).text(_) if "message" in finding else f"`{finding['found']}`"
-    return _(result), facts
+def _found(_: Translate, finding: dict) -> str:
+    """The facts of a check; without a message (an old record, another program's output) the text is shown as code."""
+    return Message.from_json(finding).text(_) if "message" in finding else f"`{finding['found']}`"
 
 
 def _operators(_: Translate, kernels: dict, number: str) -> Text:
@@ -240,17 +242,17 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
 def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
     rows = tuple(
         (
-            figure(each["bytes"], 0),
-            figure(each["seconds"] * 1e6, 1),
-            figure(each["algorithm_gbs"], 2),
-            figure(each["bus_gbs"], 2),
+            count(each["bytes"]),
+            measured(each["seconds"] * 1e6),
+            measured(each["algorithm_gbs"]),
+            measured(each["bus_gbs"]),
         )
         for each in table["rows"]
     )
     limit = table.get("link_gbs")
     message = _(
-        "All-reduce of OneFlow over {ranks} ranks by way of {way}: at best {bus:.1f} GB/s of bus bandwidth; the "
-        "links can do {limit}."
+        "OneFlow's all-reduce over {ranks} ranks ({way}): at best {bus:.1f} GB/s of bus bandwidth; the links can do "
+        "{limit}."
     ).format(
         ranks=table["ranks"],
         way=", ".join(table["transports"]) or "?",
@@ -258,34 +260,4 @@ def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
         limit=f"{limit:.1f} GB/s" if limit else "?",
     )
     titles = columns(numeric=(_("Bytes"), _("Time (µs)"), _("Algorithm bandwidth (GB/s)"), _("Bus bandwidth (GB/s)")))
-    return [Text(message), Table(f"allreduce-{number}", titles, rows)]
-
-
-def memory(_: Translate, host: Host) -> list[Section]:
-    """Memory of the published cases that ran as they were published, compared with the published reading."""
-    rows = []
-    for kept, each in host.comparisons:
-        if each.kind == "memory":
-            within = each.measured <= each.published
-            rows.append(
-                (
-                    *words(link(kept), each.case),
-                    figure(each.published, 0),
-                    figure(each.measured, 0),
-                    Cell(_("yes"), tone="good") if within else Cell(_("NO"), tone="bad"),
-                )
-            )
-    if not rows:
-        return []
-    text = _(
-        "One reading of what the driver counts, of the same case on a V100 and here: tensors, what the allocator "
-        "keeps in reserve, the GPU's context and libraries."
-    )
-    titles = columns(_("Run"), _("Case"), numeric=(_("Published memory (MiB)"), _("Measured memory (MiB)")))
-    return [
-        Section(
-            "memory",
-            _("Memory beside the published"),
-            (Text(text), Table("memory", (*titles, *columns(_("At or below the published"))), tuple(rows))),
-        )
-    ]
+    return [Table(f"allreduce-{number}", titles, rows, message)]

@@ -1,10 +1,8 @@
-"""The sections of a host's page on what was measured: ratios to PyTorch, scaling, layouts, and what transfers."""
+"""The sections of a host's page on speed and memory: a short table for each question, and behind it every row."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
@@ -12,264 +10,225 @@ from repro.analysis.results import Result
 from repro.planning.derived import published_case
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
-from repro.report.document import Block, Cell, Column, Figure, Section, Table, Text, figure, percent, words
+from repro.report import numbers
+from repro.report.document import Block, Cell, Figure, Section, Table, words
+from repro.report.host import cells
+from repro.report.host.cells import columns, count, figures_of, least_to_most, quotient, share, subject
+from repro.report.host.coverage import same_configuration
 from repro.report.host.results import Host
-from repro.report.host.rows import MET, MISSED, ONE, OPEN, Row, middle, throughput
-from repro.report.host.run import KeptRun
-from repro.report.run.baselines import descriptions, interval
+from repro.report.host.rows import Row, middle, throughput
+from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
-from repro.utils.i18n import N_, Translate
-
-STATUSES = {
-    MET: (N_("met"), "good"),
-    MISSED: (N_("missed"), "bad"),
-    OPEN: (N_("not decided"), "muted"),
-    ONE: (N_("one run"), "muted"),
-}
+from repro.utils.i18n import Translate
 
 
-def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    """Columns of words, then columns of numbers."""
-    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
+def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
+    """Rows with the same key together, in the order in which keys first occur."""
+    groups: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
 
 
-def link(kept: KeptRun) -> str:
-    """A run's short name, linked to its row in the table of runs."""
-    return f"[{kept.label}](#{kept.run.id})"
-
-
-def share(good: int, of: int) -> Cell:
-    """A number of successes out of all."""
-    return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
-
-
-def tally(_: Translate, rows: Iterable[Row]) -> str:
-    """How many of the rows that have a target met it, missed it, or leave it open; empty without a target."""
-    found = [row.status for row in rows if row.target]
-    parts = [
-        _("{n} {what}").format(what=_(STATUSES[each][0]), n=found.count(each)) for each in STATUSES if each in found
-    ]
-    return _("; ").join(parts)
-
-
-def ratios(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """OneFlow compared with PyTorch, a row for each unit and baseline."""
+def ratios(_: Translate, host: Host) -> list[Section]:
+    """OneFlow compared with PyTorch: a row for each model, precision and number of GPUs, then every row."""
     rows = host.ratios
     if not rows:
         return []
-    titles = columns(
-        _("Runs (commit)"),
-        _("Model"),
-        _("Configuration"),
-        _("Training program"),
-        _("Precision"),
-        _("Baseline"),
-        numeric=(
-            _("GPUs"),
-            "OneFlow (samples/s)",
-            "PyTorch (samples/s)",
-            "OneFlow / PyTorch",
-            _("Steady state"),
-            _("Interval (confidence)"),
-            _("Repeats"),
-            _("OneFlow: memory in use (MiB)"),
-            _("PyTorch: memory in use (MiB)"),
-            _("Target"),
-        ),
-    )
-    cells = tuple(
+    groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size, row.base.label))
+    short = tuple(
         (
-            *words(
-                _runs(_, row),
-                row.unit.model,
-                _configurations(_, row),
-                _(PROGRAMS[row.unit.program]),
-                row.unit.config["precision"],
-                row.base.label,
-            ),
-            figure(row.unit.world_size, 0),
-            figure(throughput(row.results), 2),
-            figure(throughput(row.bases), 2),
-            *_ratio(_, row),
-            _repeats(row),
-            figure(middle(each.memory_mib for each in row.results), 0),
-            figure(middle(each.memory_mib for each in row.bases), 0),
-            _least(row),
-            _status(_, row),
-            _superseded(_, row),
+            *words(subject(_, mine[0].unit, host.programs)),
+            count(mine[0].unit.world_size),
+            least_to_most(row.ratio.value for row in mine if row.ratio),
+            cells.verdicts(_, mine),
+            *words(mine[0].base.label),
+            cells.goals(mine),
+        )
+        for mine in groups
+    )
+    titles = (*columns(_("Model")), *columns(numeric=(_("GPUs"), "OneFlow / PyTorch")))
+    titles = (*titles, *columns(_("Verdict"), _("Baseline"), _("Target")))
+    caption = _(
+        "Throughput of OneFlow over that of PyTorch in the same run, lowest to highest of the configurations; above 1 "
+        "OneFlow is faster."
+    )
+    described = descriptions(_, (row.base.label for row in rows))
+    blocks: list[Block] = [Table("speed", titles, short, caption), described]
+    return [Section("speed", _("How fast compared with PyTorch?"), tuple(blocks)), _every_ratio(_, host, rows)]
+
+
+def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
+    titles = (
+        *columns(_("Configuration"), _("Baseline")),
+        *columns(
+            numeric=(
+                _("GPUs"),
+                "OneFlow (samples/s)",
+                "PyTorch (samples/s)",
+                "OneFlow / PyTorch",
+                _("95% interval"),
+                _("Steady state"),
+                _("Target"),
+            )
+        ),
+        *columns(_("Verdict"), _("Run")),
+    )
+    found = tuple(
+        (
+            *words(_configurations(_, host, row), row.base.label),
+            count(row.unit.world_size),
+            cells.measured(throughput(row.results)),
+            cells.measured(throughput(row.bases)),
+            quotient(row.ratio.value if row.ratio else None),
+            cells.spread(row),
+            quotient(row.steady),
+            cells.goal(row),
+            cells.status(_, row),
+            cells.runs_of(_, row),
         )
         for row in rows
     )
-    text = _(
-        "Every ratio is of medians within one run, where OneFlow and PyTorch took turns, or the mean of such ratios of "
-        "several runs; above 1 OneFlow is faster. A "
-        "target is met if the whole interval of the ratio reaches it, missed if the whole interval is below it, "
-        "and not decided otherwise, nor by an interval of less than 95% confidence. Rows with a target: {tally}. "
-        "The baselines are:"
-    ).format(tally=tally(_, rows) or _("none"))
-    table = Table("ratios", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)
-    described = descriptions(_, (row.base.label for row in rows))
-    blocks: list[Block] = [Text(text), described, *figures_of(drawn, "ratios"), table]
-    return [Section("ratios", _("Compared with PyTorch in the same run"), tuple(blocks))]
+    caption = _(
+        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over the runs. The "
+        "interval follows from how far the runs lie apart; n is their number."
+    )
+    return _folded("ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, found, caption))
+
+
+def _folded(identity: str, title: str, *blocks: Block) -> Section:
+    return Section(identity, title, blocks, level=3, folded=True)
 
 
 def gains(_: Translate, host: Host) -> list[Section]:
-    """The tuned program compared with the published one, a row for each unit of both."""
+    """The tuned program compared with the published one, a row for each configuration of both."""
     rows = host.gains
     if not rows:
         return []
-    titles = columns(
-        _("Runs (commit)"),
-        _("Model"),
-        _("Configuration"),
-        _("Precision"),
-        numeric=(
-            _("GPUs"),
-            _("Published program (samples/s)"),
-            _("Tuned program (samples/s)"),
-            _("Tuned / published"),
-            _("Steady state"),
-            _("Interval (confidence)"),
-            _("Repeats"),
-            _("Published program: memory (MiB)"),
-            _("Tuned program: memory (MiB)"),
+    titles = (
+        *columns(_("Configuration")),
+        *columns(
+            numeric=(
+                _("GPUs"),
+                _("Tuned / published"),
+                _("95% interval"),
+                _("Published program (samples/s)"),
+                _("Tuned program (samples/s)"),
+            )
         ),
+        *columns(_("Run")),
     )
-    cells = tuple(
+    found = tuple(
         (
-            *words(_runs(_, row), row.unit.model, row.base.name, row.unit.config["precision"]),
-            figure(row.unit.world_size, 0),
-            figure(throughput(row.bases), 2),
-            figure(throughput(row.results), 2),
-            *_ratio(_, row),
-            _repeats(row),
-            figure(middle(each.memory_mib for each in row.bases), 0),
-            figure(middle(each.memory_mib for each in row.results), 0),
-            _superseded(_, row),
+            *words(row.base.name),
+            count(row.unit.world_size),
+            quotient(row.ratio.value if row.ratio else None),
+            cells.spread(row),
+            cells.measured(throughput(row.bases)),
+            cells.measured(throughput(row.results)),
+            cells.runs_of(_, row),
         )
         for row in rows
     )
-    text = Text(_("The programs were interleaved in each run; above 1 the tuned program is faster."))
-    return [
-        Section(
-            "gain",
-            _("Gain of the tuned program"),
-            (text, Table("gain", (*titles, *columns(_("Superseded runs"))), cells)),
-        )
-    ]
+    caption = _("The programs were interleaved in each run; above 1 the tuned program is faster.")
+    return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, found, caption),))]
 
 
-def _runs(_: Translate, row: Row) -> str:
-    """The runs that count, each with its commit."""
-    return _(", ").join(f"{link(kept)} ({kept.commit})" for kept in row.runs)
+def _configurations(_: Translate, host: Host, row: Row) -> str:
+    """The names under which the runs that count have the configuration, which differ where cases train alike.
+
+    With the program where the host has several.
+    """
+    names = _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
+    return f"{names} ({_(PROGRAMS[row.unit.program])})" if len(host.programs) > 1 else names
 
 
-def _superseded(_: Translate, row: Row) -> Cell:
-    return Cell(_(", ").join(f"{link(each.kept)} ({each.kept.commit})" for each in row.superseded) or "–")
-
-
-def _configurations(_: Translate, row: Row) -> str:
-    """The names under which the runs that count have the configuration, which differ where cases train alike."""
-    return _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
-
-
-def _ratio(_: Translate, row: Row) -> tuple[Cell, ...]:
-    """A row's ratio, that in the steady state, and the interval of the first."""
-    return figure(row.ratio.value if row.ratio else None, 3), figure(row.steady, 3), row_interval(_, row)
-
-
-def row_interval(_: Translate, row: Row) -> Cell:
-    """The interval of a row's ratio, said to be within one run where it is."""
-    cell = interval(_, row.ratio)
-    if row.ratio is None or not row.ratio.interval or len(row.runs) > 1:
-        return cell
-    return replace(cell, text=_("{interval}, within one run").format(interval=cell.text))
-
-
-def _repeats(row: Row) -> Cell:
-    ours, theirs = (sum(len(each.throughputs) for each in side) for side in (row.results, row.bases))
-    return Cell(str(ours) if ours == theirs else f"{ours}, {theirs}", ours)
-
-
-def _least(row: Row) -> Cell:
-    return Cell(str(row.target), row.target.at_least) if row.target else figure(None, 2)
-
-
-def _status(_: Translate, row: Row) -> Cell:
-    if not row.target:
-        return Cell("–")
-    name, tone = STATUSES[row.status]
-    return Cell(_(name), tone=tone)
-
-
-def figures_of(drawn: list[Figure], name: str) -> list[Figure]:
-    """The figures of that name among those that were drawn."""
-    return [each for each in drawn if each.id == f"figure-{name}"]
-
-
-def scaling(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """Data parallelism over one GPU in the same run."""
+def scaling(_: Translate, host: Host) -> list[Section]:
+    """Data parallelism over one GPU in the same run, beside what was published; PyTorch's own in the second table."""
     rows = host.efficiencies
     if not rows:
         return []
-    titles = columns(
-        _("Runs (commit)"),
-        _("Model"),
-        _("Configuration"),
-        _("Against"),
-        _("Training program"),
-        _("Precision"),
-        numeric=(
-            _("GPUs"),
-            _("Throughput (samples/s)"),
-            _("Efficiency"),
-            _("Steady state"),
-            _("Interval (confidence)"),
-            _("Published on V100s"),
-            _("Target"),
-        ),
-    )
-    cells = tuple(
+    ours = [row for row in rows if not row.unit.baseline_of]
+    groups = grouped(ours, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
+    short = tuple(
         (
-            *words(
-                _runs(_, row),
-                row.unit.model,
-                _configurations(_, row),
-                row.base.name,
-                _(PROGRAMS[row.unit.program]),
-                row.unit.config["precision"],
-            ),
-            figure(row.unit.world_size, 0),
-            figure(throughput(row.results), 2),
-            percent(row.ratio.value if row.ratio else None, 1),
-            percent(row.steady, 1),
-            row_interval(_, row),
-            _published(_, row.unit),
-            _least(row),
-            _status(_, row),
-            _superseded(_, row),
+            *words(subject(_, mine[0].unit, host.programs)),
+            count(mine[0].unit.world_size),
+            least_to_most((row.ratio.value for row in mine if row.ratio), numbers.percentage),
+            cells.verdicts(_, mine),
+            _published_range(_, mine),
+            cells.goals(mine),
+        )
+        for mine in groups
+    )
+    titles = (
+        *columns(_("Model")),
+        *columns(numeric=(_("GPUs"), _("Efficiency"))),
+        *columns(_("Verdict"), _("Published (V100)"), _("Target")),
+    )
+    caption = _(
+        "Scaling efficiency: throughput divided by that of one GPU times the number of GPUs, in the same run and "
+        "with the same batch size per GPU; lowest to highest of the configurations. Published: that of the original "
+        "cases, on the number of V100s in parentheses."
+    )
+    return [
+        Section("scaling", _("How does it scale?"), (Table("scaling", titles, short, caption),)),
+        _every_efficiency(_, host, rows),
+    ]
+
+
+def published_efficiency(unit: Unit) -> tuple[float, int] | None:
+    """The published efficiency of the case that a unit is or was derived from, and its number of GPUs; None without."""
+    case = published_case(unit)
+    if case is None or unit.baseline_of or case.precision != unit.config["precision"]:
+        return None
+    found = published_scaling(case, load_catalogue().cases)
+    return None if found is None else (found, case.layout.world_size)
+
+
+def _published_range(_: Translate, rows: list[Row]) -> Cell:
+    found = [each for row in rows if (each := published_efficiency(row.unit))]
+    if not found:
+        return cells.NONE
+    values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
+    on = _(", ").join(map(str, sizes))
+    return Cell(_("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on), values[0])
+
+
+def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
+    titles = (
+        *columns(_("Configuration"), _("Program")),
+        *columns(
+            numeric=(
+                _("GPUs"),
+                _("Throughput (samples/s)"),
+                _("Efficiency"),
+                _("95% interval"),
+                _("Steady state"),
+                _("Published (V100)"),
+                _("Target"),
+            )
+        ),
+        *columns(_("Verdict"), _("Run")),
+    )
+    found = tuple(
+        (
+            *words(_configurations(_, host, row), row.unit.label),
+            count(row.unit.world_size),
+            cells.measured(throughput(row.results)),
+            share(row.ratio.value if row.ratio else None),
+            cells.spread(row, numbers.percentage),
+            share(row.steady),
+            _published_range(_, [row]),
+            cells.goal(row),
+            cells.status(_, row),
+            cells.runs_of(_, row),
         )
         for row in rows
     )
-    text = _(
-        "Throughput over that of one GPU in the same run times the number of GPUs, with the same batch on each. "
-        "What was published is of the case that a row is, or that it was derived from, on as many V100s as that "
-        "has. Rows with a target: {tally}."
-    ).format(tally=tally(_, rows) or _("none"))
-    table = Table("efficiency", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)
-    return [Section("scaling", _("Data parallel scaling"), (Text(text), *figures_of(drawn, "efficiency"), table))]
-
-
-def _published(_: Translate, unit: Unit) -> Cell:
-    """The published efficiency of the case that a unit is or was derived from, a dash without one."""
-    case = published_case(unit)
-    if case is None or case.precision != unit.config["precision"]:
-        return percent(None)
-    found = published_scaling(case, load_catalogue().cases)
-    if found is None:
-        return percent(None)
-    return Cell(_("{share} on {n}").format(share=percent(found, 1).text, n=case.layout.world_size), found)
+    caption = _("Each against one GPU in the same run; PyTorch's own scaling is in the rows of its baselines.")
+    return _folded("efficiency", _("Scaling of every configuration"), Table("efficiency", titles, found, caption))
 
 
 def layouts(_: Translate, host: Host) -> list[Section]:
@@ -277,111 +236,175 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     rows = host.layouts
     if not rows:
         return []
-    titles = columns(
-        _("Runs (commit)"),
-        _("Configuration"),
-        _("Training program"),
-        _("Layout (data x tensor x pipeline)"),
-        _("Precision"),
-        numeric=(
-            _("GPUs"),
-            _("Global batch size"),
-            _("Throughput (samples/s)"),
-            _("Latency (ms)"),
-            _("Memory (MiB)"),
-            _("Expected (samples/s)"),
-            _("Measured / expected"),
-            _("Interval (confidence)"),
-            _("Target"),
-        ),
-    )
-    cells = tuple(
+    groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
+    short = tuple(
         (
-            *words(
-                _runs(_, row),
-                _configurations(_, row),
-                _(PROGRAMS[row.unit.program]),
-                layout_text(row.unit),
-                row.unit.config["precision"],
-            ),
-            figure(row.unit.world_size, 0),
-            figure(row.unit.global_batch, 0),
-            figure(throughput(row.results), 2),
-            figure(middle(each.latency_ms for each in row.results), 1),
-            figure(middle(each.memory_mib for each in row.results), 0),
-            figure(row.expected, 2),
-            figure(row.ratio.value if row.ratio else None, 3),
-            row_interval(_, row),
-            _least(row),
-            _status(_, row),
-            _superseded(_, row),
+            *words(subject(_, mine[0].unit, host.programs)),
+            count(mine[0].unit.world_size),
+            least_to_most(row.ratio.value for row in mine if row.ratio),
+            cells.verdicts(_, mine),
+            cells.goals(mine),
         )
-        for row in rows
+        for mine in groups
     )
-    text = _(
-        "Layouts of one model on several GPUs. What is expected is MODELLED, by the constants of "
-        "`reports/model/`, fitted on V100s: on other GPUs it is no more than a second opinion. Its target has two sides: "
-        "a measurement above what was expected shows the model wrong as much as one below. Rows with a target: {tally}."
-    ).format(tally=tally(_, rows) or _("none"))
+    titles = (
+        *columns(_("Model")),
+        *columns(numeric=(_("GPUs"), _("Measured / expected"))),
+        *columns(_("Verdict"), _("Target")),
+    )
+    caption = _(
+        "Throughput over what the performance model expects, lowest to highest of the layouts. The model is fitted on "
+        "V100s; on another GPU treat it as a rough check. A value above the target shows the model wrong as much as one "
+        "below."
+    )
     return [
         Section(
-            "layouts",
-            _("Layouts"),
-            (Text(text), Table("layouts", (*titles, *columns(_("Status"), _("Superseded runs"))), cells)),
-        )
+            "expectation", _("Does the performance model carry over?"), (Table("expectation", titles, short, caption),)
+        ),
+        _every_layout(_, host, rows),
     ]
 
 
-def transfers(_: Translate, host: Host) -> list[Section]:
-    """What can be set beside the published V100 figures: ratios that should carry over, and speeds that do not."""
-    compared = host.comparisons
-    factors = _factors(host)
-    if not compared and not factors:
-        return []
+def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
+    titles = (
+        *columns(_("Configuration"), _("Layout")),
+        *columns(
+            numeric=(
+                _("GPUs"),
+                _("Global batch size"),
+                _("Throughput (samples/s)"),
+                _("Expected (samples/s)"),
+                _("Measured / expected"),
+                _("95% interval"),
+                _("Memory (MiB)"),
+            )
+        ),
+        *columns(_("Verdict"), _("Run")),
+    )
+    found = tuple(
+        (
+            *words(_configurations(_, host, row), layout_text(row.unit)),
+            count(row.unit.world_size),
+            count(row.unit.global_batch),
+            cells.measured(throughput(row.results)),
+            cells.measured(row.expected),
+            quotient(row.ratio.value if row.ratio else None),
+            cells.spread(row),
+            count(middle(each.memory_mib for each in row.results)),
+            cells.status(_, row),
+            cells.runs_of(_, row),
+        )
+        for row in rows
+    )
+    caption = _("A layout is data x tensor x pipeline parallel sizes. Expected values are modelled (`reports/model/`).")
+    return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, found, caption))
+
+
+def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
+    """The cases whose memory was published and that ran in their published configuration, the newest run of each.
+
+    For each its name, the unit, the published MiB and the measured ones. The number of iterations may differ: it does
+    not change what a training allocates.
+    """
+    found: dict[tuple[str, str], tuple[str, Unit, float, float]] = {}
+    for kept in sorted(host.measured, key=lambda each: each.description["created"]):
+        for each in kept.results:
+            case = same_configuration(each.unit)
+            current = (kept.run.id, each.unit.name) not in host.superseded
+            if case and case.published.memory_mib and each.memory_mib and current:
+                key = (case.name, each.unit.program)
+                found[key] = (case.name, each.unit, float(case.published.memory_mib), each.memory_mib)
+    order = [case.name for case in load_catalogue().cases]
+    return sorted(found.values(), key=lambda each: order.index(each[0]))
+
+
+def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """Memory beside the published, and beside PyTorch's."""
+    published = tuple(
+        (
+            *words(case + (f" ({_(PROGRAMS[unit.program])})" if len(host.programs) > 1 else "")),
+            count(unit.world_size),
+            count(theirs),
+            count(ours),
+            Cell(numbers.signed_percentage(ours / theirs - 1), ours / theirs),
+        )
+        for case, unit, theirs, ours in memories(host)
+    )
     blocks: list[Block] = []
-    if factors:
-        blocks += [
-            Text(
-                _(
-                    "What does not transfer is speed. Where a published case ran with its own layout, precision and batch, its "
-                    "throughput here over the published one on V100s is:"
-                )
-            ),
-            _factor_table(_, factors),
-        ]
+    if published:
+        titles = (
+            *columns(_("Case")),
+            *columns(numeric=(_("GPUs"), _("Published, V100 (MiB)"), _("Measured (MiB)"), _("Difference"))),
+        )
+        caption = _(
+            "Memory per GPU as the driver counts it, of cases that ran in their published configuration: tensors, the "
+            "allocator's reserve, the GPU's context and the libraries. The stack differs from the published one, so a "
+            "difference is not the trainer's alone."
+        )
+        blocks += [*figures_of(drawn, "memory"), Table("memory", titles, published, caption)]
+    compared = [
+        (row, ours, theirs)
+        for row in host.ratios
+        if (ours := middle(each.memory_mib for each in row.results))
+        and (theirs := middle(each.memory_mib for each in row.bases))
+    ]
+    sections = [Section("memory", _("How much memory?"), tuple(blocks))] if blocks else []
     if compared:
-        blocks.append(
-            Text(
-                _(
-                    "What can transfer is what has no unit of time: how a layout scales, what it costs beside another, what "
-                    "memory it takes. Measured here and published agree within the tolerance of their kind in:"
-                )
+        titles = (
+            *columns(_("Configuration"), _("Baseline")),
+            *columns(numeric=(_("GPUs"), "OneFlow (MiB)", "PyTorch (MiB)", "OneFlow / PyTorch")),
+        )
+        found = tuple(
+            (
+                *words(_configurations(_, host, row), row.base.label),
+                count(row.unit.world_size),
+                count(ours),
+                count(theirs),
+                quotient(ours / theirs),
+            )
+            for row, ours, theirs in compared
+        )
+        caption = _(
+            "Memory in use as the driver counts it, median over runs. It holds what each framework's allocator keeps in "
+            "reserve, so a lower figure need not mean that less is needed."
+        )
+        sections.append(
+            _folded(
+                "memory-pytorch", _("Memory compared with PyTorch"), Table("memory-pytorch", titles, found, caption)
             )
         )
+    return sections
+
+
+def transfers(_: Translate, host: Host) -> list[Section]:
+    """What can be compared with the published V100 figures: relative figures that should carry over, not speeds."""
+    compared = host.comparisons
+    factors = _factors(host)
+    sections = []
+    if compared:
         rows = []
         for kind in dict.fromkeys(each.kind for _kept, each in compared):
             mine = [each for _kept, each in compared if each.kind == kind]
             rows.append(
                 (
                     Cell(_(COMPARED[kind])),
-                    share(sum(each.agrees for each in mine), len(mine)),
-                    percent(TOLERANCES[kind], 0),
-                    percent(min(each.difference for each in mine), 1),
-                    percent(max(each.difference for each in mine), 1),
+                    cells.outof(sum(each.agrees for each in mine), len(mine)),
+                    share(TOLERANCES[kind]),
+                    least_to_most((each.difference for each in mine), numbers.signed_percentage),
                 )
             )
-        blocks.append(
-            Table(
-                "transfers",
-                columns(
-                    _("What"), numeric=(_("Agree"), _("Tolerance"), _("Lowest difference"), _("Highest difference"))
-                ),
-                tuple(rows),
-            )
-        )
-        links = dict.fromkeys(link(kept) for kept, _each in compared)
-        blocks.append(Text(_("Each comparison is in the report of its run: {runs}.").format(runs=_(", ").join(links))))
-    return [Section("transfers", _("What transfers from the published V100s, and what does not"), tuple(blocks))]
+        links = dict.fromkeys(cells.link(kept) for kept, _each in compared)
+        caption = _(
+            "Scaling efficiency, ratios between layouts and memory do not depend on how fast a GPU is; measured and "
+            "published agree if their relative difference is within the tolerance. Each comparison is in the report of its "
+            "run: {runs}."
+        ).format(runs=_(", ").join(links))
+        titles = columns(_("What"), numeric=(_("Agree"), _("Tolerance"), _("Difference")))
+        table = Table("transfers", titles, tuple(rows), caption)
+        sections.append(Section("transfers", _("Does it agree with the published V100 results?"), (table,)))
+    if factors:
+        sections.append(_folded("factors", _("Throughput against the published V100s"), _factor_table(_, factors)))
+    return sections
 
 
 def _factors(host: Host) -> list[tuple[Result, float]]:
@@ -404,21 +427,18 @@ def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
         groups.setdefault(key, []).append(factor)
     rows = tuple(
         (
-            *words(model, _(PROGRAMS[program]), precision),
-            figure(gpus, 0),
-            figure(len(values), 0),
-            figure(min(values), 2),
-            figure(max(values), 2),
+            *words(cells.name(model), _(PROGRAMS[program]), cells.name(precision)),
+            count(gpus),
+            count(len(values)),
+            least_to_most(values, numbers.significant),
         )
         for (model, program, precision, gpus), values in sorted(groups.items())
     )
-    return Table(
-        "factors",
-        columns(
-            _("Model"),
-            _("Training program"),
-            _("Precision"),
-            numeric=(_("GPUs"), _("Cases"), _("Lowest factor"), _("Highest factor")),
-        ),
-        rows,
+    titles = columns(
+        _("Model"), _("Training program"), _("Precision"), numeric=(_("GPUs"), _("Cases"), _("Measured / published"))
     )
+    caption = _(
+        "Cases that ran in their published configuration. The factor is one of hardware, libraries and program together; "
+        "it says nothing of whether a published throughput is reproduced."
+    )
+    return Table("factors", titles, rows, caption)

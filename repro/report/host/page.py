@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from repro.report.charts.figure import FigureSpec, write_figures
-from repro.report.charts.rows import BarChart, Panel
-from repro.report.document import Cell, Document, Figure, Section, Table, Text, figure, markdown, words
-from repro.report.host.correctness import shown, shown_figures
-from repro.report.host.machine import day, gpus, machine, memory, preflight, runs
-from repro.report.host.measured import columns, gains, layouts, link, ratios, row_interval, scaling, tally, transfers
+from repro.report import numbers
+from repro.report.charts.figure import write_figures
+from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
+from repro.report.host.answer import answer, gpus_text, measured, targets
+from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
+from repro.report.host.correctness import shown
+from repro.report.host.figures import figure_specs
+from repro.report.host.machine import machine, preflight, runs
+from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import Host, results_table
-from repro.report.host.rows import Row
 from repro.report.host.windows import windows
+from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
@@ -28,55 +31,46 @@ from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
 FIGURES, RESULTS = "figures", "results.csv"
 INDEX = {"en": "README.md", "zh": "README.zh.md"}
-BARS = 4
 Named = TypeVar("Named")
 
 
 def build(host: Host, language: str, drawn: list[Figure]) -> Document:
-    """A host's page in one language, with the figures that were drawn for it; what was not run has no section."""
+    """A host's page in one language, with the figures that were drawn for it; what was not run has no section.
+
+    First the answer, then a short table for each question, followed by its details, folded; at last, folded too, how
+    the figures came about.
+    """
     _ = catalogue(language).gettext
     sections = (
-        *_glance(_, host),
-        *_counting(_, host),
-        *_failures(_, host),
+        *answer(_, host, drawn),
+        *ratios(_, host),
+        *scaling(_, host),
         *gains(_, host),
-        *ratios(_, host, drawn),
-        *scaling(_, host, drawn),
-        *layouts(_, host),
-        *windows(_, host),
+        *memory(_, host, drawn),
         *shown(_, host, drawn),
-        *memory(_, host),
+        *layouts(_, host),
         *transfers(_, host),
+        *_coverage(_, drawn),
+        *targets(_, host, language),
         *_notes(_, host, language),
         *_experiments(_, host, language),
+        *_counting(_, host),
+        *_failures(_, host),
+        *windows(_, host),
         *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
         *_evidence(_, host),
         *runs(_, host),
     )
-    title = _("Reproduced on {gpus}").format(
-        gpus=_(", ").join(dict.fromkeys(filter(None, map(gpus, host.runs)))) or host.name
-    )
-    days = sorted({day(kept) for kept in host.runs})
-    when = _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
-    lead = _(
-        "What this project itself measured on {host}, {when}. Unless a section says that it was written by hand, "
-        "every number and every sentence about numbers on this page is computed from the files under `runs/`; "
-        "`make host-reports HOST={host}` writes it again, and `make host-reports HOST={host} CHECK=1` only compares."
-    ).format(host=host.name, when=when or "–")
-    return Document(language, title, lead, sections)
+    title = _("Reproduction on {gpus}").format(gpus=gpus_text(_, host) or host.name)
+    return Document(language, title, measured(_, host), sections)
 
 
-def _glance(_: Translate, host: Host) -> list[Section]:
-    """The targets, and how many rows reach them; nothing without a row that has a target."""
-    lines = [
-        (_("OneFlow over PyTorch in the same run: {tally}."), tally(_, host.ratios)),
-        (_("Efficiency of data parallelism: {tally}."), tally(_, host.efficiencies)),
-        (_("Layouts beside the performance model: {tally}."), tally(_, host.layouts)),
-    ]
-    texts = tuple(Text(text.format(tally=found)) for text, found in lines if found)
-    return [Section("glance", _("Targets at a glance"), texts)] if texts else []
+def _coverage(_: Translate, drawn: list[Figure]) -> list[Section]:
+    """Which published cases ran; nothing without the figure."""
+    figures = figures_of(drawn, "coverage")
+    return [Section("coverage", _("Which published cases ran here?"), tuple(figures))] if figures else []
 
 
 def _counting(_: Translate, host: Host) -> list[Section]:
@@ -86,24 +80,23 @@ def _counting(_: Translate, host: Host) -> list[Section]:
         return []
     several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
     text = _(
-        "The tables of ratios, scaling and layouts have one row for each distinct configuration, training program and "
-        "baseline, whatever the case was called for which a run had it. Its figure is the geometric mean over runs, "
-        "each with the median of its repeats; memory and latency are the median over runs. Its interval follows from "
-        "how far the runs lie apart (Student's t on logarithms, each run with equal weight, 95%), which holds the "
-        "variance of hosts and days along with that of repeats. With a single run there is only the interval within "
-        'that run, which decides nothing about other hosts: its target has the status "one run".'
+        "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
+        "Its figure is the geometric mean over runs; each run contributes the median of its repeats. Memory is the "
+        "median over runs. The interval follows from the spread of the runs (Student's t on logarithms, equal weight "
+        "per run, 95%), so it covers the variance of hosts and days as well as that of repeats. A single run has no "
+        "such interval and decides no target."
     )
     rule = _(
-        "Of the runs that have a configuration, those count whose code of the programs is the newest run's; the others "
-        "are listed as superseded. Here {several} of {rows} rows are over several runs, and {superseded} leave superseded "
-        "runs out. A run keeps its label: it is its place in [{list}](../{list}), to which lines are only ever added."
+        "Of the runs of a configuration, those count whose code of the programs is the newest run's; the others are listed "
+        "as superseded. {several} of the {rows} rows are over several runs, and {superseded} leave superseded runs out. A "
+        "run's label is its place in [{list}](../{list}), to which lines are only ever added, so it never changes."
     ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
     older = _(
-        "Code is told apart by the digest that a run recorded. Runs from before digests were recorded are looked up in "
-        "[{file}](../{file}), which has what git calls the folders of the programs at their commits."
+        "Code is the same if the digests recorded with the runs are equal. For runs from before digests were recorded, "
+        "[{file}](../{file}) has git's names of the program folders at their commits."
     ).format(file=VERSIONS)
     texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
-    return [Section("counting", _("How runs count"), tuple(map(Text, texts)))]
+    return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
 
 
 def _failures(_: Translate, host: Host) -> list[Section]:
@@ -116,9 +109,9 @@ def _failures(_: Translate, host: Host) -> list[Section]:
     )
     if not cells:
         return []
-    text = Text(_("A configuration that never succeeded is in no other table of this page."))
-    table = Table("failures", columns(_("Run"), _("Configuration"), _("Repeat"), _("Reason")), cells)
-    return [Section("failures", _("Failed attempts"), (text, table))]
+    caption = _("Every failed attempt. Configurations with no successful run appear only here.")
+    table = Table("failures", columns(_("Run"), _("Configuration"), _("Repeat"), _("Reason")), cells, caption)
+    return [Section("failures", _("Failed attempts"), (table,), folded=True)]
 
 
 def _notes(_: Translate, host: Host, language: str) -> list[Section]:
@@ -138,17 +131,24 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
             found[0],
             [each for each in named if found["of"] != "ratio" or each.base.label == found["base"]],
         )
-        return f"{row.ratio.value:.3f} [{row_interval(_, row).text}]" if row.ratio else "–"
+        if not row.ratio:
+            return numbers.NOTHING
+        written = numbers.ratio if found["of"] == "ratio" else numbers.percentage
+        interval = spread(row, written)
+        value, n = written(row.ratio.value), len(row.runs)
+        if interval.sort == NONE.sort:
+            return _("{value} (n = {n})").format(value=value, n=n)
+        return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)
 
     written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
     note = Text(
         _(
-            "This section was written by hand; its figures are of the rows above, put in as the page is written. Text that "
-            "has a figure of its own, counts cases or compares is refused."
+            "This section was written by hand. Its figures come from the tables above and are filled in when the page is "
+            "generated; text with figures, counts or comparisons of its own is refused."
         )
     )
-    return [Section("notes", _("How it reads"), (note, *paragraphs))]
+    return [Section("notes", _("Commentary"), (note, *paragraphs), folded=True)]
 
 
 def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Named:
@@ -166,114 +166,53 @@ def _evidence(_: Translate, host: Host) -> list[Section]:
     if not host.runs:
         return []
     text = _(
-        "Whenever this page is written, throughput, latency, memory and losses of all {n} successful attempts are "
-        "computed again from the logs and metrics in the archives; if one differed from what the run recorded, there "
-        "would be no page. [{list}](../{list}) has the SHA-256 of every archive since it was kept. "
-        "`make verify HOST={host}` repeats this and looks up every run's commit in the history."
+        "Apart from the sections that say they were written by hand, every number and every statement on this page is "
+        "generated from the files under `runs/` (`make host-reports HOST={host}`; with `CHECK=1` it only compares). "
+        "Each time, throughput, latency, memory and losses of all {n} successful attempts are recomputed from the logs and "
+        "metrics in the archives; if one differed from what its run recorded, there would be no page. "
+        "[{list}](../{list}) has the SHA-256 of every archive since it was kept. `make verify HOST={host}` repeats this "
+        "and looks up every run's commit in the history."
     ).format(n=sum(len(result.throughputs) for kept in host.runs for result in kept.results), list=NAME, host=host.name)
     listed = lost_commits(host.folder.parent / NAME)
     made_from: dict[str, list[str]] = {}
     for kept in host.runs:
         made_from.setdefault(kept.description["environment"]["git_commit"], []).append(link(kept))
     lost = [
-        _("The history does not hold commit {commit}: nobody can look up the code of {runs}.").format(
+        _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(
             commit=commit[:12], runs=_(", ").join(links)
         )
         for commit, links in made_from.items()
         if commit in listed
     ]
-    return [Section("evidence", _("What holds these figures"), tuple(map(Text, (text, *lost))))]
+    return [Section("evidence", _("How this page is made and checked"), tuple(map(Text, (text, *lost))), folded=True)]
 
 
 def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
     """The experiments made by hand; nothing if none are written down."""
     if not host.notes.experiments:
         return []
-    note = _(
-        "This section was written by hand too. Each figure is of a single run of the trainer, of fewer iterations "
-        "than published, that is not kept; both of a row are of like hosts, mostly of the same."
+    caption = _(
+        "Experiments made and written down by hand. Each figure is from a single run of the trainer, with fewer iterations "
+        "than published, that was not kept; both figures of a row are from equal hosts, mostly from the same one."
     )
     titles = columns(_("Case"), _("Change"), numeric=(_("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))
     rows = tuple(
         (
             *words(each.case, each.described(language)),
-            figure(each.gpus, 0),
-            figure(each.without_it, 1),
-            figure(each.with_it, 1),
+            count(each.gpus),
+            *(Cell(short(value), value) for value in (each.without_it, each.with_it)),
             Cell(_("yes")) if each.stays else Cell(_("no")),
         )
         for each in host.notes.experiments
     )
-    table = Table("experiments", (*titles, *columns(_("In the trainers now"))), rows)
-    return [Section("experiments", _("What was tried by hand"), (Text(note), table))]
+    table = Table("experiments", (*titles, *columns(_("In the trainers now"))), rows, caption)
+    return [Section("experiments", _("What was tried by hand"), (table,), folded=True)]
 
 
 def _deviations(_: Translate, host: Host, language: str) -> list[Section]:
     """What the programs of all runs cannot keep of the published ones; nothing without a run."""
     units = [unit for kept in host.runs for unit in kept.plan.units]
-    return [deviation_section(_, language, units)] if units else []
-
-
-def figure_specs(host: Host) -> list[FigureSpec]:
-    """Ratios to PyTorch and efficiencies as bars, and what runs of other kinds show; none without rows for them."""
-    found = []
-    compared = host.ratios
-    if compared:
-        found.append(
-            _bars(
-                "ratios",
-                compared,
-                lambda row: row.base.label,
-                lambda _: (
-                    _("OneFlow and PyTorch"),
-                    _("OneFlow throughput / PyTorch throughput in the same run"),
-                    (_("equal"), 1.0),
-                    _("Ratios of medians; above the line OneFlow is faster."),
-                ),
-            )
-        )
-    scaled = host.efficiencies
-    if scaled:
-        found.append(
-            _bars(
-                "efficiency",
-                scaled,
-                lambda row: row.unit.label,
-                lambda _: (
-                    _("Efficiency of data parallelism"),
-                    _("throughput relative to one GPU times the number of GPUs"),
-                    (_("ideal"), 1.0),
-                    _("Each against one GPU in the same run."),
-                ),
-            )
-        )
-    return [*found, *shown_figures(host)]
-
-
-def _bars(name: str, rows: list[Row], kind: Callable[[Row], str], texts: Callable[[Translate], tuple]) -> FigureSpec:
-    """A bar for each row, grouped by unit and runs; `kind` names the bar within its group."""
-    kinds = tuple(dict.fromkeys(map(kind, rows)))[:BARS]
-    values: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.ratio:
-            group = f"{row.unit.follows or row.unit.name} · {', '.join(kept.label for kept in row.runs)}"
-            values.setdefault(group, {})[kind(row)] = row.ratio.value
-
-    def chart(_: Translate) -> BarChart:
-        title, subtitle, limit, _caption = texts(_)
-        bars = tuple(tuple(each.get(one) for one in kinds) for each in values.values())
-        return BarChart(
-            title,
-            subtitle,
-            tuple(values),
-            (Panel("", bars),),
-            kinds,
-            limit=limit,
-            decimals=3,
-            emphasis=frozenset(range(len(values))),
-        )
-
-    return FigureSpec(name, chart, lambda _: texts(_)[3])
+    return [replace(deviation_section(_, language, units), folded=True)] if units else []
 
 
 def render(host: Host) -> list[Path]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.report.document import Block, Code, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.report.host.cells import columns, tally
 from repro.report.host.machine import day, gpus
-from repro.report.host.measured import columns, tally
 from repro.report.host.page import INDEX
 from repro.report.host.results import Host
 from repro.report.host.rows import Row

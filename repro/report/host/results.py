@@ -28,6 +28,7 @@ from repro.runs import digests, program_versions
 from repro.runs.digests import REPRODUCED
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
+from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
 
@@ -97,6 +98,17 @@ class Host:
         )
         return [self._aimed(row, "expectation") for row in with_expectation]
 
+    @property
+    def aimed(self) -> list[Row]:
+        """All rows that have a target."""
+        return [row for row in (*self.ratios, *self.efficiencies, *self.layouts) if row.target]
+
+    @cached_property
+    def programs(self) -> tuple[str, ...]:
+        """Which training programs of OneFlow's have a throughput."""
+        units = (each.unit for kept in self.measured for each in kept.results if each.throughputs)
+        return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
+
     @cached_property
     def superseded(self) -> frozenset[tuple[str, str]]:
         """Run and unit of every result of a configuration that a newer run has with other code."""
@@ -164,12 +176,24 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
             runs.append(load_run(f"R{len(runs) + 1}", run, versions))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
-    targets = tuple(
-        Target(each.pop("of"), each.pop("at_least"), each.pop("at_most", math.inf), each)
-        for each in read_toml(data / f"{name}.toml").get("target", ())
-    )
+    targets = targets_of(data / f"{name}.toml")
     runs.sort(key=lambda kept: kept.run.id)
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
+
+
+def targets_of(file: Path) -> tuple[Target, ...]:
+    """The targets in a file, none without it; RecordError for one that does not say who set it, and why."""
+    found = []
+    for number, each in enumerate(read_toml(file).get("target", ()), 1):
+        by, why = (each.pop(name, None) for name in ("by", "why"))
+        for name, text in (("by", by), ("why", why)):
+            if not isinstance(text, dict) or not all(isinstance(text.get(one), str) for one in LANGUAGES):
+                raise RecordError(
+                    f"{file}: target {number}: {name}: say in {' and '.join(LANGUAGES)} "
+                    f"{'who set it' if name == 'by' else 'why it is set so'}"
+                )
+        found.append(Target(each.pop("of"), each.pop("at_least"), each.pop("at_most", math.inf), each, by, why))
+    return tuple(found)
 
 
 def results_table(host: Host) -> str:

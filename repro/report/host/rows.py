@@ -17,8 +17,10 @@ from repro.planning.plan import Unit
 from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 
-MET, MISSED, OPEN, ONE = "met", "missed", "open", "one"
-"""Statuses of a target; ONE is that of a row with a single run."""
+MET, MISSED, OPEN = "met", "missed", "undecided"
+"""Statuses of a target."""
+LEAST_RUNS = 2
+"""Runs without which no target is decided: repeats of a single run say nothing about other hosts and days."""
 MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
 """What of a measuring rule makes a throughput another."""
 
@@ -28,16 +30,27 @@ class Target:
     """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
     `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
-    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so.
+    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so. `by` is who set
+    it, `why` for what reason, by language.
     """
 
     of: str
     at_least: float
     at_most: float = math.inf
     where: dict = field(default_factory=dict, hash=False)
+    by: dict = field(default_factory=dict, hash=False)
+    why: dict = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        return f"≥ {self.at_least:.2f}" + (f", ≤ {self.at_most:.2f}" if math.isfinite(self.at_most) else "")
+        if self.of == "efficiency":
+            return f"≥ {100 * self.at_least:g}%"
+        if not math.isfinite(self.at_most):
+            return f"≥ {self.at_least:.2f}"
+        return f"{self.at_least:.2f}–{self.at_most:.2f}"
+
+    def holds(self, value: float) -> bool:
+        """Whether a value by itself is within the target."""
+        return self.at_least <= value <= self.at_most
 
     def status(self, found: Ratio) -> str:
         """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN.
@@ -136,10 +149,10 @@ class Row:
 
     @property
     def status(self) -> str:
-        """The target's status, ONE with a single run; empty without a target."""
+        """The target's status, OPEN with fewer than LEAST_RUNS runs; empty without a target."""
         if not self.target or not self.ratio:
             return ""
-        return self.target.status(self.ratio) if len(self.measurements) > 1 else ONE
+        return self.target.status(self.ratio) if len(self.measurements) >= LEAST_RUNS else OPEN
 
 
 def rows(measurements: Iterable[Measurement]) -> list[Row]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from repro.planning.plan import Unit
-from repro.report.document import Section, Table, Text, figure, percent, words
-from repro.report.host.measured import columns
+from repro.report.document import Section, Table, figure, words
+from repro.report.host.cells import columns, count, share
 from repro.report.host.results import Host
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import Translate
@@ -23,15 +23,12 @@ def windows(_: Translate, host: Host) -> list[Section]:
                 groups[_kind(units[attempt["unit"]])].append((units[attempt["unit"]], attempt))
     if not groups:
         return []
-    text = Text(
-        _(
-            "The steady state is the median of all windows between printed rows but the first two, and then of the "
-            "repeats. It stands beside the figure of the report's rule and decides nothing. The first window holds the "
-            "start of the program; by how much the second differs from the median of the later ones is shown here, as the "
-            "median over all successful attempts: above 0 it took longer. The last column is the time from the "
-            "last row's stamp to the end of the training: what the device still had to do when that row was stamped. "
-            "PyTorch on several GPUs closes its connections within that time, so that it tells nothing there."
-        )
+    caption = _(
+        "The steady state is the median of all windows between printed rows but the first two, then of the repeats; it is "
+        "shown next to the figure of the report's rule and decides nothing. The first window contains the start of the "
+        "program. This table shows how much longer the second takes than the median of the later ones (median over all "
+        "successful attempts), and the time from the last row's timestamp to the end of the training, which is work that "
+        "the device still had to do. On several GPUs PyTorch closes its connections in that time, so it has no value there."
     )
     titles = columns(
         _("Framework"),
@@ -60,17 +57,16 @@ def windows(_: Translate, host: Host) -> list[Section]:
                 *words(
                     {"oneflow": "OneFlow", "pytorch": "PyTorch"}[framework], _(PROGRAMS[program]), model, generation
                 ),
-                figure(gpus, 0),
-                figure(len(found), 0),
-                percent(median(shares), 1),
+                count(gpus),
+                count(len(found)),
+                share(median(shares)),
                 figure(1000 * median([attempt["second_window_s"] for _unit, attempt in found]), 0),
                 figure(median(iterations), 2),
                 figure(None if closing else median(left), 2),
             )
         )
-    return [
-        Section("windows", _("Windows left out of the steady state"), (text, Table("windows", titles, tuple(rows))))
-    ]
+    table = Table("windows", titles, tuple(rows), caption)
+    return [Section("windows", _("Windows left out of the steady state"), (table,), folded=True)]
 
 
 def _kind(unit: Unit) -> tuple:

@@ -58,7 +58,7 @@ class ShareChart:
                 clip_on=False,
             )
         ticks = sorted({x for each in self.series for x, _ in each.points})
-        axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
+        axes.set_xticks(ticks, [f"{x}" for x in ticks])
         axes.minorticks_off()
         axes.set_xlim(ticks[0], ticks[-1])
         axes.set_ylim(0, 1.05 * max(y for each in self.series for _, y in each.points))
@@ -99,13 +99,14 @@ def _beside(results: pd.DataFrame) -> list[FigureSpec]:
     printed = held_out[held_out["memory"].notna()]
 
     def throughput(_: Translate) -> DotChart:
+        errors = held_out["model_throughput"] / held_out["throughput"] - 1
         return DotChart(
             _("Throughput, published and modelled"),
-            _("samples/s, logarithmic scale; held-out cases"),
+            _("modelled over published, deviation in per cent; held-out cases"),
             tuple(held_out["name"]),
-            tuple(zip(held_out["throughput"], held_out["model_throughput"], strict=True)),
-            (_("published"), _("modelled")),
-            log=True,
+            tuple((100 * float(error),) for error in errors),
+            marks=(0.0,) * len(errors),
+            decimals=1,
         )
 
     def memory(_: Translate) -> DotChart:

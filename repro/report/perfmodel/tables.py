@@ -255,7 +255,7 @@ def study_table(_: Callable, name: str, lines: dict[str, tuple[Point, ...]]) -> 
     columns = (Column(_("GPUs"), numeric=True), *(Column(node) for node in lines))
     sizes = [point.gpus for point in next(iter(lines.values()))]
     rows = tuple(
-        (Cell(f"{gpus:,}", gpus), *(_point(_, points[index]) for points in lines.values()))
+        (Cell(str(gpus), gpus), *(_point(_, points[index]) for points in lines.values()))
         for index, gpus in enumerate(sizes)
     )
     caption = _("Data x tensor x pipeline: modelled samples/s (model TFLOP/s per GPU)")
@@ -266,4 +266,4 @@ def _point(_: Callable, point: Point) -> Cell:
     if point.best is None:
         return Cell(_("does not fit"))
     throughput = point.best.prediction.throughput
-    return Cell(f"{point.best.job.layout}: {throughput:,.0f} ({point.best.tflops:.0f})", throughput)
+    return Cell(f"{point.best.job.layout}: {throughput:.0f} ({point.best.tflops:.0f})", throughput)

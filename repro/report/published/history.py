@@ -20,7 +20,7 @@ def page(language: str) -> str:
 def build(history: Sequence[Entry], language: str) -> Document:
     """The page in one language: settled points, then open questions."""
     _ = catalogue(language).gettext
-    sections = [Section("contents", _("At a glance"), (_table(_, language, history, with_reports=True),))]
+    sections = [Section("contents", _("At a glance"), (table(_, language, history, with_reports=True),))]
     titles = {
         "settled": _("Settled by the sources"),
         "open": _("Open questions"),
@@ -65,7 +65,7 @@ def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -
         "Taken from programs, logs and earlier versions of this report. `{page}` in the same folder has the full "
         "texts and sources."
     ).format(page=page(language))
-    return Section("history", _("What the figures alone do not show"), (Text(text), _table(_, language, own)))
+    return Section("history", _("What the figures alone do not show"), (Text(text), table(_, language, own)))
 
 
 def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
@@ -76,11 +76,12 @@ def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path
     return Section(
         "history",
         _("What the figures alone do not show"),
-        (_table(_, language, history, with_reports=True), link),
+        (table(_, language, history, with_reports=True), link),
     )
 
 
-def _table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+def table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+    """A row per entry, with what it means for a comparison."""
     rows = tuple(
         (
             Cell(entry.title[language]),

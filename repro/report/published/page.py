@@ -8,7 +8,6 @@ from pathlib import Path
 from repro.published.audit.engine import Audit, as_json, audit
 from repro.published.cases import Report
 from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, figure, markdown, words
-from repro.report.html import html
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
 from repro.report.published import history as published_history
@@ -141,12 +140,11 @@ def render(folder: Path = FOLDER) -> list[Path]:
     drawn = published_figures(figures)
     texts = {folder / "audit.json": as_json(result)}
     for report in result.material.reports:
-        documents = {each: build(result, report, each, drawn[report.id][each]) for each in LANGUAGES}
-        texts |= {folder / f"{report.id}.{each}.md": markdown(documents[each], folder) for each in LANGUAGES}
-        texts[folder / f"{report.id}.html"] = html(documents, folder)
+        for each in LANGUAGES:
+            document = build(result, report, each, drawn[report.id][each])
+            texts[folder / f"{report.id}.{each}.md"] = markdown(document, folder)
     pages = {each: published_history.build(result.material.history, each) for each in LANGUAGES}
     texts |= {folder / published_history.page(each): markdown(pages[each], folder) for each in LANGUAGES}
-    texts[folder / "history.html"] = html(pages, folder)
     texts |= {folder / INDEX[each]: markdown(index(result, each, folder), folder) for each in LANGUAGES}
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")

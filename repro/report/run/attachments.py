@@ -25,7 +25,9 @@ def drawing_pays(attempts: list[dict]) -> bool:
     return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
-def illustrated(document: Document, data: ReportData, run: Run, folder: Path, draw: bool) -> Document:
+def illustrated(
+    document: Document, data: ReportData, run: Run, folder: Path, draw: bool, formats: tuple[str, ...] = FORMATS
+) -> Document:
     """The document with a section of figures after its results if they are to be drawn, and with the raw data.
 
     `folder` is where the report and its figures are written. Of a run in an archive the raw data is the archive.
@@ -35,7 +37,7 @@ def illustrated(document: Document, data: ReportData, run: Run, folder: Path, dr
     for section in document.sections:
         sections.append(section)
         if section.id == figures_after and draw:
-            sections += _figures(_, document.language, data, run, folder)
+            sections += _figures(_, document.language, data, run, folder, formats)
     present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
     if run.archived:
@@ -52,6 +54,8 @@ def run_figures(
     return write_figures(kind_of(data.plan).figures(data, files), folder, language, formats=formats)
 
 
-def _figures(_: Translate, language: str, data: ReportData, run: Run, folder: Path) -> list[Section]:
-    blocks = run_figures(data, run.files, folder / "figures", language)
+def _figures(
+    _: Translate, language: str, data: ReportData, run: Run, folder: Path, formats: tuple[str, ...]
+) -> list[Section]:
+    blocks = run_figures(data, run.files, folder / "figures", language, formats)
     return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

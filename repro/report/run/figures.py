@@ -186,8 +186,8 @@ def _times_figure(times: list, first: int) -> FigureSpec:
         "times" + (f"-{first // FIELDS + 1}" if first else ""),
         chart,
         lambda _: _(
-            "From the metrics of rank 0. The numbers on the left of a panel are its fastest and slowest printed row; "
-            "at most {n} repeats are drawn."
+            "From the metrics of rank 0. The scale of a panel covers its rows after the first tenth, with the fastest "
+            "and slowest on the left; if an earlier row is slower, max names it. At most {n} repeats are drawn."
         ).format(n=len(STYLES)),
     )
 

@@ -91,7 +91,11 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
 
     return [
         FigureSpec(
-            "learning", chart, lambda _: _("First repeat of each configuration, and the loss it must stay below.")
+            "learning",
+            chart,
+            lambda _: _(
+                "First repeat of each configuration, and the loss it must stay below. The first tenth does not set the scale."
+            ),
         )
     ]
 

@@ -16,3 +16,10 @@ def test_dots_are_where_their_values_are():
     dots = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"]
     assert dots == [(1, 0), (2, 0), (30, 1), (20, 1)]
     assert axes.get_xscale() == "log"
+
+
+def test_notes_stand_at_the_right_end_of_their_rows():
+    figure = DotChart("t", "s", ("a", "b"), ((1.0, 2.0), (3.0, 4.0)), ("x", "y"), notes=("+15.2%", "−0.3%")).draw()
+    notes = [text for text in figure.texts if text.get_text() in ("+15.2%", "−0.3%")]
+    assert notes[0].get_position()[1] > notes[1].get_position()[1] and {each.get_ha() for each in notes} == {"right"}
+    assert figure.axes[0].get_position().x1 < 0.93

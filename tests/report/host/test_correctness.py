@@ -47,18 +47,24 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
             comparison("d", ERROR, 1e-1),
         )
     )
-    (section,) = shown(ENGLISH, host_of(tmp_path, curves), [])
+    again = Curves((CurveComparison(unit("e", LAYOUT)),))
+    short, detail = shown(ENGLISH, host_of(tmp_path, curves, again), [])
+    assert short.blocks[0].caption == (
+        "1 of 3 loss curves agree with their references, 1 differ, 1 did not run; 1 of 1 injected errors were detected."
+    )
+    assert cells(short) == [["GPT, fp32", "1 / 3", "1", "1", "300.0%"]]
     summary = "1 of 2 loss curves agree with their references; 1 of 1 injected errors were detected"
-    assert summary in section.blocks[0].text
-    assert cells(section) == [["gpt", "fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]]
+    assert summary in detail.blocks[0].caption and detail.folded
+    assert cells(detail)[0] == ["GPT, fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
 
 
 def test_learning_is_shown_in_bits(tmp_path):
     meaning = Failure("1/{divisor} of the entropy of the labels", {"divisor": 2})
     result = ConvergenceResult(unit("learn"), Goal(1.3863, meaning), (tuple([0.6931] * 20),), 0.9)
     host = host_of(tmp_path, Convergence((result,)), Convergence((result,)))
-    (section,) = shown(ENGLISH, host, [])
-    assert [row[-5:] for row in cells(section)] == [["20", "2.000", "1.000", "90.0%", "yes"]] * 2
+    short, detail = shown(ENGLISH, host, [])
+    assert cells(short) == [["GPT, fp32", "yes", "0.9999", "2.000", "90.0%"]] * 2
+    assert [row[:3] for row in cells(detail)] == [["learn", "20", "1/2 of the entropy of the labels"]] * 2
     (spec,) = shown_figures(host)
     assert len(spec.chart(ENGLISH).fields) == 2, "one figure for all runs"
 
@@ -68,9 +74,28 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
         profile = Profile(10, busy + 1.0, busy, 3.0, "", (Kernel("volta_sgemm_128x64", 3.0, gemm),), ())
         return Profiled(unit(name, baseline_of=baseline_of), profile)
 
-    found = Profiles((ProfileComparison(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),)),))
-    host = host_of(tmp_path, found)
-    (section,) = shown(ENGLISH, host, [])
-    assert cells(section) == [["a", "pytorch", "10.00", "90.0%", "7.00", "85.7%", "Matrix products (+3.00 ms)"]]
-    (spec,) = shown_figures(host)
-    assert spec.chart(ENGLISH).rows == ("a · R1 · OneFlow", "a · R1 · pytorch")
+    pair = ProfileComparison(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),))
+    older = ProfileComparison(profiled("a", 9.0, 9.5), (profiled("a.pytorch", 5.0, 6.0, "a"),))
+    host = host_of(tmp_path, Profiles((older,)), Profiles((pair,)))
+    short, detail = shown(ENGLISH, host, [])
+    assert cells(short) == [["a", "pytorch", "10.00", "7.000", "Matrix products (+3.00 ms)"]], "the newest counts"
+    assert len(cells(detail)) == 4
+    waterfall, stacked = shown_figures(host)
+    assert stacked.chart(ENGLISH).rows[2:] == ("a · R2 · OneFlow", "a · R2 · pytorch")
+    (panel,) = waterfall.chart(ENGLISH).panels
+    assert panel.rows == [
+        ("OneFlow", "10.00"),
+        ("Matrix products", "−3.00"),
+        ("all other, and kernels at the same time", "+0.00"),
+        ("pytorch", "7.000"),
+    ]
+
+
+def test_kernels_at_the_same_time_are_a_step_of_their_own(tmp_path):
+    def profiled(name, gemms, busy, baseline_of=None):
+        profile = Profile(10, busy, busy, 3.0, "", tuple(Kernel("volta_sgemm", 1.0, ms) for ms in gemms), ())
+        return Profiled(unit(name, baseline_of=baseline_of), profile)
+
+    pair = ProfileComparison(profiled("a", (6.0, 6.0), 10.0), (profiled("a.pytorch", (5.0,), 5.0, "a"),))
+    (panel,) = shown_figures(host_of(tmp_path, Profiles((pair,))))[0].chart(ENGLISH).panels
+    assert [value for _label, value in panel.rows] == ["10.00", "−7.00", "+2.00", "5.000"]

@@ -27,8 +27,8 @@ def test_experiments_are_a_table(altered):
     host = load("h200", altered)
     for language, change, no in (("en", "one buffer", "no"), ("zh", "一个缓冲区", "否")):
         section = next(each for each in page.build(host, language, []).sections if each.id == "experiments")
-        (row,) = section.blocks[1].rows
-        assert [cell.text for cell in row] == ["dp2", change, "2", "52.8", "51.0", no]
+        (row,) = section.blocks[0].rows
+        assert [cell.text for cell in row] == ["dp2", change, "2", "52.8", "51", no]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,7 @@ def test_placeholders_are_what_the_rows_have(host):
         each for each in page.build(replace(host, notes=Notes({"en": text})), "en", []).sections if each.id == "notes"
     )
     ratio, efficiency = section.blocks[1].text.split(" and ")
-    assert re.fullmatch(r"0\.900 \[0\.89\d … 0\.90\d \(96\.8%\), within one run\]", ratio)
-    assert efficiency.startswith("0.980 [")
+    assert (ratio, efficiency) == ("0.900 (n = 1)", "98.0% (n = 1)")
 
 
 @pytest.mark.parametrize("text", ["{ratio gone pytorch}", "{ratio DP_1x1x1_2_1536x16 jax}", "{efficiency gone}"])

@@ -2,20 +2,28 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from repro.analysis.ratio import Ratio
 from repro.analysis.results import summarise
 from repro.published.cases import load_catalogue
 from repro.report.document import markdown
+from repro.report.host import measured
 from repro.report.host import page as host_page
+from repro.report.host.answer import concluded, decided
+from repro.report.host.figures import figure_specs
 from repro.report.host.notes import NOTES, Notes
 from repro.report.host.results import load
+from repro.report.html import check_same_structure
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError
-from repro.utils.i18n import LANGUAGES
+from repro.utils.i18n import LANGUAGES, catalogue
 from tests.support.pages import anchors, cells, links, table
 
+ENGLISH = catalogue("en").gettext
+RUN = "20261121-080000-gpt-published"
 PAGES = {"en": "README.md", "zh": "README.zh.md"}
 PUBLISHED_SCALING = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16"
 SHARDED = "DP_8x1x1_16_1536x16.as_4x1x1"
@@ -25,35 +33,107 @@ def page(reproduced, language="en") -> str:
     return (reproduced / "h200" / PAGES[language]).read_text(encoding="utf-8")
 
 
+def section_of(host, name, language="en"):
+    return next(each for each in host_page.build(host, language, []).sections if each.id == name)
+
+
+def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
+    head = page(reproduced).split("\n## How fast")[0]
+    assert head.startswith(
+        "# Reproduction on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-09-21: 3 of the "
+    )
+    assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
+    assert "(runs: 1; attempts: 49, failed: 1)." in head
+    assert "Targets: 0 met, 0 missed, 8 undecided, 8 of these because a single run decides nothing" in head
+    assert re.findall(r"figures/(\w+)\.en\.svg", head) == ["ratios", "efficiency"]
+    assert "|" not in head, "no table before the figures"
+
+
+def test_what_may_be_concluded_follows_from_what_ran(host):
+    (kept,) = host.runs
+    text = concluded(ENGLISH, host)
+    assert "on the published program: speed relative to PyTorch, scaling and memory" in text
+    assert "comparable results: 0 of 1" in text and "did not run" not in text
+    results = [replace(each, unit=replace(each.unit, program="tuned")) for each in kept.results]
+    tuned = replace(host, runs=(replace(kept, results=results),))
+    assert "how fast the published program is (it did not run)" in concluded(ENGLISH, tuned)
+    judged = replace(
+        kept.judgement, verdicts=tuple(replace(each, outcome="faster") for each in kept.judgement.verdicts)
+    )
+    text = concluded(ENGLISH, replace(host, runs=(replace(kept, judgement=judged),)))
+    assert text.endswith("; verdicts on published throughputs: 1 of 1.")
+    alone = [each for each in kept.results if not each.unit.baseline_of and each.unit.world_size == 1]
+    text = concluded(ENGLISH, replace(host, runs=(replace(kept, results=alone),)))
+    assert "relative to PyTorch" not in text and "scaling" not in text and "memory" in text
+
+
+def test_targets_are_counted_by_their_rows(host):
+    rows = host.aimed
+    found = [replace(rows[0], measurements=rows[0].measurements * 2)]
+    assert "0 met, 0 missed, 1 undecided, 0 of these" in decided(ENGLISH, found)
+    within = sum(row.target.holds(row.ratio.value) for row in rows)
+    assert 0 < within < len(rows)
+    assert f"{within} of the {len(rows)} would be met" in decided(ENGLISH, rows)
+
+
+def test_targets_say_who_set_them_and_why(host):
+    for language, by in (("en", "this project"), ("zh", "本项目")):
+        (table_,) = section_of(host, "targets", language).blocks
+        assert {row[3].text for row in table_.rows} == {by}
+        assert all(len(row[4].text) > 20 for row in table_.rows)
+    assert sum(int(row[2].text.split(" / ")[2]) for row in table_.rows) == len(host.aimed)
+
+
 def test_ratios_are_those_of_the_run(reproduced):
-    rows = table(page(reproduced), "Compared with PyTorch in the same run")
+    rows = table(page(reproduced), "Every configuration compared with PyTorch")
     assert {(row["Configuration"], row["GPUs"]) for row in rows} == {
         ("DP_1x1x1_2_1536x16", "1"),
         ("DP_8x1x1_16_1536x16.as_2x1x1", "2"),
         (SHARDED, "4"),
     }
     four = next(row for row in rows if row["GPUs"] == "4")
-    assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.80", "392.00")
-    assert (four["OneFlow / PyTorch"], four["Target"], four["Status"]) == ("0.900", "≥ 0.85", "one run")
-    assert four["Steady state"] == "0.900"
-    assert (four["Repeats"], four["OneFlow: memory in use (MiB)"]) == ("6", "9000")
-    assert re.fullmatch(r"0\.89\d … 0\.90\d \(96\.8%\), within one run", four["Interval (confidence)"])
+    assert (four["OneFlow (samples/s)"], four["PyTorch (samples/s)"]) == ("352.8", "392.0")
+    assert (four["OneFlow / PyTorch"], four["Target"], four["Verdict"]) == ("0.900", "≥ 0.85", "undecided")
+    assert (four["Steady state"], four["95% interval"]) == ("0.900", "– (n = 1)")
+    short = table(page(reproduced), "How fast compared with PyTorch?")
+    assert [(row["Model"], row["GPUs"], row["OneFlow / PyTorch"], row["Verdict"]) for row in short] == [
+        ("GPT, AMP", gpus, "0.900", "undecided") for gpus in "124"
+    ]
+    memory = table(page(reproduced), "Memory compared with PyTorch")
+    assert {(row["OneFlow (MiB)"], row["OneFlow / PyTorch"]) for row in memory} == {("9000", "1.000")}
+
+
+def test_a_group_shows_its_lowest_and_highest_and_counts_its_verdicts(host):
+    one = host.ratios[0]
+    slower = replace(one.measurements[0], ratio=Ratio(0.8, one.ratio.interval))
+    met = replace(one, target=replace(one.target, at_least=0.5))
+    group = (replace(one, measurements=(slower,)), met)
+    short, _every = measured.ratios(ENGLISH, SimpleNamespace(ratios=group, programs=("published",)))
+    (row,) = cells(short)
+    assert row[2:4] == ["0.800–0.900", "2 undecided"]
 
 
 def test_scaling_and_layouts_are_those_of_the_run(reproduced):
-    scaled = table(page(reproduced), "Data parallel scaling")
+    scaled = table(page(reproduced), "Scaling of every configuration")
     four = next(row for row in scaled if row["Configuration"] == SHARDED)
-    assert (four["Efficiency"], four["Target"], four["Status"]) == ("98.0%", "≥ 0.97", "one run")
+    assert (four["Efficiency"], four["Target"], four["Verdict"]) == ("98.0%", "≥ 97%", "undecided")
     baseline = next(row for row in scaled if row["Configuration"] == f"{SHARDED}.pytorch")
-    assert (baseline["Target"], baseline["Status"]) == ("–", "–"), "a baseline has no target"
+    assert (baseline["Target"], baseline["Verdict"]) == ("–", "–"), "a baseline has no target"
     one, eight = (case.published.throughput for case in load_catalogue().select(None, PUBLISHED_SCALING))
-    assert four["Published on V100s"] == f"{eight / one / 8:.1%} on 8"
-    assert baseline["Published on V100s"] == "–", "a baseline was not published"
-    found = table(page(reproduced), "Layouts")
-    assert {row["Layout (data x tensor x pipeline)"] for row in found} == {"2x1x1", "4x1x1", "1x2x1", "1x4x1"}
+    assert four["Published (V100)"] == f"{eight / one / 8:.1%} (8 GPUs)"
+    assert baseline["Published (V100)"] == "–", "a baseline was not published"
+    assert all(row["Model"] == "GPT, AMP" for row in table(page(reproduced), "How does it scale?"))
+    found = table(page(reproduced), "Every layout on several GPUs")
+    assert {row["Layout"] for row in found} == {"2x1x1", "4x1x1", "1x2x1", "1x4x1"}
     for row in found:
-        measured, expected = float(row["Throughput (samples/s)"]), float(row["Expected (samples/s)"])
-        assert float(row["Measured / expected"]) == pytest.approx(measured / expected, abs=1e-3)
+        measured_, expected = float(row["Throughput (samples/s)"]), float(row["Expected (samples/s)"])
+        assert float(row["Measured / expected"]) == pytest.approx(measured_ / expected, rel=1e-3)
+
+
+def test_memory_is_compared_where_layout_and_precision_are_the_published_ones(host):
+    ((case, unit, published, ours),) = measured.memories(host)
+    assert (case, unit.name, ours) == ("DP_1x1x1_2_1536x16", "DP_1x1x1_2_1536x16", 9000)
+    assert published == float(load_catalogue().case(case).published.memory_mib)
 
 
 def test_windows_left_out_are_told_by_what_may_change_them(host):
@@ -81,17 +161,17 @@ def test_windows_left_out_are_told_by_what_may_change_them(host):
 
 def test_machine_runs_and_preflight_are_shown(reproduced, host):
     text = page(reproduced)
-    facts = {row["Item"]: row["Value"] for row in table(text, "Machine")}
+    facts = {row["Item"]: row["Value"] for row in table(text, "Machine and libraries")}
     assert facts["GPU"] == "4 x NVIDIA H200"
     assert facts["Driver"] == "580.1"
     assert "1600 MHz at the median of" in facts["SM clock under load"]
     assert "(1500 to 1700), at most 64 °C" in facts["SM clock under load"]
-    assert facts["Way between GPUs"] == "P2P"
+    assert facts["GPU interconnect"] == "P2P"
     (run,) = table(text, "Runs and their commands")
     name = host.runs[0].run.id
     assert run["Run"] == f'<a id="{name}"></a>R1 [{name}](runs/{name}.zip)'
     assert run["Command"] == "`make bench MODEL=gpt FIT=2,4 RUNS=runs`"
-    assert run["Failed attempts"] == "1"
+    assert run["Failed"] == "1"
     assert "libcublas.so.13.1" in text
     assert "at best 19.5 GB/s of bus bandwidth; the links can do 39.0 GB/s" in text
 
@@ -105,13 +185,15 @@ def test_links_lead_to_files_and_anchors_of_the_page(reproduced, host, language)
         assert link[1:] in anchors(text) if link.startswith("#") else (reproduced / "h200" / link).is_file(), link
 
 
-def test_both_languages_have_the_same_numbers(reproduced):
+def test_both_languages_have_the_same_numbers(reproduced, host):
     english, chinese = (
-        [line for line in page(reproduced, language).splitlines() if line.startswith("| [R1]")] for language in PAGES
+        [line for line in page(reproduced, language).splitlines() if line.endswith("[R1](#" + RUN + ") |")]
+        for language in PAGES
     )
     numbers = [[re.findall(r"\d+\.\d+", line) for line in lines] for lines in (english, chinese)]
     assert numbers[0] == numbers[1]
     assert len(english) == len(chinese) > 8
+    check_same_structure(*(host_page.build(host, language, []) for language in PAGES))
 
 
 @pytest.mark.parametrize(("language", "reason"), [("en", "iteration 70 is not a number"), ("zh", "70")])
@@ -126,15 +208,16 @@ def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
 
 
 def test_each_figure_has_its_own_name(host):
-    assert [each.id for each in host_page.figure_specs(host)] == ["ratios", "efficiency"]
+    assert [each.id for each in figure_specs(host)] == ["ratios", "efficiency", "memory", "coverage"]
 
 
 def test_what_was_not_run_has_no_section(reproduced, host):
     text = page(reproduced)
-    for title in ("Loss curves", "Real data are learned", "Where GPU time goes"):
+    for title in ("Do all layouts train the same?", "Do the models learn?", "Where does the time go?"):
         assert f"## {title}" not in text
+    assert "## How does it scale?" in text
     silent = host_page.build(replace(host, notes=Notes({})), "en", [])
-    assert "How it reads" not in [section.title for section in silent.sections]
+    assert "Commentary" not in [section.title for section in silent.sections]
 
 
 def test_the_page_is_what_the_runs_give(host):
@@ -165,9 +248,8 @@ def test_other_measurements_make_another_page(altered):
     changed = replace(host, runs=(replace(kept, attempts=attempts, results=summarise(kept.plan, attempts)),))
     assert {path.name for path in host_page.differing(changed)} >= {"README.md", "README.zh.md", "results.csv"}
     host_page.render(changed)
-    four = next(row for row in table(page(altered), "Compared with PyTorch in the same run") if row["GPUs"] == "4")
-    assert (four["OneFlow / PyTorch"], four["Status"]) == ("0.810", "one run")
-    assert "OneFlow over PyTorch in the same run: 3 one run." in page(altered)
+    four = next(row for row in table(page(altered), "How fast compared with PyTorch?") if row["GPUs"] == "4")
+    assert (four["OneFlow / PyTorch"], four["Verdict"]) == ("0.810", "undecided")
 
 
 def test_notes_are_shown_as_written_by_hand(altered):

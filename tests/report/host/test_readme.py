@@ -32,7 +32,7 @@ def test_the_readme_gets_its_table_and_keeps_the_rest(root, host):
         assert text.replace(f"{block}{END}\n\n", "") == before[file]
         assert text.index(END) < text.index(BEFORE[language])
         assert "\nmake bench MODEL=gpt FIT=2,4 RUNS=runs\n" in block
-        status = {"en": "1 one run", "zh": "只有一次运行 1 行"}[language]
+        status = {"en": "1 undecided", "zh": "待定 1"}[language]
         program = {"en": "published program", "zh": "原程序"}[language]
         assert f"| gpt | {program} | amp | 4 | 1 | 0.90 | ≥ 0.85 | {status} |" in block
         assert with_block(text, language, "") == before[file]

@@ -19,8 +19,9 @@ from repro.report.host.results import (
     load,
     preflight_tables,
     results_table,
+    targets_of,
 )
-from repro.report.host.rows import MET, MISSED, ONE, OPEN, Target
+from repro.report.host.rows import MET, MISSED, OPEN, Target
 from repro.runs.digests import entered, list_of
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -49,7 +50,7 @@ def test_the_whole_interval_decides(low, high, status):
 def test_an_expectation_that_is_exceeded_is_not_met(low, high, status):
     target = Target("expectation", 0.9, 1.11)
     assert target.status(Ratio(1.0, Interval(low, high, 0.95, "", (3, 3)))) == status
-    assert str(target) == "≥ 0.90, ≤ 1.11"
+    assert str(target) == "0.90–1.11"
 
 
 def test_every_expectation_target_has_two_sides():
@@ -63,14 +64,29 @@ def test_a_single_repeat_decides_nothing(tmp_path):
     original = bench_run(tmp_path / "original", repeats=(1.0,), speed=quick, failed=False)
     keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{original.id}.zip")
     host = load("h200", tmp_path / "reproduced")
-    assert {row.status for row in host.ratios} == {ONE}
+    assert {row.status for row in host.ratios} == {OPEN}
     assert [row.ratio.value for row in host.ratios] == pytest.approx([1.0] * 3)
 
 
 def test_a_host_without_targets_meets_none(reproduced, tmp_path):
     host = load("h200", reproduced, tmp_path)
     assert {row.target for row in (*host.ratios, *host.efficiencies, *host.layouts)} == {None}
-    assert "glance" not in [section.id for section in page.build(host, "en", []).sections]
+    sections = {section.id: section for section in page.build(host, "en", []).sections}
+    assert "targets" not in sections
+    assert sections["answer"].blocks[0].text == "No target is set for what was measured here."
+
+
+@pytest.mark.parametrize("left_out", ["by", "why"])
+def test_a_target_says_who_set_it_and_why(tmp_path, left_out):
+    given = {"by": 'by = { en = "we", zh = "我们" }', "why": 'why = { en = "so", zh = "如此" }'}
+    file = tmp_path / "h200.toml"
+    head = '[[target]]\nof = "ratio"\nat_least = 1.0\n'
+    file.write_text(head + "\n".join(given.values()), encoding="utf-8")
+    (target,) = targets_of(file)
+    assert (target.by["en"], target.why["zh"], target.where) == ("we", "如此", {})
+    file.write_text(head + given[{"by": "why", "why": "by"}[left_out]], encoding="utf-8")
+    with pytest.raises(RecordError, match=f"target 1: {left_out}: say in zh and en"):
+        targets_of(file)
 
 
 def test_each_comparison_is_computed_once(reproduced, monkeypatch):
@@ -95,7 +111,12 @@ def test_the_targets_are_whole():
         for each in tomllib.loads(file.read_text(encoding="utf-8"))["target"]:
             assert each["of"] in ("ratio", "efficiency", "expectation")
             assert each["at_least"] > 0
-            assert each.keys() - {"of", "at_least", "at_most"} <= {"model", "precision", "gpus", "baseline"}
+            assert each.keys() - {"of", "at_least", "at_most", "by", "why"} <= {
+                "model",
+                "precision",
+                "gpus",
+                "baseline",
+            }
 
 
 def test_clocks_are_of_samples_under_load(host):

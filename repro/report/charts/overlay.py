@@ -1,0 +1,174 @@
+"""Small panels side by side of published lines and the points measured now, over numbers of GPUs that double."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from repro.report.charts.canvas import (
+    GRID,
+    MUTED,
+    PAPER,
+    SIZE,
+    STYLES,
+    TEXT,
+    WIDTH,
+    Canvas,
+    Style,
+    legend_height,
+    text_width,
+)
+from repro.report.charts.lines import TOP, sentence, spread_out
+from repro.report.numbers import percentage, short
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+COLUMNS, PANEL, LABEL_GAP = 3, 140, 10
+LEFT, HEAD, FOOT = 30, 18, 26
+SMALL = SIZE - 1
+MOST_FLAT = 0.9
+"""Every panel reaches down to this share, so that a small loss is not drawn as a large one."""
+
+
+@dataclass(frozen=True)
+class OverlayLine:
+    """A published line, the points measured with the same work on each GPU, and the name of both; either may be empty."""
+
+    label: str
+    published: tuple[tuple[float, float], ...]
+    measured: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class OverlayPanel:
+    """A panel's title and its lines, as many as there are styles at most."""
+
+    title: str
+    lines: tuple[OverlayLine, ...]
+
+
+@dataclass(frozen=True)
+class OverlayChart:
+    """Shares over numbers of GPUs. All panels have the same numbers of GPUs; each has its own scale of shares.
+
+    `names` are those of what was published and of what was measured.
+    """
+
+    title: str
+    subtitle: str
+    x_label: str
+    panels: tuple[OverlayPanel, ...]
+    names: tuple[str, str]
+
+    def described(self) -> str:
+        parts = []
+        for panel in self.panels:
+            for index, name in enumerate(self.names):
+                points = [point for line in panel.lines for point in (line.published, line.measured)[index]]
+                several = [y for x, y in points if x > 1]
+                if several:
+                    last = short(max(x for x, _y in points))
+                    parts.append(
+                        f"{panel.title}, {name}: {percentage(min(several))}–{percentage(max(several))} "
+                        f"({self.x_label} ≤ {last})"
+                    )
+        return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    def draw(self) -> Drawing:
+        rows = -(-len(self.panels) // COLUMNS)
+        head = TOP + legend_height(self.names)
+        canvas = Canvas(head + rows * PANEL + 10, self.title, self.subtitle)
+        canvas.legend(TOP, self.names, lambda index, x, y: _handle(index, x, y))
+        each = WIDTH / COLUMNS
+        for index, panel in enumerate(self.panels):
+            left, top = (index % COLUMNS) * each, head + (index // COLUMNS) * PANEL
+            canvas.text(left, top + 11, panel.title, weight="bold")
+            room = max(text_width(line.label, SMALL) for line in panel.lines) + 14
+            axes = canvas.axes(left + LEFT, top + HEAD, each - LEFT - room, PANEL - HEAD - FOOT)
+            self._scale(axes, panel)
+            for line, style in zip(panel.lines, STYLES, strict=False):
+                _draw_line(axes, line, style)
+            _name_lines(axes, panel, PANEL - HEAD - FOOT)
+        canvas.text(WIDTH / 2, canvas.height - 3, self.x_label, color=MUTED.light, ha="center")
+        return canvas.figure
+
+    def _scale(self, axes: Axes, panel: OverlayPanel) -> None:
+        last = 2 ** math.ceil(math.log2(max(x for x, _y in _points(self.panels))))
+        ys = [y for _x, y in _points([panel])]
+        ticks = [2**power for power in range(int(math.log2(last)) + 1)]
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [short(x) for x in ticks])
+        axes.set_xlim(0.85, last * 1.1)
+        low, high = min(MOST_FLAT, *ys), max(1.0, *ys)
+        pad = 0.08 * (high - low)
+        axes.set_ylim(low - pad, high + pad)
+        axes.yaxis.set_major_formatter(lambda y, _position: f"{short(100 * round(y, 6))}%")
+        axes.locator_params(axis="y", nbins=5)
+        axes.tick_params(labelsize=SMALL)
+        axes.grid(axis="y", color=GRID.light, linewidth=0.8)
+
+
+def _points(panels: Iterable[OverlayPanel]) -> list[tuple[float, float]]:
+    return [point for panel in panels for line in panel.lines for point in (*line.published, *line.measured)]
+
+
+def _draw_line(axes: Axes, line: OverlayLine, style: Style) -> None:
+    if line.published:
+        axes.plot(
+            *zip(*line.published, strict=True),
+            color=style.ink.light,
+            linewidth=1.1,
+            linestyle=(0, (4, 2)),
+            marker=style.marker,
+            markersize=3.6,
+            markerfacecolor=PAPER.light,
+            markeredgecolor=style.ink.light,
+        )
+    if line.measured:
+        axes.plot(
+            *zip(*line.measured, strict=True),
+            color=style.ink.light,
+            linewidth=2.0,
+            marker=style.marker,
+            markersize=5.5,
+            markeredgecolor=PAPER.light,
+            markeredgewidth=0.6,
+        )
+
+
+def _name_lines(axes: Axes, panel: OverlayPanel, height: float) -> None:
+    """Each line's name at the right, as high as its last point, moved apart where ends are close."""
+    low, high = axes.get_ylim()
+    ends = []
+    for index, line in enumerate(panel.lines[: len(STYLES)]):
+        points = line.published or line.measured
+        ends.append(((points[-1][1] - low) / (high - low) * height, index))
+    ends.sort()
+    for (_at, index), place in zip(ends, spread_out([at for at, _ in ends], LABEL_GAP, height), strict=True):
+        axes.annotate(
+            panel.lines[index].label,
+            (1, place / height),
+            (6, -3),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=STYLES[index].ink.light,
+            size=SMALL,
+            annotation_clip=False,
+        )
+
+
+def _handle(index: int, x: float, y: float) -> Artist:
+    from matplotlib.lines import Line2D
+
+    pen = (
+        {"linewidth": 1.1, "linestyle": (0, (4, 2)), "markerfacecolor": PAPER.light, "markersize": 3.6},
+        {"linewidth": 2.0, "markersize": 5.5},
+    )[index]
+    ends = [x + 4 / WIDTH, x + 19 / WIDTH]
+    return Line2D(ends, [y, y], color=TEXT.light, marker="o", **pen)

@@ -1,0 +1,192 @@
+"""The first screen of a host's page: what was measured, how the targets stand, and what may be concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from repro.models.programs import PUBLISHED
+from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
+from repro.report.charts.figure import gpus_text as gpus_count
+from repro.report.document import Block, Cell, Figure, Section, Table, Text
+from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed, name
+from repro.report.host.coverage import levels_of, units_run
+from repro.report.host.machine import day
+from repro.report.host.results import Host
+from repro.report.host.rows import LEAST_RUNS, MET, MISSED, OPEN, Row
+from repro.report.run.programs import PROGRAMS
+from repro.utils.i18n import N_, Translate
+
+KINDS = {
+    "ratio": N_("throughput of OneFlow over that of PyTorch"),
+    "efficiency": N_("scaling efficiency"),
+    "expectation": N_("throughput over the performance model's"),
+}
+"""What a target is of."""
+
+
+def gpus_text(_: Translate, host: Host) -> str:
+    """The GPUs of all runs: each kind with the numbers of them that runs had."""
+    found: dict[str, set[int]] = {}
+    for kept in host.runs:
+        names = [gpu["name"] for gpu in kept.gpus]
+        for each in dict.fromkeys(names):
+            found.setdefault(each, set()).add(names.count(each))
+    return _(", ").join(_one_kind(_, each, sorted(counts)) for each, counts in found.items())
+
+
+def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
+    if counts == [1]:
+        return _("{name} (1 GPU)").format(name=gpu)
+    return _("{name} ({numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
+
+
+def when(_: Translate, host: Host) -> str:
+    """The days on which runs began, UTC."""
+    days = sorted({day(kept) for kept in host.runs})
+    return _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
+
+
+def _programs(_: Translate, kinds: Iterable[str]) -> str:
+    return listed(_, (_(PROGRAMS[kind]) for kind in kinds))
+
+
+def measured(_: Translate, host: Host) -> str:
+    """What was measured on what, in one sentence."""
+    levels = list(levels_of(host).values())
+    exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
+    attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
+    text = _(
+        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran with the {programs}, {exact} in their "
+        "published configuration and {derived} shrunk or otherwise derived{against} (runs: {runs}; attempts: {attempts}, "
+        "failed: {failed})."
+    )
+    return text.format(
+        gpus=gpus_text(_, host) or host.name,
+        when=when(_, host) or "–",
+        ran=exact + derived,
+        all=len(levels),
+        programs=_programs(_, host.programs) or "–",
+        exact=exact,
+        derived=derived,
+        against=_against(_, host),
+        runs=len(host.runs),
+        attempts=len(attempts),
+        failed=attempts.count("failed"),
+    )
+
+
+def _against(_: Translate, host: Host) -> str:
+    """Which PyTorch OneFlow was compared with; empty if with none."""
+    starts = [start for kept in host.measured for start in kept.starts.values()]
+    found = dict.fromkeys(
+        str(start["versions"]["torch"]) for start in starts if "torch" in (start.get("versions") or {})
+    )
+    return _(", some compared with PyTorch {versions}").format(versions=listed(_, found)) if found else ""
+
+
+def decided(_: Translate, rows: list[Row]) -> str:
+    """How many targets are met, missed and undecided, and why they are undecided."""
+    if not rows:
+        return _("No target is set for what was measured here.")
+    statuses = [row.status for row in rows]
+    single = sum(row.status == OPEN and len(row.runs) < LEAST_RUNS for row in rows)
+    within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
+    text = _(
+        "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because a single run decides "
+        "nothing; judged by the measured value alone, {within} of the {n} would be met."
+    )
+    return text.format(
+        n=len(rows),
+        met=statuses.count(MET),
+        missed=statuses.count(MISSED),
+        undecided=statuses.count(OPEN),
+        single=single,
+        within=within,
+    )
+
+
+def concluded(_: Translate, host: Host) -> str:
+    """What may be concluded from this page, and what may not; empty if there is nothing to conclude from."""
+    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
+    verdicts = [each for kept in host.measured for each in kept.judgement.verdicts]
+    judged = sum(each.outcome != "none" for each in verdicts)
+    ours = [each for kept in host.measured for each in kept.results if not each.unit.baseline_of]
+    kinds = (
+        (host.ratios, _("speed relative to PyTorch")),
+        (host.gains, _("gain of the tuned program")),
+        (host.efficiencies, _("scaling")),
+        ([each for each in ours if each.memory_mib], _("memory")),
+    )
+    can = [text for rows, text in kinds if rows]
+    cannot = []
+    if verdicts and not judged:
+        text = _("whether a published throughput is reproduced (comparable results: 0 of {n})")
+        cannot.append(text.format(n=len(verdicts)))
+    if host.programs and PUBLISHED not in host.programs:
+        cannot.append(_("how fast the published program is (it did not run)"))
+    if not can:
+        return ""
+    single = sum(len(row.runs) < LEAST_RUNS for row in every)
+    supported = _(
+        "This page supports conclusions on the {programs}: {what}, in {single} of {rows} rows from a single run"
+    ).format(programs=_programs(_, host.programs), what=listed(_, can), single=single, rows=len(every))
+    if cannot:
+        return _("{supported}; it supports none on {what}.").format(
+            supported=supported, what=_(", or on ").join(cannot)
+        )
+    return _("{supported}; verdicts on published throughputs: {judged} of {n}.").format(
+        supported=supported, judged=judged, n=len(verdicts)
+    )
+
+
+def answer(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+    """The targets and what may be concluded, with the two figures that show it; nothing without a measured speed."""
+    if not units_run(host):
+        return []
+    texts = [text for text in (decided(_, host.aimed), concluded(_, host)) if text]
+    blocks: list[Block] = [*map(Text, texts), *figures_of(drawn, "ratios"), *figures_of(drawn, "efficiency")]
+    return [Section("answer", _("Result"), tuple(blocks))]
+
+
+def targets(_: Translate, host: Host, language: str) -> list[Section]:
+    """Every target that applies to a row: who set it and why; nothing without one."""
+    aimed = host.aimed
+    if not aimed:
+        return []
+    rows = []
+    for target in dict.fromkeys(row.target for row in aimed if row.target):
+        mine = [row for row in aimed if row.target == target]
+        where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
+        counts = [sum(row.status == each for row in mine) for each in STATUSES]
+        rows.append(
+            (
+                Cell(
+                    _("{what} ({where})").format(what=_(KINDS[target.of]), where=where)
+                    if where
+                    else _(KINDS[target.of])
+                ),
+                goals(mine),
+                Cell(" / ".join(map(str, counts)), counts[0]),
+                Cell(target.by.get(language, "–")),
+                Cell(target.why.get(language, "–")),
+            )
+        )
+    caption = _(
+        "Targets are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
+        "over its runs is within it, missed if the interval is outside, and undecided otherwise."
+    )
+    titles = columns(
+        _("What"),
+        _("Target"),
+        _("Met / missed / undecided"),
+        _("Set by"),
+        _("Why"),
+    )
+    return [Section("targets", _("Who set the targets, and why?"), (Table("targets", titles, tuple(rows), caption),))]
+
+
+def _condition(_: Translate, key: str, value: object) -> str:
+    """What narrows a target, as tables write it."""
+    if isinstance(value, int):
+        return gpus_count(_, value)
+    return _(PROGRAMS[str(value)]) if key == "program" else name(str(value))

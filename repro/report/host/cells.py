@@ -1,0 +1,176 @@
+"""What the tables of a host's page are made of: names of models, cells of numbers, statuses, links to runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from repro.planning.plan import Unit
+from repro.published.cases import load_catalogue
+from repro.report import numbers
+from repro.report.document import Cell, Column, Figure
+from repro.report.host.rows import MET, MISSED, OPEN, Row
+from repro.report.host.run import KeptRun
+from repro.report.run.programs import PROGRAMS
+from repro.utils.i18n import N_, Translate
+from repro.utils.stats import Interval
+
+STATUSES = {
+    MET: (N_("met"), "good"),
+    MISSED: (N_("missed"), "bad"),
+    OPEN: (N_("undecided"), "muted"),
+}
+NAMES = {
+    "resnet50": "ResNet50",
+    "bert": "BERT",
+    "gpt": "GPT",
+    "gpt-3d": "GPT",
+    "gpt2-small": "GPT-2 small",
+    "fp32": "fp32",
+    "amp": "AMP",
+}
+"""How models, the families of reports and precisions are written; what is not here is written as it is."""
+Written = Callable[[float], str]
+"""How a number is written."""
+DATE = re.compile(r"-\d{4}(-\d\d)+$")
+NONE = Cell(numbers.NOTHING, float("-inf"))
+
+
+def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    """Columns of words, then columns of numbers."""
+    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
+
+
+def name(text: str) -> str:
+    """A model, a report's family or a precision as pages write it."""
+    return NAMES.get(text, text)
+
+
+@cache
+def _reports() -> dict[str, str]:
+    """The id of each report by the generation of its logs."""
+    return {report.log_generation: report.id for report in load_catalogue().reports}
+
+
+def report_of(unit: Unit) -> str:
+    """The id of the report that a unit's case is of, or that it was derived from; the model's name for no report."""
+    return _reports().get(unit.config.get("log_generation", ""), unit.model)
+
+
+def family(report: str) -> str:
+    """What a report is of: its id without the date."""
+    return DATE.sub("", report)
+
+
+def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
+    """What trains: the model and its precision, and the program where a host has several."""
+    parts = [name(family(report_of(unit))), name(unit.config["precision"])]
+    return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
+
+
+def listed(_: Translate, parts: Iterable[str]) -> str:
+    """An enumeration: the last two of several joined by "and"."""
+    *first, last = parts
+    return _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
+
+
+def link(kept: KeptRun) -> str:
+    """A run's short name, linked to its row in the table of runs."""
+    return f"[{kept.label}](#{kept.run.id})"
+
+
+def links(_: Translate, kept: Iterable[KeptRun]) -> str:
+    """The runs' short names, each linked."""
+    return _(", ").join(map(link, kept))
+
+
+def runs_of(_: Translate, row: Row) -> Cell:
+    """The runs that a row counts, and those that it does not since their code is not the newest run's."""
+    text = links(_, row.runs)
+    if row.superseded:
+        text = _("{runs}; superseded: {others}").format(
+            runs=text, others=links(_, (each.kept for each in row.superseded))
+        )
+    return Cell(text)
+
+
+def count(value: float | None) -> Cell:
+    """A whole number: GPUs, samples, MiB."""
+    return NONE if value is None else Cell(numbers.whole(value), float(value))
+
+
+def measured(value: float | None) -> Cell:
+    """A throughput or a time, with four significant digits."""
+    return NONE if value is None else Cell(numbers.significant(value), float(value))
+
+
+def quotient(value: float | None) -> Cell:
+    """A ratio, with three decimals."""
+    return NONE if value is None else Cell(numbers.ratio(value), float(value))
+
+
+def share(value: float | None) -> Cell:
+    """A share in per cent, with one decimal."""
+    return NONE if value is None else Cell(numbers.percentage(value), float(value))
+
+
+def outof(good: int, of: int) -> Cell:
+    """A number of successes out of all."""
+    return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
+
+
+def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> Cell:
+    """The lowest and the highest of several values; one if they read the same."""
+    found = sorted(values)
+    return Cell(numbers.span(map(written, found)), found[0]) if found else NONE
+
+
+def spread(row: Row, written: Written = numbers.ratio) -> Cell:
+    """The interval of a row over its runs, or how many runs there are, where these give none."""
+    found = row.ratio.interval if row.ratio and len(row.runs) > 1 else None
+    if isinstance(found, Interval):
+        return Cell(f"{written(found.low)}–{written(found.high)}", found.low)
+    return Cell(f"– (n = {len(row.runs)})", float("-inf"))
+
+
+def goal(row: Row) -> Cell:
+    """A row's target; a dash without one."""
+    return Cell(str(row.target), row.target.at_least) if row.target else NONE
+
+
+def status(_: Translate, row: Row) -> Cell:
+    """How a row stands to its target; a dash without one."""
+    if not row.target:
+        return Cell(numbers.NOTHING)
+    title, tone = STATUSES[row.status]
+    return Cell(_(title), tone=tone)
+
+
+def tally(_: Translate, rows: Iterable[Row]) -> str:
+    """How many of the rows that have a target met it, missed it, or leave it undecided; empty without a target."""
+    found = [row.status for row in rows if row.target]
+    parts = [
+        _("{n} {what}").format(what=_(STATUSES[each][0]), n=found.count(each)) for each in STATUSES if each in found
+    ]
+    return _("; ").join(parts)
+
+
+def verdicts(_: Translate, rows: Sequence[Row]) -> Cell:
+    """The tally of a group's rows; without numbers if they all stand alike."""
+    found = {row.status for row in rows if row.target}
+    if len(found) == 1 and len(rows) == 1:
+        return status(_, rows[0])
+    tones = {STATUSES[each][1] for each in found}
+    return Cell(tally(_, rows) or numbers.NOTHING, tone=tones.pop() if len(tones) == 1 else "")
+
+
+def goals(rows: Sequence[Row]) -> Cell:
+    """The targets of a group's rows."""
+    return Cell(", ".join(dict.fromkeys(str(row.target) for row in rows if row.target)) or numbers.NOTHING)
+
+
+def figures_of(drawn: list[Figure], name: str) -> list[Figure]:
+    """The figures of that name among those that were drawn."""
+    return [each for each in drawn if each.id == f"figure-{name}"]

@@ -1,0 +1,79 @@
+"""How far each published case was brought on a host: run in its published configuration, run otherwise, or not run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from repro.planning.derived import published_case
+from repro.planning.plan import Unit
+from repro.published.cases import Case, load_catalogue
+from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
+from repro.report.host.cells import family, name
+from repro.report.host.results import Host
+from repro.utils.i18n import Translate
+
+
+def units_run(host: Host) -> list[Unit]:
+    """OneFlow's units that a run on GPUs has a throughput of."""
+    return [
+        each.unit for kept in host.measured for each in kept.results if each.throughputs and not each.unit.baseline_of
+    ]
+
+
+def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
+    """The level of every published case, by its name; `audited` are those whose figures were audited."""
+    cases = load_catalogue().cases
+    exact: set[str] = set()
+    derived: set[str] = set()
+    for unit in units:
+        exact.update(unit.stands_for)
+        derived.update(unit.derived_from)
+    return {
+        case.name: AS_PUBLISHED
+        if case.name in exact
+        else DERIVED
+        if case.name in derived
+        else AUDITED
+        if case.name in audited
+        else NOTHING
+        for case in cases
+    }
+
+
+def levels_of(host: Host) -> dict[str, int]:
+    """The same of a host; the audit reads every case of the catalogue."""
+    return levels(units_run(host), [case.name for case in load_catalogue().cases])
+
+
+def covered_cases(_: Translate, found: dict[str, int]) -> tuple[CoveredCase, ...]:
+    """What the matrix of coverage draws of these levels."""
+    catalogue = load_catalogue()
+    dates = {report.id: report.date for report in catalogue.reports}
+    several = [family(each) for each in dates]
+    return tuple(
+        CoveredCase(
+            name(family(case.report)) + (f" {dates[case.report]}" if several.count(family(case.report)) > 1 else ""),
+            case.layout.world_size,
+            _label(_, case),
+            found[case.name],
+        )
+        for case in catalogue.cases
+    )
+
+
+def _label(_: Translate, case: Case) -> str:
+    """What tells a case from the others of its report on as many GPUs: its layout if its name has that, else its batch."""
+    kind, layout, _rest = case.name.partition(f"_{case.layout}")
+    if layout:
+        return f"{kind} {case.layout}"
+    sharded = _(", sharded") if case.optimizer_sharding else ""
+    return f"bs {case.micro_batch}{sharded}"
+
+
+def same_configuration(unit: Unit) -> Case | None:
+    """The published case whose layout, precision and batch a unit has, whatever its iterations; None if it has other."""
+    case = published_case(unit)
+    if case is None or unit.baseline_of:
+        return None
+    layout = vars(case.layout) == unit.config["layout"]
+    return case if layout and case.precision == unit.config["precision"] else None

@@ -1,0 +1,188 @@
+"""The figures of a host's page: ratios, efficiencies over the published ones, memory, coverage, and what runs show."""
+
+from __future__ import annotations
+
+from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
+from repro.planning.derived import published_case
+from repro.published.cases import Case, load_catalogue
+from repro.report import numbers
+from repro.report.charts.coverage import CoverageChart
+from repro.report.charts.figure import FigureSpec
+from repro.report.charts.figure import gpus_text as gpus_count
+from repro.report.charts.forest import ForestChart, ForestRow
+from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
+from repro.report.charts.rows import DotChart
+from repro.report.host.answer import gpus_text
+from repro.report.host.cells import STATUSES, family, name
+from repro.report.host.correctness import shown_figures
+from repro.report.host.coverage import covered_cases, levels_of, units_run
+from repro.report.host.measured import grouped, memories
+from repro.report.host.results import Host
+from repro.report.host.rows import LEAST_RUNS, Row
+from repro.utils.i18n import Translate
+from repro.utils.stats import Interval, scaling_efficiency
+
+
+def figure_specs(host: Host) -> list[FigureSpec]:
+    """All figures that the host has rows for."""
+    found = []
+    if host.ratios:
+        found.append(_ratios(host))
+    if lines_of(host):
+        found.append(_efficiency(host))
+    if memories(host):
+        found.append(_memory(host))
+    if units_run(host):
+        found.append(_coverage(host))
+    return [*found, *shown_figures(host)]
+
+
+def _ratios(host: Host) -> FigureSpec:
+    """Every ratio to PyTorch with its interval, grouped by what it is held to."""
+    rows = sorted(host.ratios, key=lambda row: row.target is None)
+    groups = grouped(rows, lambda row: (row.base.label, row.unit.config["precision"], str(row.target)))
+
+    def chart(_: Translate) -> ForestChart:
+        return ForestChart(
+            _("OneFlow compared with PyTorch"),
+            _("OneFlow throughput / PyTorch throughput in the same run"),
+            tuple((_heading(_, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
+            (_("ratio"), "n", _("verdict")),
+            (_("several runs, 95% interval"), _("one run, interval within it"), _("target")),
+        )
+
+    return FigureSpec(
+        "ratios",
+        chart,
+        lambda _: _("Right of 1 OneFlow is faster; n is the number of runs. A single run decides no target."),
+    )
+
+
+def _heading(_: Translate, row: Row) -> str:
+    target = _("target {target}").format(target=row.target) if row.target else _("no target")
+    return f"{row.base.label}, {name(row.unit.config['precision'])}, {target}"
+
+
+def _forest_row(_: Translate, row: Row) -> ForestRow:
+    assert row.ratio is not None  # a ratio to a baseline always has one
+    found = row.ratio.interval
+    return ForestRow(
+        row.unit.name,
+        row.ratio.value,
+        (found.low, found.high) if isinstance(found, Interval) else None,
+        len(row.runs) >= LEAST_RUNS,
+        len(row.runs),
+        row.target.at_least if row.target else None,
+        _(STATUSES[row.status][0]) if row.target else numbers.NOTHING,
+    )
+
+
+def lines_of(host: Host) -> dict[str, list[tuple[Case, dict[int, float]]]]:
+    """By report, a published case of each work per GPU that was scaled here, and the efficiency at each number of GPUs.
+
+    Of several rows of the same work on as many GPUs the last counts.
+    """
+    found: dict[str, dict[tuple, tuple[Case, dict[int, float]]]] = {}
+    for row in host.efficiencies:
+        case = published_case(row.unit)
+        if case is None or row.ratio is None or row.unit.baseline_of:
+            continue
+        if case.precision == row.unit.config["precision"]:
+            work = tuple(case_row(case)[each] for each in WORK_PER_GPU)
+            points = found.setdefault(case.report, {}).setdefault(work, (case, {1: 1.0}))[1]
+            points[row.unit.world_size] = row.ratio.value
+    return {report: list(lines.values()) for report, lines in found.items()}
+
+
+def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
+    """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
+    work = [case_row(case)[each] for each in WORK_PER_GPU]
+    same = [each for each in load_catalogue().cases if [case_row(each)[name] for name in WORK_PER_GPU] == work]
+    parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
+    if 1 not in parallel:
+        return ()
+    single = float(parallel[1].published.throughput)
+    return tuple(
+        (gpus, scaling_efficiency(float(each.published.throughput), gpus, single, 1))
+        for gpus, each in sorted(parallel.items())
+    )
+
+
+def _efficiency(host: Host) -> FigureSpec:
+    """Published efficiencies on V100s as lines, those measured here as points, a panel for each report."""
+    lines = lines_of(host)
+    dates = {report.id: report.date for report in load_catalogue().reports}
+    families = [family(report) for report in lines]
+
+    def label(_: Translate, case: Case) -> str:
+        return _("bs {n}").format(n=case.micro_batch) + (_(", sharded") if case.optimizer_sharding else "")
+
+    def panel(_: Translate, report: str) -> OverlayPanel:
+        several = families.count(family(report)) > 1
+        title = name(family(report)) + (f" {dates[report]}" if several else "")
+        drawn = tuple(
+            OverlayLine(label(_, case), _published_points(case), tuple(sorted(points.items())))
+            for case, points in lines[report]
+        )
+        return OverlayPanel(title, drawn)
+
+    def chart(_: Translate) -> OverlayChart:
+        return OverlayChart(
+            _("Scaling efficiency, published and measured"),
+            _("throughput over that of one GPU times the number of GPUs; data parallelism"),
+            _("GPUs"),
+            tuple(panel(_, report) for report in lines),
+            (_("published, V100"), _("measured, {gpus}").format(gpus=gpus_text(_, host))),
+        )
+
+    return FigureSpec(
+        "efficiency",
+        chart,
+        lambda _: _(
+            "Lines and points of one colour do the same work per GPU (bs: batch size per GPU). A model without a "
+            "dashed line was not published on one GPU. Each panel has its own scale, which does not start at zero."
+        ),
+    )
+
+
+def _memory(host: Host) -> FigureSpec:
+    found = memories(host)
+
+    def chart(_: Translate) -> DotChart:
+        return DotChart(
+            _("Memory, published and measured"),
+            _("MiB per GPU"),
+            tuple(case for case, _unit, _theirs, _ours in found),
+            tuple((theirs, ours) for _case, _unit, theirs, ours in found),
+            (_("published, V100"), _("measured")),
+            decimals=0,
+            notes=tuple(numbers.signed_percentage(ours / theirs - 1) for _case, _unit, theirs, ours in found),
+        )
+
+    return FigureSpec("memory", chart, lambda _: _("At the right: measured over published, less one."))
+
+
+def _coverage(host: Host) -> FigureSpec:
+    levels = levels_of(host)
+
+    def chart(_: Translate) -> CoverageChart:
+        return CoverageChart(
+            _("Published cases covered here"),
+            _("by report and number of GPUs of the published case"),
+            covered_cases(_, levels),
+            (
+                _("run in the published configuration"),
+                _("run shrunk or derived"),
+                _("not run; figures audited"),
+                _("neither"),
+            ),
+            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().cases})},
+        )
+
+    return FigureSpec(
+        "coverage",
+        chart,
+        lambda _: _(
+            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes."
+        ),
+    )

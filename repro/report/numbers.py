@@ -1,0 +1,65 @@
+"""How pages and figures write numbers: four significant digits, as most published figures have, and no separators.
+
+Published reports print 11711.2 and 12565, not 11,711.2; the same number reads the same in a table, a figure and a log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+DIGITS = 4
+RANGE = "–"
+NOTHING = "–"
+
+
+def significant(value: float | None, digits: int = DIGITS) -> str:
+    """A number with this many significant digits, all those before the point kept; a dash for none.
+
+    516.14 becomes "516.1", 4.8 "4.800", 11711.2 "11711", 0 "0".
+    """
+    if value is None:
+        return NOTHING
+    text = f"{value:.{_decimals(value, digits)}f}"
+    return f"{value:.{_decimals(float(text), digits)}f}"  # 9.9996 has become 10.000, one digit too many
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Decimals that leave `digits` significant ones: 0.0123 needs 5 for four, 516.14 needs 1."""
+    if not value:
+        return 0
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def short(value: float, digits: int = DIGITS) -> str:
+    """The same without zeros that end it, for axes and labels: 2.000 becomes "2"."""
+    text = significant(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def ratio(value: float | None) -> str:
+    """A ratio with three decimals, which is what repeats of a run agree to."""
+    return NOTHING if value is None else f"{value:.3f}"
+
+
+def percentage(value: float | None) -> str:
+    """A share in per cent with one decimal: 0.9756 becomes "97.6%"."""
+    return NOTHING if value is None else f"{100 * value:.1f}%"
+
+
+def signed_percentage(value: float) -> str:
+    """A relative difference with its sign, the minus as wide as the plus: "+1.3%", "−0.3%"."""
+    return f"{100 * value:+.1f}%".replace("-", "−")
+
+
+def whole(value: float | None) -> str:
+    """A count, or memory in MiB."""
+    return NOTHING if value is None else f"{value:.0f}"
+
+
+def span(texts: Iterable[str]) -> str:
+    """The first and the last of numbers already written, in ascending order; one if they read the same."""
+    found = list(texts)
+    if not found:
+        return NOTHING
+    return found[0] if found[0] == found[-1] else f"{found[0]}{RANGE}{found[-1]}"

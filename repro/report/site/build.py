@@ -1,0 +1,144 @@
+"""Writes the site: each page in each language, what they share, and the claims as CSV."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from repro.report.document import Attachment, Document, markdown, template
+from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
+from repro.report.site import links, reproduce
+from repro.report.site.claims import csv
+from repro.report.site.lists import navigation
+from repro.report.site.pages import Content, Page, pages
+from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.paths import REPORTS, ROOT
+
+FOLDER = REPORTS / "site"
+CLAIMS = "claims.csv"
+ARTIFACT = "ARTIFACT.md"
+PRINTED = "pdf"
+"""What of the site's folder is made on demand and not compared."""
+POLICY = (
+    "default-src 'none'; style-src {0}; script-src {0}; img-src {0} data:; base-uri 'none'; form-action 'none'".format(
+        "'self' file:"
+    )
+)
+"""The site's own files and nothing else. For pages opened from a disk not every browser counts these as 'self'."""
+DESCRIPTION = 155
+"""Characters of a page's description that search engines and chats show."""
+_content: Content | None = None
+
+
+def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
+    """Write all pages into a folder that is emptied before; their paths.
+
+    `jobs` is how many processes work at once, by default one per processor.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for language in LANGUAGES:
+        (folder / language).mkdir(parents=True)
+    assets = {"site.css": style_of("document.css.j2", "site.css"), "site.js": script_of("page.js", "site.js")}
+    (folder / "assets").mkdir()
+    for name, text in assets.items():
+        (folder / "assets" / name).write_text(text, encoding="utf-8", newline="\n")
+    names = [page.name for page in pages(content())]
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+        list(pool.map(partial(_write, folder), names))
+    (folder / "index.html").write_text(_entrance(), encoding="utf-8")
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def content() -> Content:
+    """What the site shows, read once per process."""
+    global _content
+    if _content is None:
+        _content = Content.load()
+    return _content
+
+
+def tables() -> dict[Path, str]:
+    """The files beside the site that come from the same data, by their place in the project."""
+    found = content()
+    document = reproduce.build("en", found.claims)
+    return {
+        REPORTS / CLAIMS: csv(found.claims),
+        ROOT / ARTIFACT: markdown(document, ROOT).replace("](claims.html)", "](reports/site/en/claims.html)"),
+    }
+
+
+def write() -> list[Path]:
+    """Write the site and the files beside it; the paths of the home pages and of these files."""
+    texts = tables()
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8", newline="\n")
+    render()
+    return [*(FOLDER / language / "index.html" for language in LANGUAGES), *texts]
+
+
+def differing(folder: Path = FOLDER) -> list[Path]:
+    """The files that are not what the data gives, those that are missing, and those too many."""
+    with tempfile.TemporaryDirectory() as scratch:
+        due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
+    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    there = {name: content for name, content in there.items() if name.parts[0] != PRINTED}
+    stale = [folder / name for name in due.keys() | there.keys() if due.get(name) != there.get(name)]
+    texts = (path for path, text in tables().items() if not path.is_file() or path.read_text("utf-8") != text)
+    return sorted([*stale, *texts])
+
+
+def _write(folder: Path, name: str) -> None:
+    """Write one page in both languages; for a process of the pool, which reads the content once."""
+    found = content()
+    every = {page.name: page for page in pages(found)}
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        documents = {language: every[name].build(language, drawn) for language in LANGUAGES}
+        for language, document in documents.items():
+            text = html(every[name], document, set(every))
+            (folder / language / f"{name}.html").write_text(text, encoding="utf-8", newline="\n")
+
+
+def html(page: Page, document: Document, names: set[str]) -> str:
+    """One page in one language."""
+    language = document.language
+    _ = catalogue(language).gettext
+    resolve = links.resolver(page.base, FOLDER / language, names, links.rendered())
+
+    def attachment(block: Attachment) -> dict:
+        target = resolve(str(block.file))
+        if target and target.endswith(".html"):
+            return {"href": target, "name": "", "size": ""}
+        return {**attached(block, FOLDER / language, embedded=False)}
+
+    return template("site.html.j2").render(
+        page=page,
+        document=document,
+        tag=LANGUAGE_TAGS[language],
+        others=[(each, LANGUAGE_TAGS[each], LANGUAGE_NAMES[each]) for each in LANGUAGES if each != language],
+        navigation=navigation(_),
+        words=words(_),
+        description=_plain(document.lead)[:DESCRIPTION],
+        policy=POLICY,
+        **block_functions(attachment, resolve),
+    )
+
+
+def _plain(text: str) -> str:
+    """A text without the marks of code, links and stress."""
+    from markupsafe import Markup
+
+    from repro.report.html import prose
+
+    return Markup(prose(text, lambda target: None)).striptags()
+
+
+def _entrance() -> str:
+    """The page at the top, which leads to the reader's language without a script."""
+    return template("entrance.html.j2").render(
+        languages=[(each, LANGUAGE_TAGS[each], LANGUAGE_NAMES[each]) for each in LANGUAGES]
+    )

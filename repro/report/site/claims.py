@@ -1,0 +1,273 @@
+"""The claims: each published throughput, speed-up and memory, and everything that is known about it.
+
+A claim's id is its case and its metric, such as `bert_1n1g_bs96/throughput`. It never changes, and every page has the
+claim under it as an anchor.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from repro.analysis.verdict import Verdict, tolerance
+from repro.models.programs import PUBLISHED
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.plan_table import Row as Planned
+from repro.perfmodel.plan_table import plan_rows
+from repro.published.audit.engine import Audit
+from repro.published.audit.findings import Finding
+from repro.published.cases import Case, Report
+from repro.published.figures import Figure
+from repro.report.host.results import Host
+from repro.report.host.run import KeptRun
+
+THROUGHPUT, SPEEDUP, MEMORY = METRICS = ("throughput", "speedup", "memory")
+UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
+COLUMNS = {
+    THROUGHPUT: ("throughput", "latency_ms", "gpu_utilisation"),
+    SPEEDUP: ("speedup", "efficiency"),
+    MEMORY: ("memory_mib",),
+}
+"""The columns of the audit's places that concern each metric."""
+PUBLISHED_CLUSTER = "v100x32"
+AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", "not-run"
+"""How far a case was run: by the published program, by the tuned one only, only in a derived form, not at all."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a host's newest run with a case gives for a claim; `value` is in the unit of the claim.
+
+    `program` is "published" or "tuned"; `repeats` is how many attempts succeeded; `row` names the row of `results.csv`.
+    """
+
+    host: str
+    kept: KeptRun
+    program: str
+    value: float
+    repeats: int
+    row: str
+    verdict: Verdict | None
+
+    @property
+    def gpu(self) -> str:
+        return self.kept.gpus[0]["name"] if self.kept.gpus else "CPU"
+
+    @property
+    def outcome(self) -> str:
+        """The verdict's outcome; "none" where the measurement cannot be compared with the published figure."""
+        return self.verdict.outcome if self.verdict else "none"
+
+    @property
+    def confidence(self) -> float | None:
+        """The confidence that the verdict's interval has, None without a verdict."""
+        found = self.verdict.ratio.interval if self.verdict and self.verdict.ratio else None
+        return found.confidence if found else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One published figure.
+
+    `expected` is the performance model's figure for the published cluster and `within` its uncertainty as a factor, both
+    None for a speed-up of a case without one on a single GPU. `minutes` are those of the repeats after which a verdict
+    can be reached, `allowed` the relative tolerance around the published figure.
+    """
+
+    case: Case
+    report: Report
+    metric: str
+    published: Figure
+    findings: tuple[Finding, ...]
+    expected: float | None
+    within: float | None
+    measured: tuple[Measured, ...]
+    coverage: str
+    minutes: float
+    allowed: float
+
+    @property
+    def id(self) -> str:
+        return f"{self.case.name}/{self.metric}"
+
+    @property
+    def anchor(self) -> str:
+        """The id as an anchor within a page."""
+        return self.id.replace("/", ".")
+
+    @property
+    def command(self) -> str:
+        """How to check it."""
+        cluster = f" CLUSTER={PUBLISHED_CLUSTER}" if self.case.nodes > 1 else ""
+        return f"make bench MODEL={self.case.model} CASES={self.case.name}{cluster}"
+
+    @property
+    def needs(self) -> str:
+        """The GPUs of the published run, as nodes x GPUs per node."""
+        return f"{self.case.nodes} x {self.case.gpus_per_node}"
+
+
+def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
+    """All claims, in the order in which the figures were published; throughput before speed-up before memory."""
+    material = audit.material
+    cluster = describe(PUBLISHED_CLUSTER)
+    planned = {row.case.name: row for row in plan_rows(material.cases, cluster)}
+    found = []
+    for case in material.cases:
+        report = material.catalogue.report(case.report)
+        for metric, printed in _printed(case):
+            expected, within = _expected(metric, case, planned, material.cases)
+            found.append(
+                Claim(
+                    case,
+                    report,
+                    metric,
+                    printed,
+                    tuple(_findings(audit, case, metric)),
+                    expected,
+                    within,
+                    tuple(_measured(hosts, case, metric)),
+                    coverage(hosts, case),
+                    60 * planned[case.name].first_look_hours,
+                    tolerance(case, material.catalogue).value,
+                )
+            )
+    return found
+
+
+def _printed(case: Case) -> Iterator[tuple[str, Figure]]:
+    """The figures of a case that are claims; one GPU has no speed-up."""
+    yield THROUGHPUT, case.published.throughput
+    if case.published.speedup is not None and case.layout.world_size > 1:
+        yield SPEEDUP, case.published.speedup
+    if case.published.memory_mib is not None:
+        yield MEMORY, case.published.memory_mib
+
+
+def _expected(
+    metric: str, case: Case, planned: dict[str, Planned], cases: Iterable[Case]
+) -> tuple[float | None, float | None]:
+    """The model's figure for the published program on the published cluster, and its uncertainty as a factor."""
+    found = planned[case.name].expectation
+    if found is None:
+        return None, None
+    if metric == MEMORY:
+        return found.memory_mib, 1 + found.memory_uncertainty
+    if metric == THROUGHPUT:
+        return found.throughput, 1 + found.uncertainty
+    alone = next((each for each in cases if _same_on_one_gpu(each, case)), None)
+    one = planned[alone.name].expectation if alone else None
+    return (found.throughput / one.throughput, 1 + found.uncertainty) if one else (None, None)
+
+
+def _same_on_one_gpu(each: Case, case: Case) -> bool:
+    same = ("report", "micro_batch", "accumulation_steps", "shape")
+    return each.layout.world_size == 1 and all(getattr(each, name) == getattr(case, name) for name in same)
+
+
+def _findings(audit: Audit, case: Case, metric: str) -> Iterator[Finding]:
+    """What the audit found at the figure itself."""
+    for each in audit.of(case.report):
+        if each.place.row == case.name and each.place.column in COLUMNS[metric]:
+            yield each
+
+
+def _measured(hosts: Iterable[Host], case: Case, metric: str) -> Iterator[Measured]:
+    """The newest run of each host and program that ran this very case."""
+    for host in hosts:
+        newest: dict[str, Measured] = {}
+        for kept in host.measured:
+            for result in kept.results:
+                unit = result.unit
+                if case.name not in unit.stands_for or unit.baseline_of or not result.throughputs:
+                    continue
+                value = _value(kept, case, metric, result.throughput, result.memory_mib)
+                if value is not None:
+                    verdicts = (each for each in kept.judgement.verdicts if each.case == case.name)
+                    verdict = next(verdicts, None) if metric == THROUGHPUT else None
+                    program, repeats = unit.program or PUBLISHED, len(result.throughputs)
+                    newest[program] = Measured(host.name, kept, program, value, repeats, unit.name, verdict)
+        yield from newest.values()
+
+
+def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, memory: float | None) -> float | None:
+    if metric == THROUGHPUT:
+        return throughput
+    if metric == MEMORY:
+        return memory
+    scaling = (each for each in kept.judgement.comparisons if (each.kind, each.case) == ("scaling", case.name))
+    found = next(scaling, None)
+    return found.measured * case.layout.world_size if found else None
+
+
+def coverage(hosts: Iterable[Host], case: Case) -> str:
+    """How far a case was run on any host."""
+    units = [
+        result.unit
+        for host in hosts
+        for kept in host.measured
+        for result in kept.results
+        if result.throughputs and not result.unit.baseline_of
+    ]
+    own = [unit for unit in units if case.name in unit.stands_for]
+    if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
+        return AS_PUBLISHED
+    if own:
+        return OTHERWISE
+    return DERIVED if any(case.name in unit.derived_from for unit in units) else NOT_RUN
+
+
+def frame(found: Iterable[Claim]) -> pd.DataFrame:
+    """The claims as a table, a row each with the newest measurement by the published program, or else by the tuned one."""
+    return pd.DataFrame([_row(each) for each in found])
+
+
+def csv(found: Iterable[Claim]) -> str:
+    """The table as CSV."""
+    buffer = io.StringIO()
+    frame(found).to_csv(buffer, index=False, lineterminator="\n")
+    return buffer.getvalue()
+
+
+def best(claim: Claim) -> Measured | None:
+    """The measurement that says most about a claim: by the published program if there is one, the newest of these."""
+    ordered = sorted(claim.measured, key=lambda each: (each.program == PUBLISHED, each.kept.run.id))
+    return ordered[-1] if ordered else None
+
+
+def _row(claim: Claim) -> dict:
+    case, found = claim.case, best(claim)
+    return {
+        "id": claim.id,
+        "report": case.report,
+        "model": case.model,
+        "gpus": case.layout.world_size,
+        "layout": str(case.layout),
+        "precision": case.precision,
+        "micro_batch": case.micro_batch,
+        "metric": claim.metric,
+        "published": str(claim.published),
+        "unit": UNITS[claim.metric],
+        "source": claim.report.url,
+        "place": case.source,
+        "audit": "; ".join(each.id for each in claim.findings) or "consistent",
+        "expected_on_v100": None if claim.expected is None else f"{claim.expected:.5g}",
+        "expected_within_factor": None if claim.within is None else f"{claim.within:.2f}",
+        "coverage": claim.coverage,
+        "measured": None if found is None else f"{found.value:.6g}",
+        "repeats": None if found is None else str(found.repeats),
+        "program": found and found.program,
+        "hardware": found and found.gpu,
+        "verdict": found.outcome if found else "not-measured",
+        "confidence": f"{found.confidence:.3f}" if found and found.confidence else None,
+        "run": found and found.kept.run.id,
+        "evidence": found and f"reports/reproduced/{found.host}/runs/{found.kept.run.path.name}",
+        "row": found and found.row,
+        "check": claim.command,
+        "needs": f"{claim.needs} V100-SXM2-16GB",
+        "minutes": f"{claim.minutes:.0f}",
+        "reproduced_within": f"{claim.allowed:.4f}",
+    }

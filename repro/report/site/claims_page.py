@@ -1,0 +1,172 @@
+"""The page of the claims: one table to search, and for each case how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from repro.planning.plan import verdict_looks
+from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
+from repro.report.published.audit import SEVERITIES
+from repro.report.run.programs import PROGRAMS
+from repro.report.run.verdicts import OUTCOMES
+from repro.report.site.claims import (
+    AS_PUBLISHED,
+    DERIVED,
+    MEMORY,
+    METRICS,
+    NOT_RUN,
+    OTHERWISE,
+    SPEEDUP,
+    THROUGHPUT,
+    UNITS,
+    Claim,
+    Measured,
+    best,
+)
+from repro.utils.i18n import N_, Translate, catalogue
+
+NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
+COVERAGE = {
+    AS_PUBLISHED: N_("run as published"),
+    OTHERWISE: N_("tuned program only"),
+    DERIVED: N_("derived only"),
+    NOT_RUN: N_("not run"),
+}
+
+
+def build(language: str, claims: Sequence[Claim]) -> Document:
+    """The page in one language."""
+    _ = catalogue(language).gettext
+    lead = _(
+        "Every published throughput, speed-up and memory figure: {n} claims of {cases} cases. Each links to the original "
+        "at a fixed commit and says how to check it. For programs: [claims.csv](reports/claims.csv)."
+    ).format(n=len(claims), cases=len({claim.case.name for claim in claims}))
+    text = Text(
+        _(
+            "“Modelled” is what the performance model expects on the published V100 cluster, with the factor within which "
+            "nine in ten cases lie. “Measured” is the newest kept run of the very case; on other GPUs than the V100, and by "
+            "the tuned program, it cannot confirm or refute a published speed."
+        )
+    )
+    cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
+    sections = (
+        Section("claims", _("Claims"), (text, _table(_, claims))),
+        Section("check", _("Case by case: source, evidence, how to check")),
+        *cases,
+    )
+    return Document(language, _("Published figures, claim by claim"), lead, sections)
+
+
+def _table(_: Translate, claims: Iterable[Claim]) -> Table:
+    rows = tuple(_row(_, claim) for claim in claims)
+    columns = (
+        Column(_("Case")),
+        Column(_("Figure"), filtered=True),
+        Column(_("Model"), filtered=True, minor=True),
+        Column(_("GPUs"), numeric=True, minor=True),
+        Column(_("Published"), numeric=True),
+        Column(_("Audit"), filtered=True, minor=True),
+        Column(_("Modelled (V100)"), numeric=True, minor=True),
+        Column(_("Measured"), numeric=True),
+        Column(_("Hardware"), filtered=True, minor=True),
+        Column(_("Verdict"), filtered=True),
+    )
+    caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
+    return Table("claims", columns, rows, caption)
+
+
+def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
+    found = best(claim)
+    gpus = claim.case.layout.world_size
+    worst = min((list(SEVERITIES).index(each.severity) for each in claim.findings), default=None)
+    audit = Cell(_("consistent"), tone="good")
+    if worst is not None:
+        severity = list(SEVERITIES)[worst]
+        audit = Cell(_(SEVERITIES[severity]), tone="bad" if severity == "error" else "muted")
+    expected = (
+        Cell("–", float("-inf"))
+        if claim.expected is None
+        else Cell(f"{_like(claim.expected, claim)} × {claim.within:.2f}", claim.expected)
+    )
+    return (
+        Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor),
+        Cell(_(NAMES[claim.metric])),
+        Cell(claim.case.model),
+        Cell(str(gpus), gpus),
+        Cell(str(claim.published), float(claim.published)),
+        audit,
+        expected,
+        Cell("–", float("-inf")) if found is None else Cell(_like(found.value, claim), found.value),
+        Cell("–" if found is None else found.gpu),
+        _verdict(_, found),
+    )
+
+
+def _like(value: float, claim: Claim) -> str:
+    """A value with as many decimals as the published figure has."""
+    return f"{value:.{claim.published.decimals}f}"
+
+
+def _verdict(_: Translate, found: Measured | None) -> Cell:
+    if found is None:
+        return Cell(_("not measured"), tone="muted")
+    name, tone = OUTCOMES[found.outcome]
+    note = _("{share} confidence").format(share=f"{found.confidence:.1%}") if found.confidence else ""
+    return Cell(_(name), note=note, tone=tone)
+
+
+def _case(_: Translate, claims: list[Claim]) -> Section:
+    """Everything else about a case, under its name as an anchor."""
+    first, case = claims[0], claims[0].case
+    original = _("{place} of the original report").format(place=case.source)
+    items = [
+        _("Source: {link}").format(link=f"[{original}]({first.report.url})" if first.report.url else original),
+        _("In this project: [the report with its audit]({page}), `{file}`").format(
+            page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
+        ),
+        *(
+            _("Audit, {figure}: {text} (`{id}`)").format(
+                figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id
+            )
+            for claim in claims
+            for each in claim.findings
+        ),
+        *_evidence(_, claims),
+        _("Coverage: {state}").format(state=_(COVERAGE[first.coverage])),
+        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node").format(
+            n=case.layout.world_size, nodes=case.nodes
+        )
+        if case.nodes > 1
+        else _("Needs: {n} × V100-SXM2-16GB on one node").format(n=case.layout.world_size),
+        _("Takes about {minutes} minutes for the {repeats} repeats after which a verdict can be reached").format(
+            minutes=f"{first.minutes:.0f}", repeats=verdict_looks()[0].repeats
+        ),
+        _("Expected: “reproduced”, that is a throughput within {share} of {value} {unit}").format(
+            share=f"± {first.allowed:.1%}", value=first.published, unit=UNITS[THROUGHPUT]
+        ),
+    ]
+    blocks: tuple[Block, ...] = (Items(tuple(items)), Code(first.command))
+    return Section(case.name, case.name, blocks, level=3, folded=True)
+
+
+def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
+    """What was measured for a case, a line per figure and program, with the run and the row of its results."""
+    found = []
+    for claim in sorted(claims, key=lambda each: METRICS.index(each.metric)):
+        for each in claim.measured:
+            found.append(
+                _(
+                    "Measured {figure}: {value} {unit}, {program}, {gpu}, median of {n}; run {run}, row `{row}` of results.csv"
+                ).format(
+                    figure=_(NAMES[claim.metric]),
+                    value=_like(each.value, claim),
+                    unit=UNITS[claim.metric],
+                    program=_(PROGRAMS[each.program]),
+                    gpu=each.gpu,
+                    n=each.repeats,
+                    run=f"[{each.kept.label}](run-{each.kept.run.id}.html)",
+                    row=each.row,
+                )
+            )
+    return found

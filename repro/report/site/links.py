@@ -1,0 +1,55 @@
+"""Where the links in a page's texts lead on the site."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from repro.utils.i18n import LANGUAGES
+from repro.utils.paths import REPORTS
+
+INDEX = {"README.md": "en", "README.zh.md": "zh"}
+
+
+def rendered() -> dict[Path, str]:
+    """The Markdown pages that the site has as well, by the name of the site's page."""
+    published, reproduced = REPORTS / "published", REPORTS / "reproduced"
+    found = {published / index: "published" for index in INDEX}
+    for language in LANGUAGES:
+        suffix = f".{language}.md"
+        for path in published.glob(f"*{suffix}"):
+            stem = path.name.removesuffix(suffix)
+            found[path] = stem if stem == "history" else f"report-{stem}"
+        found[REPORTS / "model" / f"model{suffix}"] = "model"
+    for index in INDEX:
+        found |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
+    return {path.resolve(): name for path, name in found.items()}
+
+
+def resolver(base: Path, folder: Path, names: set[str], known: dict[Path, str]) -> Callable[[str], str | None]:
+    """What turns the target of a link in a text into one of the page; None for what a reader could not open.
+
+    Parameters
+    ----------
+    base : the folder from which relative targets start.
+    folder : the folder that the page is in, two below the reports'.
+    names : the pages of the site, which targets ending in `.html` name.
+    known : what `rendered` gives.
+    """
+
+    def resolve(target: str) -> str | None:
+        if target.startswith("#") or urlsplit(target).scheme in ("http", "https"):
+            return target
+        page, _, fragment = target.partition("#")
+        fragment = f"#{fragment}" if fragment else ""
+        if page.removesuffix(".html") in names and page.endswith(".html"):
+            return target
+        path = (base / page).resolve()
+        if path in known:
+            return f"{known[path]}.html{fragment}"
+        shown = REPORTS.resolve() in path.parents and path.is_file()
+        return Path(os.path.relpath(path, folder)).as_posix() + fragment if shown else None
+
+    return resolve

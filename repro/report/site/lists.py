@@ -1,0 +1,121 @@
+"""The pages that list others: the published reports, and the hosts with their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro.published.audit.engine import Audit
+from repro.report.document import Cell, Column, Document, Section, Table, Text
+from repro.report.host.machine import day, gpus
+from repro.report.host.results import Host
+from repro.report.published import audit as audit_report
+from repro.report.published import history
+from repro.report.run.kinds import kind_of
+from repro.utils.i18n import Translate, catalogue
+
+
+def published(language: str, audit: Audit) -> Document:
+    """The published reports, and what their sources tell beyond the figures."""
+    _ = catalogue(language).gettext
+    rows = tuple(
+        (
+            Cell(f"[{report.title[language]}](report-{report.id}.html)"),
+            Cell(report.date),
+            _count(len(audit.material.cases_of(report))),
+            _count(len(audit.of(report.id))),
+            Cell(f"[{_('original')}]({report.url})" if report.url else "–"),
+        )
+        for report in audit.material.reports
+    )
+    columns = (
+        Column(_("Report")),
+        Column(_("Date")),
+        Column(_("Cases"), numeric=True),
+        Column(_("Findings"), numeric=True),
+        Column(_("Source")),
+    )
+    lead = _("The five reports, regenerated in Chinese and English from data, with the audit next to the figures.")
+    sections = [Section("reports", _("Reports"), (Table("reports", columns, rows),))]
+    if audit.material.history:
+        text = Text(
+            _("Programs, logs and earlier versions say more than the reports: [sources and texts](history.html).")
+        )
+        sections.append(
+            Section(
+                "history",
+                _("What the figures alone do not show"),
+                (text, history.table(_, language, audit.material.history)),
+            )
+        )
+    return Document(language, _("Published reports"), lead, tuple(sections))
+
+
+def audited(language: str, audit: Audit) -> Document:
+    """The whole audit, errors first."""
+    _ = catalogue(language).gettext
+    ordered = tuple(
+        each for severity in audit_report.SEVERITIES for each in audit.findings if each.severity == severity
+    )
+    lead = _(
+        "Every figure and statement of the five reports, checked against the report's own figures and against other "
+        "sources. Errors first."
+    )
+    sections = (
+        audit_report.findings(_, ordered, with_report=True),
+        audit_report.noise(_, audit),
+        audit_report.checks(_, audit),
+    )
+    return Document(language, _("Audit"), lead, tuple(each for each in sections if each))
+
+
+def measured(language: str, hosts: Sequence[Host]) -> Document:
+    """The hosts and all kept runs."""
+    _ = catalogue(language).gettext
+    lead = _(
+        "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` repeats it."
+    )
+    sections = []
+    for host in hosts:
+        rows = tuple(
+            (
+                Cell(f"[{kept.label}](run-{kept.run.id}.html)"),
+                Cell(day(kept)),
+                Cell(_(kind_of(kept.plan).title)),
+                Cell(", ".join(dict.fromkeys(unit.model for unit in kept.plan.units))),
+                Cell(gpus(kept) or "–"),
+                _count(len(kept.plan.units)),
+                _count(sum(attempt["status"] == "ok" for attempt in kept.attempts)),
+            )
+            for kept in host.runs
+        )
+        columns = (
+            Column(_("Run")),
+            Column(_("Date")),
+            Column(_("Kind of run"), filtered=True),
+            Column(_("Models"), filtered=True),
+            Column("GPU", filtered=True),
+            Column(_("Configurations"), numeric=True),
+            Column(_("Successful attempts"), numeric=True),
+        )
+        text = Text(_("What these runs show together: [page of {host}](host-{host}.html).").format(host=host.name))
+        sections.append(Section(host.name, host.name, (text, Table(f"runs-{host.name}", columns, rows))))
+    if not hosts:
+        sections.append(Section("none", _("No run"), (Text(_("No run has been kept yet.")),)))
+    return Document(language, _("Measurements"), lead, tuple(sections))
+
+
+def _count(number: int) -> Cell:
+    return Cell(str(number), number)
+
+
+def navigation(_: Translate) -> tuple[tuple[str, str], ...]:
+    """The pages that every page links to, in order."""
+    return (
+        ("index", _("Home")),
+        ("claims", _("Claims")),
+        ("published", _("Published")),
+        ("audit", _("Audit")),
+        ("measured", _("Measurements")),
+        ("model", _("Model")),
+        ("reproduce", _("Reproduce")),
+    )

@@ -1,0 +1,118 @@
+"""Which pages the site has, and how each is made, in one language at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.perfmodel.constants import load_calibration
+from repro.published.audit.engine import Audit, audit
+from repro.report.charts.figure import write_figures
+from repro.report.document import Document, Figure
+from repro.report.host import page as host_page
+from repro.report.host.results import Host, hosts, load
+from repro.report.host.run import KeptRun
+from repro.report.perfmodel import page as model_page
+from repro.report.perfmodel.figures import figures as model_figures
+from repro.report.published import history
+from repro.report.published import page as published_page
+from repro.report.published.figures import published_figure_specs
+from repro.report.run import page as run_page
+from repro.report.run.attachments import illustrated
+from repro.report.site import claims_page, home, lists, reproduce
+from repro.report.site.claims import Claim, claims
+from repro.utils.paths import REPORTS, ROOT
+
+Build = Callable[[str, Path], Document]
+"""Makes a page in one language; figures go into the folder."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """`name` is the file without its ending, `section` the entry of the navigation that it belongs to.
+
+    `base` is the folder from which relative links in its texts start.
+    """
+
+    name: str
+    section: str
+    build: Build
+    base: Path = ROOT
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Everything that the site shows, read once."""
+
+    audit: Audit
+    hosts: tuple[Host, ...]
+    claims: tuple[Claim, ...]
+
+    @classmethod
+    def load(cls) -> Content:
+        found, every = audit(), tuple(load(name) for name in hosts())
+        return cls(found, every, tuple(claims(found, every)))
+
+    @property
+    def runs(self) -> list[KeptRun]:
+        return [kept for host in self.hosts for kept in host.runs]
+
+
+def pages(content: Content) -> list[Page]:
+    """All pages; the slowest first, so that they are made first where several are made at once."""
+    return [
+        Page("model", "model", _model, REPORTS / "model"),
+        *(Page(f"host-{host.name}", "measured", _host(host), host.folder) for host in content.hosts),
+        *(Page(f"run-{kept.run.id}", "measured", _run(kept)) for kept in content.runs),
+        *_published(content.audit),
+        Page("index", "index", lambda language, folder: _home(content, language, folder)),
+        Page("claims", "claims", lambda language, folder: claims_page.build(language, content.claims)),
+        Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
+        Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
+        Page("reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims)),
+    ]
+
+
+def _published(found: Audit) -> Iterator[Page]:
+    for report in found.material.reports:
+        yield Page(f"report-{report.id}", "published", _report(found, report.id), published_page.FOLDER)
+    yield Page("published", "published", lambda language, folder: lists.published(language, found))
+    entries = found.material.history
+    yield Page("history", "published", lambda language, folder: history.build(entries, language), published_page.FOLDER)
+
+
+def _report(found: Audit, name: str) -> Build:
+    def build(language: str, folder: Path) -> Document:
+        report = found.material.catalogue.report(name)
+        specs = published_figure_specs(found.material.cases)[name]
+        return published_page.build(found, report, language, write_figures(specs, folder, language))
+
+    return build
+
+
+def _model(language: str, folder: Path) -> Document:
+    story = model_page.tell(load_calibration())
+    return model_page.build(story, language, model_figures(story.results, story.study, folder, language))
+
+
+def _host(host: Host) -> Build:
+    def build(language: str, folder: Path) -> Document:
+        drawn = write_figures(host_page.figure_specs(host), folder, language, f"{host.name}-")
+        return host_page.build(host, language, drawn)
+
+    return build
+
+
+def _run(kept: KeptRun) -> Build:
+    def build(language: str, folder: Path) -> Document:
+        data = run_page.read(kept.run)
+        own = folder / kept.run.id
+        return illustrated(run_page.build(data, language), data, kept.run, own, draw=True, formats=("svg",))
+
+    return build
+
+
+def _home(content: Content, language: str, folder: Path) -> Document:
+    drawn: Sequence[Figure] = ()
+    return home.build(language, content.audit, content.hosts, content.claims, drawn)

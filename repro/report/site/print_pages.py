@@ -1,0 +1,47 @@
+"""Prints the pages of the site to PDF with Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from repro.utils.errors import ReproError
+from repro.utils.i18n import LANGUAGES
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_S = 120
+
+
+class PrintError(ReproError):
+    """No browser is there, or it could not print a page."""
+
+
+def chromium() -> str:
+    """The browser: CHROMIUM, or the first that is on the path; PrintError without one."""
+    given = os.environ.get("CHROMIUM")
+    found = given if given and shutil.which(given) else next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
+        raise PrintError(
+            f"PDF=1 needs Chromium: none of {', '.join(BROWSERS)} is on the path; set CHROMIUM=/path/to/it"
+        )
+    return found
+
+
+def write(folder: Path, browser: str) -> Path:
+    """Print every page of the site in `folder`; the folder with the PDFs. PrintError names the first that failed."""
+    target = folder / "pdf"
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    for language in LANGUAGES:
+        (target / language).mkdir(parents=True, exist_ok=True)
+        for page in sorted((folder / language).glob("*.html")):
+            pdf = target / language / f"{page.stem}.pdf"
+            command = [browser, "--headless", "--disable-gpu", *root, "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+            try:
+                done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                raise PrintError(f"{page}: {browser} did not print it within {PATIENCE_S} s") from None
+            if done.returncode or not pdf.is_file():
+                raise PrintError(f"{page}: {browser} could not print it: {done.stderr.strip()[-300:]}")
+    return target

@@ -1,0 +1,131 @@
+"""How to reproduce: what to run on which hardware, how long it takes, what to expect. Also the artifact appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro.planning.plan import verdict_looks
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, words
+from repro.report.site.claims import PUBLISHED_CLUSTER, THROUGHPUT, Claim
+from repro.utils.i18n import Translate, catalogue
+
+
+def build(language: str, claims: Sequence[Claim]) -> Document:
+    """The page in one language."""
+    _ = catalogue(language).gettext
+    lead = _(
+        "What to run on the hardware you have, how long it takes, and what it should print. Every figure needs a run of "
+        "your own; nothing here has to be believed."
+    )
+    sections = (_start(_), _hardware(_, claims), _claims(_, claims), _judge(_), _hand_over(_))
+    return Document(language, _("How to reproduce"), lead, sections)
+
+
+def _start(_: Translate) -> Section:
+    blocks = (
+        Text(
+            _(
+                "Linux on x86-64 with `git`, `make`, Python 3 with `venv`, a package index and 5 GB of disk. Each command "
+                "installs what it needs, by hash:"
+            )
+        ),
+        Code("make bench MODEL=gpt\nmake test"),
+    )
+    return Section("start", _("Start"), blocks)
+
+
+def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
+    """A row per kind of hardware, with the hours that the performance model expects."""
+    every = [claim for claim in claims if claim.metric == THROUGHPUT]
+    one_node = sum(claim.minutes for claim in every if claim.case.nodes == 1) / 60
+    all_cases = sum(claim.minutes for claim in every) / 60
+    rows = (
+        words(
+            _("no GPU"),
+            "`make bench MODEL=all`",
+            _("minutes"),
+            _("every layout prints the losses of one process; no statement on speed"),
+        ),
+        words(
+            _("1 to 8 GPUs newer than the V100"),
+            "`make bench MODEL=gpt BASELINE_PYTHON=/usr/bin/python3`",
+            _("minutes per case"),
+            _("scaling, memory and the ratio to PyTorch; no verdict on a published speed"),
+        ),
+        words(
+            _("1 node with 8 V100"),
+            "`make bench MODEL=all`",
+            _("{hours} hours (modelled)").format(hours=f"{one_node:.0f}"),
+            _("a verdict on each of {n} cases").format(n=sum(claim.case.nodes == 1 for claim in every)),
+        ),
+        words(
+            _("4 nodes with 8 V100 and InfiniBand"),
+            f"`make bench MODEL=all CLUSTER={PUBLISHED_CLUSTER}`",
+            _("{hours} hours (modelled)").format(hours=f"{all_cases:.0f}"),
+            _("a verdict on each of {n} cases").format(n=len(every)),
+        ),
+    )
+    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
+    caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(
+        n=verdict_looks()[0].repeats
+    )
+    return Section("hardware", _("By hardware"), (Table("hardware", columns, rows, caption),))
+
+
+def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
+    """Claims grouped by report: command, resources, time, expected result."""
+    rows = []
+    for report in dict.fromkeys(claim.report for claim in claims):
+        mine = [claim for claim in claims if claim.report == report and claim.metric == THROUGHPUT]
+        names = ",".join(claim.case.name for claim in mine)
+        for nodes in dict.fromkeys(claim.case.nodes for claim in mine):
+            chosen = [claim for claim in mine if claim.case.nodes == nodes]
+            names = ",".join(claim.case.name for claim in chosen)
+            where = f" CLUSTER={PUBLISHED_CLUSTER}" if nodes > 1 else ""
+            least, most = (pick(float(claim.published) for claim in chosen) for pick in (min, max))
+            allowed = max(claim.allowed for claim in chosen)
+            gpus = max(claim.case.layout.world_size for claim in chosen)
+            rows.append(
+                (
+                    Cell(_("{report}: {n} cases").format(report=report.id, n=len(chosen))),
+                    Cell(f"`make bench CASES={names}{where}`"),
+                    Cell(_("{nodes} × {gpus} V100").format(nodes=nodes, gpus=gpus // nodes)),
+                    Cell(f"{sum(claim.minutes for claim in chosen):.0f}", sum(claim.minutes for claim in chosen)),
+                    Cell(
+                        _("reproduced: {least} to {most} samples/s, each within ± {share}").format(
+                            least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}"
+                        )
+                    ),
+                )
+            )
+    columns = (
+        Column(_("Claim")),
+        Column(_("Command")),
+        Column(_("Resources")),
+        Column(_("Minutes (modelled)"), numeric=True),
+        Column(_("Expected result")),
+    )
+    text = Text(
+        _("A verdict needs the published hardware. The [claims table](claims.html) has the command of each case.")
+    )
+    return Section("claims", _("Claims, commands, expected results"), (text, Table("artifact", columns, tuple(rows))))
+
+
+def _judge(_: Translate) -> Section:
+    items = (
+        _(
+            "`make report RUN=<id> CHECK=1` judges a run: reproduced, faster, slower or inconclusive. Its exit status follows."
+        ),
+        _("`make verify RUN=<id>` recomputes every figure from the raw logs and names whatever was changed."),
+        _(
+            "`make plan CLUSTER=<name>` prints expected throughput, memory and time of each case before anything starts."
+        ),
+    )
+    return Section("judge", _("Judge"), (Items(items),))
+
+
+def _hand_over(_: Translate) -> Section:
+    text = Text(
+        _("`make archive RUN=<id>` packs a run into one file with logs, metrics and a manifest that others can verify.")
+    )
+    return Section("hand-over", _("Hand over"), (text,))

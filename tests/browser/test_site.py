@@ -1,0 +1,111 @@
+"""The site in a real browser, opened from the disk: accessible, no wider than the screen, filters, languages, no script."""
+
+import pytest
+
+from repro.report.site.build import FOLDER
+from repro.utils.i18n import LANGUAGES
+
+AXE = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
+RUN = sorted(path.stem for path in (FOLDER / "en").glob("run-*.html"))[0]
+HOSTS = sorted(path.stem for path in (FOLDER / "en").glob("host-*.html"))
+PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "audit", "measured", "model", "reproduce"]
+PAGES += [RUN, *HOSTS]
+FIRST = ("index", "claims")
+"""The pages that are tried in every way; the others in two."""
+
+
+def address(name: str, language: str = "en") -> str:
+    return (FOLDER / language / f"{name}.html").as_uri()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page in a context of its own; what the page complains of fails the test."""
+    contexts, complaints = [], []
+
+    def open_page(url: str, width: int = 1280, **options):
+        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda sent: complaints.append(sent.url) if not sent.url.startswith(("file:", "data:", "blob:")) else None,
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+WAYS = [("en", "light", 1280), ("zh", "light", 390), ("en", "dark", 390), ("zh", "dark", 1280)]
+"""Each language, scheme and width with each other one at least once."""
+
+
+@pytest.mark.parametrize(
+    "name, language, scheme, width",
+    [
+        (name, *way)
+        for index, name in enumerate(PAGES)
+        for way in (WAYS if name in FIRST else (WAYS[index % 4], WAYS[3 - index % 4]))
+    ],
+)
+def test_axe_finds_nothing_and_the_page_is_no_wider_than_the_screen(opened, name, language, scheme, width):
+    page = opened(address(name, language), width, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = AXE.Axe().run(page, options={"preload": False})
+    assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found.response["violations"]] == []
+
+
+def test_filters_leave_the_rows_that_match(opened):
+    page = opened(address("claims"))
+    shown = page.locator("[data-table=claims] tbody tr:visible")
+    every = shown.count()
+    page.get_by_label("Figure", exact=True).select_option("speed-up")
+    speedups = shown.count()
+    assert 0 < speedups < every
+    page.get_by_label("Search").fill("bert 24")
+    assert 0 < shown.count() < speedups
+    assert all("bert" in text and "speed-up" in text for text in shown.all_inner_texts())
+    assert page.locator(".filters output").first.inner_text() == f"{shown.count()} of {every} rows"
+
+
+def test_a_table_is_downloaded_as_csv(opened):
+    page = opened(address("claims"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download as CSV").first.click()
+    lines = download.value.path().read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("Case,Figure,Model,GPUs,Published")
+    assert len(lines) == 1 + page.locator("[data-table=claims] tbody tr").count()
+
+
+def test_switching_the_language_keeps_the_place(opened):
+    page = opened(address("audit"))
+    page.evaluate("document.querySelector('#noise').scrollIntoView()")
+    page.get_by_role("link", name="中文").evaluate("link => link.click()")  # a click of Playwright's scrolls the page
+    page.wait_for_url("**/zh/audit.html#noise")
+    assert abs(page.evaluate("document.querySelector('#noise').getBoundingClientRect().top")) < 300
+
+
+def test_a_link_to_a_case_opens_its_fold(opened):
+    page = opened(address("claims") + "#bert_1n1g_bs96")
+    assert page.locator("[id='bert_1n1g_bs96']").evaluate("each => each.open")
+    assert page.get_by_text("make bench MODEL=bert CASES=bert_1n1g_bs96").is_visible()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_without_scripts_everything_is_there(opened, language):
+    page = opened(address("claims", language), java_script_enabled=False)
+    assert page.locator("[data-table=claims] tbody tr:visible").count() == 119
+    other = "English" if language == "zh" else "中文"
+    page.get_by_role("link", name=other).click()
+    assert f"/{'en' if language == 'zh' else 'zh'}/claims.html" in page.url
+
+
+def test_the_entrance_leads_on(opened):
+    page = opened((FOLDER / "index.html").as_uri())
+    page.wait_for_url("**/index.html")
+    assert page.locator("h1").inner_text()

@@ -1,0 +1,32 @@
+"""Overlays: published lines dashed, measured points solid, each panel on its own scale."""
+
+from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
+
+BERT = OverlayLine("bs 96", ((1, 1.0), (8, 0.967), (32, 0.93)), ((1, 1.0), (2, 0.978)))
+SMALL = OverlayLine("bs 1", (), ((1, 1.0), (4, 0.461)))
+CHART = OverlayChart(
+    "t", "s", "GPUs", (OverlayPanel("BERT", (BERT,)), OverlayPanel("GPT-2", (SMALL,))), ("published", "measured")
+)
+
+
+def test_both_are_where_their_points_are():
+    first, second = CHART.draw().axes
+    published, measured = first.lines
+    assert [tuple(point) for point in published.get_xydata()] == list(BERT.published)
+    assert [tuple(point) for point in measured.get_xydata()] == list(BERT.measured)
+    assert published.get_linestyle() != measured.get_linestyle()
+    assert len(second.lines) == 1, "what was not published has no line"
+
+
+def test_panels_share_the_numbers_of_gpus_and_not_the_scale_of_shares():
+    first, second = CHART.draw().axes
+    assert first.get_xlim() == second.get_xlim()
+    assert first.get_ylim()[0] > 0.8 > second.get_ylim()[0]
+    assert first.get_ylim()[0] <= 0.9, "a small loss is not drawn as a large one"
+
+
+def test_the_description_tells_published_from_measured():
+    assert CHART.described() == (
+        "t (s): BERT, published: 93.0%–96.7% (GPUs ≤ 32); BERT, measured: 97.8%–97.8% (GPUs ≤ 2); "
+        "GPT-2, measured: 46.1%–46.1% (GPUs ≤ 4)"
+    )

@@ -1,0 +1,68 @@
+"""No label of a figure leaves it: a page that shows a figure inline cuts off what does."""
+
+import pytest
+
+from repro.report.charts.canvas import WIDTH, text_width
+from repro.report.charts.coverage import CoverageChart, CoveredCase
+from repro.report.charts.forest import ForestChart, ForestRow
+from repro.report.charts.lines import GridChart, LineChart, Series
+from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
+from repro.report.charts.rows import BarChart, DotChart, Panel
+from repro.report.charts.stacked import Part, StackedChart
+from repro.report.charts.waterfall import Waterfall, WaterfallChart
+
+NAME = "DP_8x1x1_16_1536x16.as_2x1x1"
+WIDE = "WWWW MMMM 0000 @@@@"
+LONG = "A title that says more than there is room for in one line of a figure: " + NAME
+POINTS = ((1, 1.0), (8, 0.967), (32, 0.93))
+CHARTS = [
+    ForestChart(LONG, LONG, ((WIDE, (ForestRow(NAME, 0.9, (0.8, 1.0), True, 12, 0.85, "undecided"),)),), ("r", "n", WIDE), (WIDE,) * 3),
+    OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, ()),)),) * 3, (WIDE, WIDE)),
+    CoverageChart("t", "s", tuple(CoveredCase(WIDE, n, "bs 4, sharded", 0) for n in (1, 8)), ("a", "b", "c", "d"), {1: "1 GPU", 8: "8"}),
+    WaterfallChart("t", "s", (Waterfall(NAME, (NAME, 70.0), ((WIDE, -8.0),), (WIDE, 62.0)),), (WIDE, WIDE)),
+    BarChart(LONG, LONG, (NAME, WIDE), (Panel("", ((12565.0, 12565.0), (1.0, None))),), (WIDE, NAME), limit=(WIDE, 13000.0)),
+    DotChart("t", "s", (NAME, WIDE), ((12565.0, 3.0), (1.0, 2.0)), (WIDE, NAME), notes=("+15.2%", "−0.3%")),
+    LineChart("t", "s", "GPUs", (Series(NAME, POINTS), Series(WIDE, POINTS))),
+    GridChart("t", "s", tuple((NAME, (Series("a", tuple((i, 1000.0 + i) for i in range(1, 1201))),)) for _ in range(4))),
+    StackedChart("t", "s", (NAME, WIDE), (Part("a", 0),), ((128.12,), (62.0,))),
+]  # fmt: skip
+
+
+def out_of_view(axes):
+    """The tick labels that are not drawn: matplotlib keeps those beyond the ends of the scales too."""
+    for place, (low, high), labels in (
+        (0, sorted(axes.get_xlim()), axes.get_xticklabels()),
+        (1, sorted(axes.get_ylim()), axes.get_yticklabels()),
+    ):
+        yield from (label for label in labels if not low <= label.get_position()[place] <= high)
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: type(chart).__name__)
+def test_every_label_is_within_the_figure(chart):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figure = chart.draw()
+    figure.set_dpi(720)  # hinting makes text at few pixels to the em wider than it is
+    FigureCanvasAgg(figure).draw()
+    beyond = {label for axes in figure.axes for label in out_of_view(axes)}
+    shown = [each for each in figure.findobj(Text) if each.get_text().strip() and each not in beyond]
+    assert shown
+    for text in shown:
+        box = text.get_window_extent()
+        left, right = (72 * x / figure.dpi for x in (box.x0, box.x1))
+        assert left >= -1 and right <= WIDTH + 1, (text.get_text(), left, right)
+
+
+@pytest.mark.parametrize("text", [NAME, WIDE, "resnet50_0821_1n1g_bs128", "95.1%–97.8%"])
+def test_no_text_is_wider_than_was_reckoned(text):
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    for weight in ("normal", "bold"):
+        font = FontProperties(family="DejaVu Sans", weight=weight)
+        assert TextPath((0, 0), text, 9.0, prop=font).get_extents().width <= text_width(text, 9.0, weight == "bold")
+
+
+def test_a_chinese_character_is_as_wide_as_it_is_high():
+    assert text_width("吞吐率", 10) == 30

@@ -1,0 +1,47 @@
+"""How far cases were brought: the best that any run did with them."""
+
+from dataclasses import replace
+
+from repro.published.cases import load_catalogue
+from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING
+from repro.report.host.coverage import covered_cases, levels, levels_of, same_configuration, units_run
+from repro.utils.i18n import catalogue
+
+ENGLISH = catalogue("en").gettext
+
+
+def test_levels_follow_from_what_units_stand_for_and_are_derived_from(host):
+    found = levels_of(host)
+    assert len(found) == len(load_catalogue().cases)
+    assert found["DP_1x1x1_2_1536x16"] == AS_PUBLISHED
+    assert found["DP_8x1x1_16_1536x16"] == found["MP_1x8x1_16_1536x16"] == DERIVED
+    assert found["bert_1n1g_bs96"] == AUDITED
+    assert levels(units_run(host), [])["bert_1n1g_bs96"] == NOTHING
+
+
+def test_what_ran_both_ways_counts_as_published(host):
+    units = units_run(host)
+    both = [*units, replace(units[0], stands_for=("DP_8x1x1_16_1536x16",))]
+    assert levels(both, [])["DP_8x1x1_16_1536x16"] == AS_PUBLISHED
+
+
+def test_failed_units_and_baselines_cover_nothing(host):
+    (kept,) = host.runs
+    silent = tuple(replace(each, throughputs=()) for each in kept.results)
+    assert set(levels_of(replace(host, runs=(replace(kept, results=silent),))).values()) == {AUDITED}
+    assert not any(unit.baseline_of for unit in units_run(host))
+
+
+def test_labels_tell_the_cases_of_a_report_on_as_many_gpus_apart(host):
+    drawn = covered_cases(ENGLISH, levels_of(host))
+    assert len({(case.row, case.gpus, case.label) for case in drawn}) == len(drawn)
+
+
+def test_only_layout_precision_and_batch_make_a_configuration_the_published_one(host):
+    units = {unit.name: unit for unit in units_run(host)}
+    single = units["DP_1x1x1_2_1536x16"]
+    assert same_configuration(single).name == single.name
+    more = replace(single, config=single.config | {"iterations": 7})
+    assert same_configuration(more).name == single.name
+    assert same_configuration(replace(single, config=single.config | {"precision": "fp32"})) is None
+    assert same_configuration(units["DP_8x1x1_16_1536x16.as_4x1x1"]) is None

@@ -1,0 +1,115 @@
+"""The site: its pages, where their links lead, and that it is what the data gives."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from repro.report.html import prose
+from repro.report.site import build, home, links
+from repro.report.site.claims import claims
+from repro.report.site.pages import pages
+from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.paths import REPORTS, ROOT
+
+
+def test_the_committed_site_is_what_the_data_gives():
+    assert build.differing() == []
+
+
+def test_there_is_a_page_for_everything_in_both_languages(content):
+    names = {page.name for page in pages(content)}
+    assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
+    assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
+    assert {f"run-{kept.run.id}" for kept in content.runs} <= names
+    assert {f"host-{host.name}" for host in content.hosts} <= names
+    for language in LANGUAGES:
+        assert {path.stem for path in (build.FOLDER / language).glob("*.html")} == names
+
+
+def test_pages_load_nothing_from_elsewhere():
+    for page in build.FOLDER.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r'<(?:img|script|link rel="stylesheet")[^>]*(?:src|href)="(?:https?:)?//', text), page
+        if page.parent != build.FOLDER:
+            assert "default-src 'none'" in html.unescape(text)
+
+
+def test_claims_and_cases_are_anchors():
+    text = (build.FOLDER / "en" / "claims.html").read_text(encoding="utf-8")
+    for claim in build.content().claims:
+        assert f'id="{claim.anchor}"' in text
+        assert f'id="{claim.case.name}"' in text
+
+
+def test_the_home_page_says_what_the_data_says(content):
+    _ = catalogue("en").gettext
+    published, audited, _measured = home.answer(_, content.audit, content.hosts, content.claims)
+    assert "57 cases in 5 reports" in published
+    assert f"{len(content.audit.findings)} findings" in audited
+    assert "None changes the throughput of a case" in audited
+    without = home.answer(_, content.audit, (), claims(content.audit, ()))[2]
+    assert without == "**Measured:** nothing yet, so there is no verdict."
+
+
+def test_a_verdict_changes_the_home_page(content):
+    """The sentences follow the verdicts, not today's state."""
+    from dataclasses import replace
+
+    claim = next(each for each in content.claims if each.metric == "throughput" and each.measured)
+    found = claim.measured[0]
+    decided = replace(found, verdict=replace(found.verdict, outcome="slower"))
+    changed = [replace(each, measured=(decided,)) if each is claim else each for each in content.claims]
+    _ = catalogue("en").gettext
+    assert "Verdicts: 0 reproduced, 0 faster, 1 slower" in home.answer(_, content.audit, content.hosts, changed)[2]
+    assert "0 of the 1 cases with a verdict hold" in home.short(_, changed)
+
+
+@pytest.mark.parametrize(
+    "target, expected",
+    [
+        ("https://example.org/a", "https://example.org/a"),
+        ("#runs", "#runs"),
+        ("claims.html#x", "claims.html#x"),
+        ("history.en.md", "history.html"),
+        ("gpt-3d-2021-05.zh.md#results", "report-gpt-3d-2021-05.html#results"),
+        ("audit.json", "../../published/audit.json"),
+        ("../../README.md", None),
+        ("missing.md", None),
+        ("javascript:alert(1)", None),
+    ],
+)
+def test_where_links_lead(target, expected):
+    resolve = links.resolver(REPORTS / "published", build.FOLDER / "en", {"claims"}, links.rendered())
+    assert resolve(target) == expected
+
+
+def test_texts_cannot_bring_markup():
+    shown = prose('<b>[x](https://a/"onclick=1) **y** `[no](#link)` [z](#here)', lambda target: target)
+    assert "<b>" not in shown
+    assert '"onclick' not in shown.replace("&#34;onclick", "")
+    assert "<strong>y</strong>" in shown
+    assert "<code>[no](#link)</code>" in shown
+    assert '<a href="#here">z</a>' in shown
+
+
+def test_differing_names_what_is_stale(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "render", lambda folder: _written(folder, {"en/a.html": "new", "en/b.html": "same"}))
+    monkeypatch.setattr(build, "tables", dict)
+    site = tmp_path / "site"
+    _written(site, {"en/a.html": "old", "en/b.html": "same", "en/c.html": "left", "pdf/en/a.pdf": "printed"})
+    assert build.differing(site) == [site / "en" / "a.html", site / "en" / "c.html"]
+
+
+def _written(folder: Path, texts: dict[str, str]) -> list[Path]:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def test_the_artifact_appendix_has_a_command_for_every_case(content):
+    text = (ROOT / "ARTIFACT.md").read_text(encoding="utf-8")
+    for claim in content.claims:
+        assert claim.case.name in text

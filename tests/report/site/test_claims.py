@@ -1,0 +1,108 @@
+"""The claims: every published figure once, under an id that stays, with what the data says of it."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from repro.analysis.ratio import Ratio
+from repro.published.cases import load_catalogue
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, METRICS, NOT_RUN, OTHERWISE, best, claims, csv, frame
+from repro.utils.paths import REPORTS
+
+CASES = load_catalogue().cases
+
+
+def test_every_published_figure_is_one_claim(content):
+    ids = [claim.id for claim in content.claims]
+    due = [
+        f"{case.name}/{metric}"
+        for case in CASES
+        for metric, printed in zip(
+            METRICS, (case.published.throughput, case.published.speedup, case.published.memory_mib), strict=True
+        )
+        if printed is not None and (metric != "speedup" or case.layout.world_size > 1)
+    ]
+    assert ids == due
+    assert len(set(ids)) == len(ids)
+    assert sum(claim.metric == "throughput" for claim in content.claims) == len(CASES) == 57
+
+
+def test_a_claim_has_its_figure_as_printed_and_a_permanent_link(content):
+    for claim in content.claims:
+        assert f"/blob/{claim.report.source_commit}/" in claim.report.url
+        assert len(claim.report.source_commit) == 40
+    found = {claim.id: str(claim.published) for claim in content.claims}
+    assert found["resnet50_0808_1n1g_bs128/throughput"] == "383.760"
+    assert found["bert_4n8g_bs96/speedup"] == "29.75"
+    assert found["DP_1x1x1_2_1536x16/memory"] == "11066"
+
+
+def test_findings_of_the_audit_are_at_their_figure(content):
+    marked = {claim.id for claim in content.claims for _ in claim.findings}
+    at = {
+        f"{each.place.row}/{metric}"
+        for each in content.audit.findings
+        for metric, column in (("throughput", "throughput"), ("speedup", "speedup"), ("memory", "memory_mib"))
+        if each.place.column == column
+    }
+    assert marked <= at
+    assert "resnet50_0821_1n8g_bs128/speedup" in marked
+
+
+def test_coverage_follows_from_the_kept_runs(content):
+    states = {claim.case.name: claim.coverage for claim in content.claims}
+    assert set(states.values()) <= {AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN}
+    own = {
+        (case, unit.program or "published")
+        for kept in content.runs
+        for unit in kept.plan.units
+        for case in unit.stands_for
+        if kept.measures_speed and not unit.baseline_of
+    }
+    for case, state in states.items():
+        assert (state == AS_PUBLISHED) <= ((case, "published") in own)
+        assert (state == OTHERWISE) <= ((case, "tuned") in own)
+    nothing = claims(content.audit, ())
+    assert {claim.coverage for claim in nothing} == {NOT_RUN}
+    assert all(claim.measured == () for claim in nothing)
+
+
+def test_a_measurement_of_the_published_program_counts_more_than_a_newer_one_of_the_tuned(content):
+    claim = next(claim for claim in content.claims if claim.measured)
+    (tuned,) = [each for each in claim.measured if each.program == "tuned"][:1]
+    published = replace(tuned, program="published", value=1.0)
+    assert best(replace(claim, measured=(published, tuned))) is published
+    assert best(replace(claim, measured=())) is None
+
+
+def test_only_a_verdict_gives_an_outcome(content):
+    for claim in content.claims:
+        for each in claim.measured:
+            assert (each.outcome == "none") == (each.verdict is None or each.verdict.outcome == "none")
+            assert each.confidence is None or isinstance(each.verdict.ratio, Ratio)
+
+
+def test_the_table_is_the_committed_one(content):
+    assert (REPORTS / "claims.csv").read_text(encoding="utf-8") == csv(content.claims)
+    table = pd.read_csv(REPORTS / "claims.csv", dtype=str)
+    assert list(table.id) == [claim.id for claim in content.claims]
+    assert table.notna()[["published", "source", "audit", "check", "needs", "minutes"]].all().all()
+
+
+def test_evidence_names_a_file_and_a_row_of_it(content):
+    table = frame(content.claims)
+    measured = table[table.run.notna()]
+    assert len(measured)
+    names = {kept.run.id: {unit.name for unit in kept.plan.units} for kept in content.runs}
+    for row in measured.itertuples():
+        assert (REPORTS.parent / row.evidence).is_file()
+        assert row.row in names[row.run]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_an_expectation_is_near_what_was_published(content, metric):
+    """The model's figures are for the published cluster: none is off by more than its worst case."""
+    for claim in content.claims:
+        if claim.metric == metric and claim.expected is not None:
+            assert 0.5 < claim.expected / float(claim.published) < 2, claim.id
