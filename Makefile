@@ -4,7 +4,7 @@ PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
 TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
-        plan explore new-cluster provision deprovision fingerprint preflight image image-check bundle test
+        plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle test
 UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e lock
 RENAMED = bundle-run keep learn reproduced warm
 
@@ -55,6 +55,7 @@ provision:  ## set up every node the same CLUSTER= [CHECK=1 LIMIT= TAGS= BUNDLE=
 deprovision:  ## take back what provisioning added CLUSTER= [CHECK=1 LIMIT=]
 fingerprint:  ## what each node is, and where nodes differ CLUSTER= [CHECK=1]
 preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ONLY=]
+unlock:  ## free nodes of a run that has stopped or hangs CLUSTER= [CHECK=1 YES=1 FORCE=1]
 
 ##@ Images
 image:  ## build the pinned images [STACK= NCCL= BASE= DEBIAN= CA= …]

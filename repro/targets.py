@@ -31,6 +31,7 @@ TASK_GROUPS = {
     "sbom": ("image",),
     "setup": GROUPS,
     "test": GROUPS,
+    "unlock": ("cluster",),
 }
 """The groups that a task needs; one that is not named here needs none."""
 

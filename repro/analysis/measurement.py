@@ -12,7 +12,7 @@ from repro.planning.plan import PARITY_ITERATIONS, Unit
 from repro.published.cases import Rule
 from repro.published.logs import Log, LogError, parse
 from repro.published.rules import latency_ms, throughput
-from repro.runs.failures import Failure
+from repro.runs.failures import Failure, no_number
 from repro.runs.files import RunPath, opened
 from repro.runs.record import LAST_LOSSES
 
@@ -80,7 +80,7 @@ class RankZero:
         """A training that loses its loss computes nothing, so its speed is not a result."""
         if self._not_finite is None:
             return None
-        return Failure("the loss at iteration {iteration} is not a number", {"iteration": self._not_finite})
+        return no_number(self._not_finite)
 
     def figures(self) -> dict:
         """What was seen; `first_row_s` is the time from the attempt's start to rank 0's first printed row.

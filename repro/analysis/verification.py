@@ -10,7 +10,7 @@ from repro.analysis.evidence import examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, removed_lines
-from repro.runs.record import Run
+from repro.runs.record import Run, cut_logs
 from repro.runs.signature import SIGNERS, signature
 from repro.utils.paths import ROOT
 
@@ -39,7 +39,7 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Ve
     """Examine a run in its folder or archive, or a kept preflight; `past` is this checkout's history unless given."""
     sentences: list[tuple[bool, str]] = []
     if not (run.files / PREFLIGHT).is_file():
-        sentences += [*_files(run), *_figures(run), _commit(run, past or history())]
+        sentences += [*_files(run), *_figures(run), *_cut(run), _commit(run, past or history())]
     sentences += [*_digest(run), *_signatures(run, signers)]
     return Verified.of(sentences)
 
@@ -94,6 +94,17 @@ def _figures(run: Run) -> Iterator[tuple[bool, str]]:
             f"throughput, latency, memory and losses of {evidence.attempts} attempts were computed again from their "
             "logs and metrics: all as recorded",
         )
+
+
+def _cut(run: Run) -> Iterator[tuple[bool, str]]:
+    """Logs that were not kept whole: the record says so, and what is kept of them is what was recorded."""
+    for attempt in run.attempts():
+        for log in cut_logs(attempt):
+            where = f"{attempt['folder']}/{log.path}"
+            yield (
+                True,
+                f"{where} was cut as it was recorded: {log.kept} of the {log.printed} bytes that were printed are kept",
+            )
 
 
 def _commit(run: Run, past: History) -> tuple[bool, str]:

@@ -209,6 +209,54 @@ def deprovision(
     _show_outcome(done, "deprovisioning", check)
 
 
+@task(
+    cluster=CLUSTER,
+    check="only show who holds the nodes and what would be ended",
+    yes="end what is shown without asking",
+    force="end also a run that is still heard of",
+)
+def unlock(
+    invocation: Invocation, cluster: str | None = None, check: bool = False, yes: bool = False, force: bool = False
+) -> None:
+    """Free a cluster's nodes of a run that has stopped or hangs: show what would be ended, ask, and end it.
+
+    Exit status: 0 the nodes are free, or with --check shown; 1 a node stays locked, or cannot be asked; 2 wrong input.
+    """
+    from repro.launch.nodes.unlock import Occupancy, free, survey
+
+    chosen, left = _cluster(cluster), []
+    ending = []
+    for found in survey(chosen).values():
+        if not isinstance(found, Occupancy):
+            left.append(str(found))
+            continue
+        print(*found.lines(), sep="\n")
+        if refusal := found.refusal(force):
+            left.append(refusal)
+        elif not found.nothing:
+            ending.append(found)
+    if ending and not check:
+        if not (yes or _agreed(f"End this on {', '.join(each.node for each in ending)}?")):
+            raise Exit("\n".join([*left, "nothing was ended; YES=1 ends what is shown without asking"]), FAILED)
+        for node, outcome in free(chosen, ending).items():
+            if outcome:
+                left.append(str(outcome) if isinstance(outcome, Exception) else f"{node}: {outcome}")
+            else:
+                print(f"{node}: free now")
+    if left:
+        raise Exit("\n".join(left), FAILED)
+
+
+def _agreed(question: str) -> bool:
+    """Whether a person at the terminal says yes; without a terminal nobody does."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
     """One line per node; Exit if one failed."""
     what = f"dry run of {what}" if check else what

@@ -7,7 +7,9 @@ without make.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterable
 
@@ -15,11 +17,16 @@ from repro.cli import tasks
 from repro.cli.settings import Exit, OptionError, exit_statuses
 from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, make_variables, renamed
 
+PR_SET_PDEATHSIG = 1
 MAKES_OWN = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 
 
 def run_from_make(name: str) -> int:
-    """Run a task with the variables of the make that started this process; the exit status."""
+    """Run a task with the variables of the make that started this process; the exit status.
+
+    It is stopped, as by hand, when that make ends before it.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a make that is killed outright passes nothing on
     flags = os.environ.get("MAKEFLAGS", "")
     for own in MAKES_OWN:  # what a task starts is no part of this make
         os.environ.pop(own, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED, INTERRUPTED
+from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.images.stack import Stack
@@ -92,7 +93,7 @@ class Session:
         `changed` may wrap what makes the attempts; `pool_of` gives the GPUs of a plan whose attempts may run
         concurrently.
         """
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        heed_signals()
         launcher = self.launcher_here()
         run = before or new_run()
         plan = planned(run)
@@ -106,7 +107,7 @@ class Session:
         """Go on with a run, or with a new one of the plan that `new_plan()` makes, where a cluster's launcher opens."""
         from repro.planning.plan import PlanError
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        heed_signals()
         plan = planned(before) if before else new_plan()
         with launcher.open(self.invocation.command) as session:
             if before:
@@ -149,6 +150,7 @@ class Session:
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
                 Bench(run, plan, progress, attempt_of, self.retries, gpu_pool, trainer_command()).run_all()
+            run.check_there()
             from repro.report.run.page import render
             from repro.runs.manifest import record
 
@@ -157,7 +159,8 @@ class Session:
             for path in (*rendered.reports, rendered.results):
                 print(path)
             if interrupts.came:
-                raise Exit(f"interrupted; go on with: {again}", INTERRUPTED)
+                print(f"interrupted; go on with: {again}", file=sys.stderr)  # now: the next signal may end all the rest
+                raise Exit("", INTERRUPTED)
         if problems := "\n".join(rendered.findings.problems):
             raise Exit(f"{problems}; the reports say why. Try the failed ones again with: {again}", FAILED)
         print(rendered.findings.summary())

@@ -23,6 +23,7 @@ from typing import Any
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
+from repro.utils.printable import printable
 
 OPTIONS = {
     "base": "base image in place of the pinned one: any Debian 11",
@@ -70,7 +71,7 @@ class Exit(ReproError):
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
-        self.message, self.status = message, code
+        self.message, self.status = printable(message), code
 
 
 class OptionError(ReproError):

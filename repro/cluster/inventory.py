@@ -56,6 +56,7 @@ def ask_ansible(hosts: Path) -> dict:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
         "ANSIBLE_INVENTORY_ENABLED": "yaml",
+        "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",  # or the last of two nodes of one name would be the only one
         "ANSIBLE_NOCOLOR": "1",
     }
     done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=environment)

@@ -32,6 +32,9 @@ ROLES = (
 )
 
 
+SUDO = "provisioning needs sudo without a password for the user on the node"
+
+
 class ProvisionError(ReproError):
     """Provisioning cannot be started; the message says why and what to do."""
 
@@ -186,7 +189,8 @@ def _hint(message: str) -> str:
         "node was reinstalled, check its key's fingerprint and write it there",
         "Permission denied (publickey": "the node does not accept your SSH key; `ssh-add` it, or name it with "
         "ansible_ssh_private_key_file in the inventory",
-        "password is required": "provisioning needs sudo without a password for the user on the node",
+        "password is required": SUDO,
+        "Missing sudo password": SUDO,
     }
     return next((f"{message} ({hint})" for error, hint in hints.items() if error in message), message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 import time
@@ -12,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from repro.runs.failures import Failure
+from repro.runs.failures import Failure, no_number
+from repro.runs.record import CutLog
 from repro.utils.signals import held
 
 SLICE_S = 0.1
+PAUSE_S = 5.0
+"""For how long a loop that looks many times a second does not look before this process counts as stopped."""
 
 Event = dict
 OnEvent = Callable[[Event], None]
@@ -27,11 +31,15 @@ def ignore(event: Event) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end."""
+    """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end.
+
+    `cut` are the logs of which not all is in the attempt's folder.
+    """
 
     failure: Failure | None
     trainer_s: float
     log_tail: str = ""
+    cut: tuple[CutLog, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,17 +124,57 @@ class Tail:
         return events
 
 
+class LossWatch:
+    """Passes events on, and notices when rank 0's loss is no number any more: `failure` says so."""
+
+    def __init__(self, on_event: OnEvent):
+        self._on_event = on_event
+        self.failure: Failure | None = None
+
+    def __call__(self, event: Event) -> None:
+        self._on_event(event)
+        if self.failure is None and event["event"] == "iteration" and event.get("rank") == 0:
+            self.failure = None if math.isfinite(event["loss"]) else no_number(event["iteration"])
+
+
+class PauseDetector:
+    """Notices that this process did not run for a while: suspended with its machine, stopped, or starved.
+
+    `length` is how long the last pause was, in seconds, 0 before there was one.
+    """
+
+    def __init__(self) -> None:
+        self._looked = self._now()
+        self._ended, self.length = float("-inf"), 0.0
+
+    def look(self) -> float:
+        """Seconds since the last pause ended; to be called again and again, a pause is that it was not."""
+        now = self._now()
+        if now - self._looked > PAUSE_S:
+            self._ended, self.length = now, now - self._looked
+        self._looked = now
+        return now - self._ended
+
+    @staticmethod
+    def _now() -> float:
+        """Seconds of a clock that goes on while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class StallDetector:
     """Notices ranks that hang, because none of them writes any more, and attempts that take too long."""
 
     def __init__(self, limits: Limits):
         self._limits = limits
-        self._started = self._since = time.monotonic()
+        self._started = self._since = self._checked = time.monotonic()
         self._written = -1
 
     def check(self, written: int) -> Failure | None:
         """The failure, if a limit is exceeded; `written` is how many bytes all ranks have written."""
         now = time.monotonic()
+        if now - self._checked > PAUSE_S:  # ranks may have written all the time, and nobody looked
+            self._since = now
+        self._checked = now
         if written != self._written:
             self._written, self._since = written, now
         if now - self._since > self._limits.stall_timeout_s:

@@ -21,6 +21,7 @@ from repro.launch.agent.ranks import exit_status, new_ranks
 from repro.launch.attempt import (
     Interrupts,
     Limits,
+    LossWatch,
     OnEvent,
     Outcome,
     StallDetector,
@@ -180,6 +181,7 @@ class LocalAttempt:
 
     def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
         """As `repro.launch.attempt.Attempt` says."""
+        loss = LossWatch(on_event)
         self._prepare()
         argv = self.argv(str(self.port or free_port()))
         write_json(self.folder / "command.json", argv)
@@ -188,10 +190,11 @@ class LocalAttempt:
         with interruptible(stop) as interrupts, sampled as sampler:
             process = self._start(argv)
             try:
-                failure = self._watch(process, on_event, sampler, interrupts)
+                failure = self._watch(process, loss, sampler, interrupts)
             finally:
                 _end_group(process)
-        self._read_metrics(on_event)
+        self._read_metrics(loss)
+        failure = failure or loss.failure
         if failure is None:
             failure = self._unfinished(process.returncode)
         tail = self._log_tail(failure) if failure else ""
@@ -267,9 +270,10 @@ class LocalAttempt:
             )
 
     def _watch(
-        self, process: subprocess.Popen, on_event: OnEvent, sampler: Sampler, interrupts: Interrupts
+        self, process: subprocess.Popen, on_event: LossWatch, sampler: Sampler, interrupts: Interrupts
     ) -> Failure | None:
-        """Pass events on until the process ends; the failure if a rank fails or a limit is exceeded before that."""
+        """Pass events on until the process ends; the failure if a rank fails, the loss is no
+        number or a limit is exceeded before that."""
         poller = select.poll()
         handle = os.pidfd_open(process.pid)
         try:
@@ -282,7 +286,7 @@ class LocalAttempt:
                 for event in sampler.read():
                     on_event(event)
                 failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
-                failure = failure or stall.check(self._bytes_written())
+                failure = failure or on_event.failure or stall.check(self._bytes_written())
                 if failure:
                     return failure
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
+from repro.utils.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -143,7 +145,8 @@ class PlainProgress:
             stop.set()
 
     def _say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # whoever listened is gone, and the run goes on
+            print(printable(text), file=self._stream, flush=True)
 
 
 class LiveProgress:
@@ -202,8 +205,8 @@ class LiveProgress:
             self._clock.ended()
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
         if attempt["status"] != "ok":
-            self._console.print(f"{unit.name} #{repeat}: {outcome_text(attempt)}", markup=False, highlight=False)
-            self._console.print(attempt["log_tail"], markup=False, highlight=False)
+            for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt["log_tail"]):
+                self._console.print(printable(text), markup=False, highlight=False)
 
     def dropped(self, number: int) -> None:
         self._bars.update(self._all, total=self._clock.dropped(number))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from repro.utils.printable import one_line
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -47,7 +49,7 @@ class Watch:
     def event(self, event: dict) -> None:
         """Take an event of a rank's metrics file, of a node's GPU (`gpu`), or what the attempt waits for (`state`)."""
         if event["event"] == "state":
-            self.waiting_for = event["text"]
+            self.waiting_for = one_line(event["text"])
         elif event["event"] == "gpu":
             self._utilisation[event.get("node", ""), event["index"]] = event["utilisation"]
         else:

@@ -113,6 +113,7 @@ class Bench:
             **rank_zero.figures(),
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
+            "cut": [vars(log) for log in outcome.cut],
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
         }
@@ -240,6 +241,9 @@ def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
 
 def check_free_space(folder: Path) -> None:
     """Stop before a full disk costs a run."""
-    free = shutil.disk_usage(folder).free // 2**20
+    try:
+        free = shutil.disk_usage(folder).free // 2**20
+    except OSError as error:
+        raise disk_error(error, folder) from error
     if free < MIN_FREE_MIB:
         raise disk_error(OSError(28, "No space left on device"), folder)

@@ -7,16 +7,20 @@ same sections, blocks, identifiers and numbers; each format is one template over
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.utils.paths import CACHE
+from repro.utils.printable import printable, visible
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+CODE = re.compile(r"((?<!`)`[^`\n]+`(?!`))")
+TAG = re.compile(r"<(?=[A-Za-z/!?])")
 TONES = ("", "good", "bad", "muted")
 
 
@@ -166,7 +170,24 @@ def markdown(document: Document, folder: Path) -> str:
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
 
-    return template("document.md.j2").render(document=document, relative=relative)
+    return visible(template("document.md.j2").render(document=document, relative=relative, fence=fence))
+
+
+def fence(text: str) -> str:
+    """The fence of a code block with this text: longer than any that is in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    return "`" * max(3, longest + 1)
+
+
+def plain(text: str) -> str:
+    """A paragraph for Markdown: code between backticks stays code, and nothing else becomes HTML or a picture.
+
+    Backticks that are no pair, and more than one at a time, stay what they are and open nothing.
+    """
+    return "".join(
+        part if CODE.fullmatch(part) else TAG.sub("&lt;", part.replace("`", "\\`").replace("![", "!\\["))
+        for part in CODE.split(text)
+    )
 
 
 def template(name: str) -> Template:
@@ -184,5 +205,7 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    environment.filters["plain"] = plain
+    environment.filters["cell"] = lambda text: plain(text).replace("|", "\\|").replace("\n", " ")
+    environment.filters["printable"] = printable
     return environment.get_template(name)

@@ -26,6 +26,7 @@ from repro.report.document import (
     template,
 )
 from repro.utils.i18n import Translate, catalogue
+from repro.utils.printable import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -49,13 +50,14 @@ def html(documents: dict[str, Document], folder: Path) -> str:
     for other in others:
         check_same_structure(first, other)
     style, script = style_of("document.css.j2"), script_of("page.js", "document.js")
-    return template("document.html.j2").render(
+    page = template("document.html.j2").render(
         editions=[_edition(document) for document in documents.values()],
         style=style,
         script=script,
         policy=policy(style, script),
         **block_functions(lambda block: attached(block, folder)),
     )
+    return visible(page)
 
 
 def style_of(*files: str) -> str:

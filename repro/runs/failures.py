@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.utils.i18n import N_, Translate
+from repro.utils.printable import LINE, one_line, printable
 
 KNOWN = [
     (r"No space left on device|ENOSPC", N_("the disk is full: free some space, then resume the run")),
@@ -37,8 +38,9 @@ class Failure:
     hint: str | None = None
 
     def text(self, translate: Translate = str) -> str:
-        """The reason as one sentence, with the known cause, if any."""
-        reason = translate(self.message).format(**self.values)
+        """The reason as one sentence, with the known cause, if any; quoted output is made `one_line`."""
+        values = {key: one_line(value) if isinstance(value, str) else value for key, value in self.values.items()}
+        reason = translate(self.message).format(**values)
         return f"{reason} ({translate(self.hint)})" if self.hint else reason
 
     @classmethod
@@ -49,6 +51,11 @@ class Failure:
     def as_json(self) -> dict:
         """The form that is kept in results."""
         return {"message": self.message, "values": self.values, "hint": self.hint}
+
+
+def no_number(iteration: int) -> Failure:
+    """The loss of a training is lost: it computes nothing, and its speed is no result."""
+    return Failure("the loss at iteration {iteration} is not a number", {"iteration": iteration})
 
 
 def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
@@ -66,11 +73,11 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
 
 
 def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
-    """The last lines of a log without native stack traces, if it exists and is not empty."""
+    """The last `printable` lines of a log without native stack traces, if it exists and is not empty."""
     if not path.exists():
         return []
-    lines = _read_end(path, size).strip().splitlines()
-    return [line for line in lines if not STACK.match(line)][-count:]
+    lines = printable(_read_end(path, size), LINE).strip().split("\n")
+    return [line for line in lines if line and not STACK.match(line)][-count:]
 
 
 def _read_end(path: Path, size: int) -> str:

@@ -15,11 +15,27 @@ from repro.runs.files import RecordError, RunPath, is_archive, lines, names, ope
 
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+STAMPED = re.compile(r"\d{8}-\d{6}-")
+"""How the names of run folders begin."""
 ATTEMPTS = "attempts.jsonl"
 ATTEMPT = re.compile(r"units/([^/]+)/repeat-(\d+)\.attempt-(\d+)")
 """The folder of an attempt: unit, repeat, and which attempt at it."""
 LAST_LOSSES = 5
 """How many losses an attempt records of its end; of its beginning it records twice as many."""
+
+
+@dataclass(frozen=True)
+class CutLog:
+    """A log of which not all is kept: its path in the attempt's folder, the bytes that were printed, and those kept."""
+
+    path: str
+    printed: int
+    kept: int
+
+
+def cut_logs(attempt: dict) -> list[CutLog]:
+    """The logs that an attempt recorded as cut; none in runs from before this was recorded."""
+    return [CutLog(**each) for each in attempt.get("cut", ())]
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,7 @@ class Run:
     def add_attempt(self, attempt: dict) -> None:
         """Record an attempt that ended; it is on the disk when this returns."""
         line = (json.dumps(attempt, ensure_ascii=False, allow_nan=True) + "\n").encode()
+        self.check_there()
         try:
             with open(self.attempts_file, "ab+") as file:
                 self._drop_half_line(file)
@@ -127,6 +144,11 @@ class Run:
                 os.fsync(file.fileno())
         except OSError as error:
             raise disk_error(error, self.attempts_file) from error
+
+    def check_there(self) -> None:
+        """RecordError if the run's folder was deleted: what is written there now would be no run."""
+        if not (self.folder / "run.json").is_file():
+            raise folder_gone(self.folder)
 
     def drop_half_line(self) -> None:
         """Cut off a last line that a crash or a full disk left unfinished."""
@@ -146,6 +168,7 @@ class Run:
 
     def attempt_folder(self, unit: str, repeat: int) -> Path:
         """A new folder for the next attempt at this repeat of a unit; earlier ones stay as they are."""
+        self.check_there()
         number = 1
         while (folder := self.folder / "units" / unit / f"repeat-{repeat}.attempt-{number}").exists():
             number += 1
@@ -193,15 +216,30 @@ def is_full(error: OSError) -> bool:
 
 
 def disk_error(error: OSError, path: Path) -> Exception:
-    """A full disk or a read-only folder, as an error that says what to do."""
+    """A full disk, a read-only folder or a run's folder that was deleted, as an error that says what to do."""
+    folder = _run_folder(path)
     if is_full(error):
+        again = f"resume the run with RUN={folder.name}" if folder else "start again"
         return RecordError(
-            f"the disk is full: {path} could not be written. What had ended is recorded; free some space and "
-            "resume the run with RUN=<id>."
+            f"the disk is full: {path} could not be written. What had ended is recorded; free some space and {again}."
         )
+    if folder and isinstance(error, FileNotFoundError) and not (folder / "run.json").is_file():
+        return folder_gone(folder)
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return RecordError(f"{path} cannot be written: {error.strerror}. RUNS=<folder> puts runs elsewhere.")
     return error
+
+
+def folder_gone(folder: Path) -> RecordError:
+    """A run whose folder was deleted or moved under way."""
+    return RecordError(
+        f"{folder} was deleted or moved while the run went on, so that nothing more can be recorded in it; start the run again"
+    )
+
+
+def _run_folder(path: Path) -> Path | None:
+    """The folder of the run that a path belongs to, there or deleted, by the names that run folders have."""
+    return next((each for each in (path, *path.parents) if STAMPED.match(each.name)), None)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -1,4 +1,4 @@
-"""Lets SIGINT and SIGTERM end a run at any moment, except while something must be finished."""
+"""Lets SIGINT, SIGTERM and SIGHUP end a run at any moment, except while something must be finished."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import threading
 from types import FrameType
 from typing import ClassVar
 
-KINDS = (signal.SIGINT, signal.SIGTERM)
+KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heed_signals() -> None:
+    """Let SIGTERM, and the end of a terminal, raise KeyboardInterrupt as SIGINT does, unless they are ignored (nohup)."""
+    for kind in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(kind) is not signal.SIG_IGN:
+            signal.signal(kind, signal.default_int_handler)
 
 
 class held:

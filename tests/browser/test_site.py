@@ -109,3 +109,14 @@ def test_the_entrance_leads_on(opened):
     page = opened((FOLDER / "index.html").as_uri())
     page.wait_for_url("**/index.html")
     assert page.locator("h1").inner_text()
+
+
+def test_a_printed_table_has_its_headers_as_text(opened):
+    """Chromium paints no button where a header is repeated on a further page."""
+    page = opened(address("claims"))
+    page.emulate_media(media="print")
+    heads = page.locator("[data-table=claims] thead th")
+    for head in heads.all():
+        assert not head.locator("button").is_visible()
+        shown = head.evaluate("each => getComputedStyle(each, '::before').content")
+        assert shown.strip('"') == head.get_attribute("data-title")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -19,6 +20,7 @@ from repro.targets import (
 )
 from tests.support import tasks
 from tests.support.paths import ROOT
+from tests.support.processes import heed_interrupts, processes_of
 
 TASKS = every()
 VARIABLES = {name: {option.variable for option in task.options.values()} for name, task in TASKS.items()}
@@ -207,3 +209,27 @@ def test_help_names_variables_that_the_tasks_have(make):
             _, target, *arguments = line.split()
             variables = {word.strip("[]").split("=")[0] for word in arguments if "=" in word}
             assert variables <= VARIABLES.get(target, set()), target
+
+
+def test_a_task_whose_make_is_killed_stops_and_says_how_to_go_on(make, tmp_path):
+    """make itself passes SIGTERM on; nothing of it is there to pass on what SIGKILL does."""
+    _, environment = tasks.call("bench", TRAINER_COMMAND=tasks.STANDIN_COMMAND, STANDIN="hang@0")
+    settings = ["MODEL=bert", "CASES=bert_1n1g_bs96", "REPEATS=1", f"RUNS={tmp_path}/runs", "DATA=synthetic"]
+    with subprocess.Popen(
+        ["make", "--no-print-directory", "bench", *settings],
+        cwd=tmp_path,
+        env={**environment, "REPRO_NO_SET_UP": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.kill()
+        _, err = process.communicate(timeout=60)
+    (run,) = (tmp_path / "runs").glob("*-bert-*")
+    assert f"interrupted; go on with: make bench RUN={run.name}" in err
+    assert [json.loads(line)["status"] for line in (run / "attempts.jsonl").open()] == ["interrupted"]
+    assert not processes_of(run)

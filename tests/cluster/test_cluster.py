@@ -154,3 +154,10 @@ def test_plan_for_an_inventory(inventory, task):
     done = task("plan", CLUSTER=inventory(), MODEL="bert")
     assert done.returncode == 0, done.stderr
     assert "some" in done.stdout
+
+
+def test_a_node_that_is_named_twice_is_refused(inventory):
+    """YAML itself takes the last of them, and the cluster would be one node smaller than its file."""
+    hosts = "nodes:\n  hosts:\n    a: {ansible_host: 10.0.0.1}\n    b: {ansible_host: 10.0.0.2}\n    a: {ansible_host: 10.0.0.3}\n"
+    with pytest.raises(ClusterError, match=r"hosts.yml: Ansible cannot read (.*\n)*.*duplicate mapping key 'a'"):
+        load_cluster(inventory(hosts))

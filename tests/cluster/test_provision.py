@@ -312,4 +312,6 @@ def test_an_outcome_in_one_line():
     )
     assert not Provisioned((), 1.0, 0).succeeded
     assert not Provisioned((Outcome("a", 1, 0, 0, 1.0),), 1.0, 4).succeeded
+    for message in ("sudo: a password is required", "Missing sudo password"):
+        assert _hint(message).endswith("(provisioning needs sudo without a password for the user on the node)")
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")

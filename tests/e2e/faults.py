@@ -98,3 +98,18 @@ def stop_engine(nodes: Nodes, node: str) -> None:
 
 def start_engine(nodes: Nodes, node: str) -> None:
     nodes.root(node, "systemctl", "start", "docker.socket", "docker.service")
+
+
+def kill_engine(nodes: Nodes, node: str) -> None:
+    """The node's Docker engine dies at once; systemd starts it again after a while."""
+    nodes.root(node, "pkill", "-KILL", "-x", "dockerd")
+
+
+def restart_engine(nodes: Nodes, node: str) -> None:
+    """The node's Docker engine is restarted, as an upgrade of its package does: it ends its containers first."""
+    nodes.root(node, "systemctl", "restart", "docker.service")
+
+
+def signal_agent(nodes: Nodes, node: str, kind: str) -> None:
+    """The agent that runs an attempt, which is the parent of `docker run`, gets a signal."""
+    nodes.root(node, "sh", "-ec", 'kill -"$1" $(ps -o ppid= -p $(pgrep -x docker))', "sh", kind)

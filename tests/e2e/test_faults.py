@@ -9,6 +9,8 @@ import pytest
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
+from repro.launch.agent.leftovers import AGENT, USER
+from repro.launch.agent.leftovers import WORK as WORK_LABEL
 from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import OWN
@@ -204,7 +206,9 @@ def idle(launcher):
 def test_another_run_on_the_same_nodes(launcher, inventory, tmp_path):
     assert launcher.pool.recover() == {}
     message = refusal(inventory, trainer(tmp_path))
-    assert re.search(r"node1: in use by \w+@\S+ since \d{4}-\d\d-\d\d .+ for `tests`; wait for that to end", message)
+    assert re.search(
+        r"node1: in use by \w+@\S+ process \d+ since \d{4}-\d\d-\d\d .+ for `tests` .+; wait for that", message
+    )
     assert "node2: in use by" in message
     note("another run has the nodes", refusal.seconds, message.splitlines()[1])
 
@@ -267,7 +271,9 @@ def can_be_had(inventory, folder) -> bool:
 
 def test_what_an_earlier_run_left_is_removed_before_the_next(idle, two_nodes, inventory, tmp_path):
     image = load_cluster(str(inventory)).image.digest
-    two_nodes.ssh("node1", f"docker run --detach --pull never --name left --label {OWN}=old {image} sleep 600")
+    labels = {OWN: "old", USER: two_nodes.ssh("node1", "id -u").stdout.strip(), WORK_LABEL: WORK, AGENT: "00000000-1-1"}
+    words = " ".join(f"--label {key}={value}" for key, value in labels.items())
+    two_nodes.ssh("node1", f"docker run --detach --pull never --name left {words} {image} sleep 600")
     assert len(containers(two_nodes, "node1")) == 1
     with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as pool:
         assert {name: member.removed for name, member in pool.members.items()} == {"node1": ["left"], "node2": []}

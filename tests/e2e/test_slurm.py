@@ -1,17 +1,20 @@
 """Jobs of Debian's Slurm over two simulated nodes: the real OneFlow across them, nothing left however a job ends."""
 
 import json
+import re
 import shutil
 import time
 
 import pytest
 
 from repro.cluster.cluster import load_cluster
+from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
+from repro.launch.ssh.nodes import NodePool
 from tests.e2e import slurm_site
-from tests.e2e.launching import WORK, bench, containers, prepare, trainer, unit_of, wait_until
+from tests.e2e.launching import WORK, bench, containers, note, prepare, trainer, unit_of, wait_until
 from tests.support.runs import attempts
 
 pytestmark = pytest.mark.long
@@ -98,6 +101,32 @@ def test_an_interrupt_leaves_nothing(slurm_nodes, hanging):
     with pytest.raises(KeyboardInterrupt):
         hanging(interrupt)
     assert left_on(slurm_nodes) == []
+
+
+def test_a_job_and_a_run_over_ssh_exclude_each_other(slurm_nodes, inventory, hanging, tmp_path):
+    """Slurm grants a node that it knows nothing of a run on; and that run is told of the job."""
+    cluster, code, told = load_cluster(str(inventory)), Code(trainer(tmp_path / "none")), []
+    with NodePool(cluster, code, "make bench MODEL=gpt"):
+        outcome = hanging(lambda: pytest.fail("the ranks began on nodes that another run has"))
+        message = outcome.failure.text()
+        assert re.match(r"node[12]: in use by .+ for `make bench MODEL=gpt` \(process \d+ of account runner\)", message)
+        assert not any(containers(slurm_nodes, node) for node in slurm_nodes.names)
+        note("node in use over SSH: a Slurm job is told", outcome.trainer_s, message)
+
+    def want():
+        started = time.monotonic()
+        with pytest.raises(ClusterError) as error, NodePool(cluster, code, "another"):
+            pass
+        told.extend((time.monotonic() - started, str(error.value).splitlines()[1]))
+        slurm_nodes.ssh("node2", "scancel --user=runner")
+
+    outcome = hanging(want)
+    assert outcome.failure.message == "job {job} was cancelled by someone else", outcome
+    assert re.search(r"node1: in use by .+, run it's a run, job \d+ \(process \d+ of account runner\); wait", told[1])
+    note("node in use by a Slurm job: a run over SSH is told", *told)
+    for node in slurm_nodes.names:
+        slurm_nodes.root(node, "rm", "-rf", f"{WORK}/code")
+    wait_until(lambda: left_on(slurm_nodes) == [])
 
 
 def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):

@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -77,7 +79,57 @@ def test_a_lost_loss_fails_the_case(task, tmp_path):
     assert "throughput" not in attempt, "the speed of a training that computes nothing is no result"
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_lost_loss_ends_the_attempt_as_it_is_seen(task):
+    """Nobody waits for the rest of a training that computes nothing: here that would not end."""
+    started = time.monotonic()
+    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="nan stay@0")
+    assert "the loss at iteration 3 is not a number" in done.stderr
+    assert time.monotonic() - started < 60
+
+
+def test_a_run_folder_that_is_deleted_under_way_is_said_in_a_sentence(tmp_path):
+    process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="slow=4@0", DATA="synthetic")
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    folder = only_run(tmp_path)
+    shutil.rmtree(folder)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"{folder} was deleted or moved while the run went on" in err
+    assert "Traceback" not in err
+    assert not folder.exists(), "nothing is written into the place of a run that is gone"
+
+
+def test_what_ranks_print_reaches_neither_terminal_nor_report_as_it_is(task, tmp_path):
+    """Control characters, sequences that move the cursor, a line of 30 MB, HTML, and the end of a fence."""
+    nasty = tmp_path / "nasty.py"
+    nasty.write_text(
+        "import sys\n"
+        "sys.stderr.write('x' * 30_000_000 + '\\n')\n"
+        "sys.stderr.write('\\x1b[2J\\x1b]0;title\\x07 cleared \\x00\\x08\\u202e\\n')\n"
+        "sys.stderr.write('```\\n# heading\\n<script>alert(1)</script> <img src=x>\\n')\n"
+        "sys.exit('| cell | <b>bold</b>')\n"
+    )
+    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, TRAINER_COMMAND=f"{sys.executable} {nasty}")
+    assert done.returncode == 1
+    folder = only_run(tmp_path)
+    pages = [(folder / name).read_text() for name in ("report.en.md", "report.zh.md", "report.html")]
+    for text in (done.stderr, *pages):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "x" * 5000 not in text
+        assert " cleared " in text
+    for text in pages[:2]:
+        fences = re.findall(r"^(`{4,})$", text, re.MULTILINE)
+        assert fences, "the block has a longer fence than what is in it"
+        inside = text.split(fences[0])[1]
+        assert "```\n# heading\n<script>" in inside
+        assert "<script>" not in text.replace(inside, "")
+    assert "<script>alert" not in pages[2]
+    assert "&lt;script&gt;alert" in pages[2]
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
     deadline = time.monotonic() + 30
@@ -170,6 +222,7 @@ def test_a_full_disk_loses_nothing(task, tmp_path):
         second = task("bench", RUN=folder.name)
         assert second.returncode == 1
         assert "the disk is full" in second.stderr
+        assert f"RUN={folder.name}" in second.stderr
         assert len(attempts(folder)) == 2
         (runs / "filler").unlink()
         assert task("bench", RUN=folder.name).returncode == 0

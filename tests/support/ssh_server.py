@@ -11,6 +11,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from repro.cluster.cluster import Cluster, Image, Node
+from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 
 
 class _Session(paramiko.ServerInterface):
@@ -37,9 +38,13 @@ class _Session(paramiko.ServerInterface):
 GONE = (OSError, EOFError, paramiko.SSHException)
 
 
-def _serve_command(channel, command: str) -> None:
+def _serve_command(channel, command: str, environment: dict[str, str]) -> None:
     process = subprocess.Popen(
-        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
     )
     threads = [
         threading.Thread(target=_copy, args=pair, daemon=True)
@@ -51,7 +56,9 @@ def _serve_command(channel, command: str) -> None:
     for thread in threads:
         thread.join()
     with suppress(*GONE):
-        channel.send_exit_status(process.wait())
+        status = process.wait()
+        if status >= 0:  # as sshd, which has no status for a process that a signal ended
+            channel.send_exit_status(status)
         channel.close()
 
 
@@ -73,7 +80,8 @@ def _answer(channel, message) -> None:
     """Answer a request, and only then start the command that it may have been: it could end before the answer."""
     paramiko.Channel._handle_request(channel, message)
     if command := channel.__dict__.pop("accepted", None):
-        threading.Thread(target=_serve_command, args=(channel, command), daemon=True).start()
+        environment = channel.get_transport().environment
+        threading.Thread(target=_serve_command, args=(channel, command, environment), daemon=True).start()
 
 
 class _Transport(paramiko.Transport):
@@ -81,7 +89,7 @@ class _Transport(paramiko.Transport):
 
 
 class SshServer:
-    """One node; `stop` cuts all its connections as a crash would."""
+    """One node, with a lock of its own; `stop` cuts all its connections as a crash would."""
 
     def __init__(self, folder: Path):
         self.folder, self.host_key = folder, paramiko.ECDSAKey.generate()
@@ -90,6 +98,7 @@ class SshServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
+        self.environment = {LOCK_FOLDER: str(folder)}
         self.known_hosts(self.host_key)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -140,6 +149,7 @@ class SshServer:
             while True:
                 client, _ = self._socket.accept()
                 transport = _Transport(client)
+                transport.environment = self.environment
                 transport.add_server_key(self.host_key)
                 transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
                 self.transports.append(transport)

@@ -1,8 +1,9 @@
 """The agent of a node: starts the node's ranks, sends what they write, ends them when asked to or cut off.
 
 It is started over SSH, with Python 3.8 and nothing else. The first line of its input is an order in JSON; every byte
-after it renews the lease, "stop" ends the work, and the end of the input, or `lease_s` seconds without a byte, mean
-that the controller is gone: then everything that was started is removed. Its messages are JSON objects, one per line.
+after it renews the lease, a line "stop" ends the work, and the end of the input, or `lease_s` seconds without a byte,
+mean that the controller is gone: then everything that was started is removed. Its messages are JSON objects, one per
+line.
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ import threading
 import time
 from collections.abc import Callable
 
-from repro.launch.agent.node import facts, first_process, port_is_free, remove_containers, take_lock
+from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
+from repro.launch.agent.lock import Held, acquire
+from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.processes import identity
 from repro.launch.agent.ranks import Files, Ranks, children
+from repro.launch.agent.unlock import free, survey
 
 POLL_S = 0.1
 BEAT_S = 2.0
 GRACE_S = 3.0
 LATE_S = 2.0
+REST_S = 5.0
+ENGINE_S = 3.0
+STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
@@ -48,20 +56,28 @@ def send(**message: object) -> None:
 
 
 class Lease:
-    """Watches the input in a thread of its own; runs `on_lost` and ends the process once the controller is gone."""
+    """Watches the input in a thread of its own; runs `on_lost` and ends the process once the controller is gone.
 
-    def __init__(self, seconds: float, on_lost: Callable[[], object]):
+    `on_line` gets each line that says more than that the controller is there.
+    """
+
+    def __init__(self, seconds: float, on_lost: Callable[[], object], on_line: Callable[[bytes], object] = bytes):
         self.stopped = threading.Event()
-        self._seconds, self._on_lost = seconds, on_lost
+        self._seconds, self._on_lost, self._on_line = seconds, on_lost, on_line
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
+        rest = b""
         while select.select([0], [], [], self._seconds)[0]:
             data = os.read(0, 4096)
             if not data:
                 break
-            if b"stop" in data:
-                self.stopped.set()
+            *lines, rest = (rest + data).split(b"\n")
+            for line in filter(None, lines):
+                if line == b"stop":
+                    self.stopped.set()
+                else:
+                    self._on_line(line)
         cut_off.set()
         try:
             self._on_lost()
@@ -90,26 +106,31 @@ def check(order: dict) -> None:
 
 
 def hold(order: dict) -> None:
-    """Hold this node for one run: nobody else gets the lock, and no container of a run outlives this process."""
-    holder = take_lock(os.path.join(order["work"], "lock"), order["owner"], order["lease_s"])
-    if holder is not None:
-        send(held=holder)
+    """Hold this node for one run: nobody else gets the lock, and what dead runs of this account left is removed."""
+    try:
+        lock = acquire(order["owner"], order["lease_s"])
+    except Held as held:
+        send(held=held.holder)
         return
-
-    def sweep() -> list[str]:
-        return remove_containers(f"label={order['label']}") if order["containers"] else []
 
     def sweep_twice() -> None:
         """A second time for a container that the engine was just creating."""
-        sweep()
-        time.sleep(LATE_S)
-        sweep()
+        if order["containers"]:
+            clear(order["work"])
+            time.sleep(LATE_S)
+            sweep(order["work"])
 
-    lease = Lease(order["lease_s"], sweep_twice)
-    send(locked=True, removed=sweep())
-    beat(lease, order["work"])
-    lease.stopped.wait()
-    send(end=0, removed=sweep())
+    lease = Lease(order["lease_s"], sweep_twice, lambda line: lock.add(**json.loads(line)))
+    lock.keep(lease.stopped, lambda why: send(lost=why))
+    removed, others = clear(order["work"]) if order["containers"] else ([], [])
+    if others:
+        send(others=others)
+    else:
+        send(locked=True, removed=removed)
+        beat(lease, order["work"])
+        lease.stopped.wait()
+        send(end=0, removed=sweep(order["work"]) if order["containers"] else [])
+    lock.release()
 
 
 def run(order: dict) -> None:
@@ -135,10 +156,13 @@ def run(order: dict) -> None:
 def start(order: dict) -> subprocess.Popen:
     """The ranks' process, in a session of its own, because the launcher ends its whole group."""
     out, err = (os.path.join(order["folder"], name) for name in order["output"])
+    argv = order["argv"]
+    if order["container"]:
+        argv = [*argv[:2], *labels(order["work"]), *argv[2:]]  # behind `docker run`
     libc = ctypes.CDLL(None)
     with open(out, "ab") as stdout, open(err, "ab") as stderr:
         return subprocess.Popen(
-            order["argv"],
+            argv,
             cwd=order["folder"],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -150,26 +174,58 @@ def start(order: dict) -> subprocess.Popen:
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
-    files = Files(order["folder"], ("config.json",))
+    files = Files(order["folder"], order["log_cap"])
     ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
-    killed = out_of_memory_kills()
+    killed, before = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
         send_added(files)
         for rank, status in ended:
             send(rank=rank, status=status)
-        ranks.wait(POLL_S)
+        if not files.more():
+            ranks.wait(POLL_S)
     code = process.poll()
-    end(process, order["container"])
     send_added(files)
+    if code is not None:
+        send(launcher=code)
+        if before and code in STOPPED:
+            tell_of_engine(before, lease)
+    try:
+        end(process, order["container"])
+    finally:
+        send_rest(files, lease)
     free = free_mib(order["folder"])
-    shutil.rmtree(order["folder"], ignore_errors=True)  # all of it is with the controller
-    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free)
+    sizes = files.sizes()
+    shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
+    send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free, sizes=sizes)
+
+
+def tell_of_engine(before: set[tuple[int, str]], lease: Lease) -> None:
+    """Say that the Docker engine was stopped or restarted, if it was: as it ends, it first ends its containers."""
+    deadline = time.monotonic() + ENGINE_S
+    while time.monotonic() < deadline and not lease.stopped.is_set():
+        if not before <= engines():
+            send(engine="restarted")
+            return
+        time.sleep(POLL_S)
 
 
 def send_added(files: Files) -> None:
-    """Send what was added to files."""
+    """Send what was added to files, of each log a few MiB."""
     for path, offset, data in files.added():
+        send(file=path, at=offset, data=data.decode("latin-1"))
+
+
+def send_rest(files: Files, lease: Lease) -> None:
+    """Send all that is left; once the controller asks for the end, for `REST_S` at most, and then only each file's end."""
+    deadline = None
+    while True:
+        send_added(files)
+        if lease.stopped.is_set():
+            deadline = deadline or time.monotonic() + REST_S
+        if not files.more() or (deadline and time.monotonic() > deadline):
+            break
+    for path, offset, data in files.rest():
         send(file=path, at=offset, data=data.decode("latin-1"))
 
 
@@ -191,7 +247,7 @@ def end(process: subprocess.Popen, container: str) -> None:
         if group_has_ended(process, kind, 0.0 if container else GRACE_S):
             break
     if container:
-        remove_containers(f"name=^/{container}$")
+        remove_containers(f"name=^/{container}$", f"label={AGENT}={identity(os.getpid())}")
 
 
 def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bool:
@@ -232,6 +288,16 @@ def out_of_memory_kills() -> int:
     return 0
 
 
+def show_holder(order: dict) -> None:
+    """Send who holds this node, and what its end would take along."""
+    send(**survey())
+
+
+def unlock(order: dict) -> None:
+    """End what holds this node, if it is what a person was shown."""
+    send(**free(order["process"]))
+
+
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         line = unbuffered.readline()
@@ -239,7 +305,7 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        {"check": check, "hold": hold, "run": run}[order["do"]](order)
+        {"check": check, "hold": hold, "run": run, "holder": show_holder, "unlock": unlock}[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)

@@ -1,10 +1,8 @@
-"""What the agent does on its node: asks the Docker engine, collects facts, locks it; needs Python 3.8 and nothing else."""
+"""What the agent asks of its node: the Docker engine, and facts; needs Python 3.8 and nothing else."""
 
 from __future__ import annotations
 
-import fcntl
 import glob
-import json
 import os
 import shutil
 import socket
@@ -22,23 +20,31 @@ def docker(*arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-def remove_containers(match: str) -> list[str]:
-    """Remove the containers that a filter of `docker ps` matches, until none is left; gives their names."""
-    removed: list[str] = []
+def remove_containers(*match: str) -> None:
+    """Remove the containers that all of these filters of `docker ps` match, until none is left."""
+    filters = [word for each in match for word in ("--filter", each)]
     for _ in range(ROUNDS):
-        lines = docker("ps", "--all", "--filter", match, "--format", "{{.ID}} {{.Names}}").stdout.splitlines()
-        if not lines:
+        found = docker("ps", "--all", "--quiet", *filters).stdout.split()
+        if not found:
             break
-        removed += [line.partition(" ")[2] for line in lines]
-        docker("rm", "--force", "--volumes", *(line.partition(" ")[0] for line in lines))
+        docker("rm", "--force", "--volumes", *found)
         time.sleep(0.2)
-    return list(dict.fromkeys(removed))
 
 
 def first_process(container: str) -> int:
     """The process number, as the node sees it, of what runs in a container; 0 if it has not started."""
     pid = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
     return int(pid) if pid.isdigit() else 0
+
+
+def engines() -> set[tuple[int, str]]:
+    """The Docker engines that run on this node: process number and start of each; empty where none can be seen."""
+    found = set()
+    for entry in glob.glob("/proc/[0-9]*"):
+        if _first_line(entry + "/comm") == "dockerd":
+            fields = _first_line(entry + "/stat").rpartition(")")[2].split()
+            found |= {(int(entry[6:]), fields[19])} if fields else set()
+    return found
 
 
 def image_ids(names: list[str]) -> dict:
@@ -122,36 +128,3 @@ def _first_line(path: str) -> str:
             return file.readline().strip()
     except OSError:
         return ""
-
-
-POLL_S = 0.1
-MARGIN_S = 4.0
-
-
-def take_lock(path: str, owner: dict, patience: float) -> dict | None:
-    """Lock a file until this process ends, and write its owner into it; the owner if it is another one.
-
-    A connection that was lost may have left the lock with this same owner: then this waits for the end of its lease.
-    """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    deadline = time.monotonic() + patience + MARGIN_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = read_owner(handle)
-            if holder != owner or time.monotonic() > deadline:
-                return holder
-            time.sleep(POLL_S)
-        else:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(owner).encode(), 0)
-            return None
-
-
-def read_owner(handle: int) -> dict:
-    """Who holds a lock, as its file says; empty if that cannot be read."""
-    try:
-        return dict(json.loads(os.pread(handle, 4096, 0)))
-    except ValueError:
-        return {}

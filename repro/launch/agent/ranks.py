@@ -4,45 +4,84 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterator
 
+LAUNCHER_LOG = "launcher.log"
+METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
+RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\x00-\x1f\x7f\ud800-\udfff]+)")
+"""A file of a rank's logs; names that are not text, or would steer a terminal, are not taken."""
 CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
+TAIL = 1 << 20
 BLIND_S = 0.02
 EXITING = 0x4  # PF_EXITING in Linux's include/linux/sched.h, among the flags of /proc/PID/stat
 
 
 class Files:
-    """What was added to the regular files of a folder since the last time, in pieces; links are skipped."""
+    """What was added to the logs and metrics in a folder since the last time, in pieces; links are skipped.
 
-    def __init__(self, folder: str, skipped: tuple[str, ...]):
-        self._folder, self._skipped = folder, skipped
+    Of a log of more than `cap` bytes, what lies between its beginning and its last `TAIL` bytes is never sent: they
+    are sent by `rest`, when it has its final size. Metrics have no such gap: each of their lines counts.
+    """
+
+    def __init__(self, folder: str, cap: int):
+        self._folder, self._head = folder, max(cap - TAIL, 0)
         self._sent: dict[str, int] = {}
+        self._told: dict[str, int] = {}
 
     def added(self) -> Iterator[tuple[str, int, bytes]]:
-        """(path below the folder, offset, bytes); a file that is still empty comes once, with none."""
+        """(path below the folder, offset, bytes); a file that is still empty comes once, with none.
+
+        All of the metrics, for a rank that has ended is judged by them; of each log a few MiB at a time. A log of
+        which no more is sent comes with its size as the offset and no bytes, for it shows that its rank goes on.
+        """
+        for relative, path, size in self._files():
+            metrics = METRICS.fullmatch(relative)
+            offset = self._sent.get(relative, -1)
+            most = size if metrics else min(size, max(offset, 0) + CHUNK * CHUNKS_AT_ONCE, self._head)
+            if most > offset:
+                yield from self._pieces(path, relative, max(offset, 0), most)
+            elif size > self._told.get(relative, max(offset, self._head)):
+                self._told[relative] = size
+                yield relative, size, b""
+
+    def more(self) -> bool:
+        """Whether `added` has more to send at once."""
+        return any(self._sent.get(name, -1) < min(size, self._head) for name, _, size in self._files())
+
+    def rest(self) -> Iterator[tuple[str, int, bytes]]:
+        """The end of each file, as `added` gives it, at most `TAIL` bytes; what is before that is left out."""
+        for relative, path, size in self._files():
+            offset = max(self._sent.get(relative, 0), 0)
+            if size > offset:
+                yield from self._pieces(path, relative, max(offset, size - TAIL), size)
+
+    def sizes(self) -> dict[str, int]:
+        """The size of each file, by its path below the folder."""
+        return {relative: size for relative, _, size in self._files()}
+
+    def _files(self) -> Iterator[tuple[str, str, int]]:
+        """(path below the folder, path, size)."""
         for base, _, names in os.walk(self._folder):
             for name in names:
                 path = os.path.join(base, name)
                 relative = os.path.relpath(path, self._folder)
-                if relative not in self._skipped and not os.path.islink(path):
-                    yield from self._added_to(path, relative)
+                wanted = relative == LAUNCHER_LOG or METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative)
+                if wanted and os.path.isfile(path) and not os.path.islink(path):
+                    yield relative, path, os.path.getsize(path)
 
-    def _added_to(self, path: str, relative: str) -> Iterator[tuple[str, int, bytes]]:
-        offset = self._sent.get(relative, -1)
-        if os.stat(path).st_size <= offset:
-            return
-        offset = max(offset, 0)
+    def _pieces(self, path: str, relative: str, offset: int, end: int) -> Iterator[tuple[str, int, bytes]]:
         with open(path, "rb") as file:
             file.seek(offset)
-            for _ in range(CHUNKS_AT_ONCE):
-                data = file.read(CHUNK)
+            while True:
+                data = file.read(min(CHUNK, end - offset))
                 yield relative, offset, data
                 offset += len(data)
                 self._sent[relative] = offset
-                if len(data) < CHUNK:
+                if not data or offset >= end:
                     break
 
 

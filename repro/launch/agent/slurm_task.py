@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import IO, Any
 
 GRACE_S = 6.0
@@ -71,23 +72,55 @@ def main() -> None:
         write_code(mine["code"], order["files"])
         sys.path.insert(0, mine["code"])
         sys.dont_write_bytecode = True
-        sys.exit(run_agent(order["label"], mine))
+        with node_held(order["owner"], mine) as is_mine:
+            sys.exit(run_agent(mine) if is_mine else 1)
     finally:
         shutil.rmtree(mine["home"], ignore_errors=True)
 
 
-def run_agent(label: str, mine: dict) -> int:
-    """Run the agent with this node's order; its status. Whatever ends it, no container is left."""
-    from repro.launch.agent.node import remove_containers
+def send(**message: object) -> None:
+    """Send a message of this task's own, in one piece."""
+    os.write(1, (json.dumps(message) + "\n").encode())
 
-    if mine["container"]:
-        remove_containers(f"label={label}")
+
+@contextlib.contextmanager
+def node_held(owner: dict, mine: dict) -> Iterator[bool]:
+    """Hold the node's lock, also against runs that Slurm does not know of; whether it is this job's."""
+    from repro.launch.agent.leftovers import clear
+    from repro.launch.agent.lock import Held, acquire
+
+    given = {**owner, "job": os.environ.get("SLURM_JOB_ID", "")}
+    try:
+        lock = acquire(given, mine["lease_s"])
+    except (Held, OSError) as error:
+        send(**({"held": error.holder} if isinstance(error, Held) else {"error": str(error)}))
+        yield False
+        return
+    stopped = threading.Event()
+    lock.keep(stopped, lambda why: send(lost=why))
+    try:
+        _, others = clear(mine["work"]) if mine["container"] else ([], [])
+        if others:
+            send(others=others)
+        yield not others
+    finally:
+        stopped.set()
+        lock.release()
+
+
+def run_agent(mine: dict) -> int:
+    """Run the agent with this node's order; its status. Whatever ends it, no container is left."""
+    from repro.launch.agent.leftovers import AGENT
+    from repro.launch.agent.node import remove_containers
+    from repro.launch.agent.processes import identity
+
     agent = subprocess.Popen(
         [sys.executable, "-B", "-m", "repro.launch.agent.__main__"],
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": mine["code"]},
     )
     assert agent.stdin is not None
+    own = identity(agent.pid)
     try:
         order = (json.dumps(mine) + "\n").encode()
         threading.Thread(target=forward, args=(order, agent.stdin), daemon=True).start()
@@ -99,7 +132,7 @@ def run_agent(label: str, mine: dict) -> int:
             agent.wait(GRACE_S)
         agent.kill()
         if mine["container"]:
-            remove_containers(f"name=^/{mine['container']}$")
+            remove_containers(f"name=^/{mine['container']}$", f"label={AGENT}={own}")
 
 
 def forward(order: bytes, pipe: IO[bytes]) -> None:

@@ -51,6 +51,10 @@ class Transport(Protocol):
         """For how many seconds nothing has come from each node, by its position."""
         ...
 
+    def answers(self, index: int) -> bool:
+        """Whether the node at a position is known to be up and connected, whatever becomes of its agent."""
+        ...
+
     def stop(self, follower: AttemptFollower) -> None:
         """End what still runs on nodes, and release what `prepare` and `start` took; called however it ended."""
         ...
@@ -76,14 +80,15 @@ class NodesAttempt:
             try:
                 write_json(self.folder / "config.json", {**work.config, "output": str(self.folder)})
                 self.transport.start(follower)
-                failure = follower.follow(on_event, self.transport.silences, interrupts)
+                failure = follower.follow(on_event, self.transport.silences, interrupts, self.transport.answers)
             finally:
                 self.transport.stop(follower)
         for event in follower.events():
             on_event(event)
-        failure = failure or follower.unfinished()
+        failure = failure or follower.cut_evidence() or follower.unfinished()
         tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
-        return Outcome(follower.explained(failure) if failure else None, time.monotonic() - started, tail)
+        explained = follower.explained(failure) if failure else None
+        return Outcome(explained, time.monotonic() - started, tail, tuple(follower.cut()))
 
     def _own_log_tail(self) -> str:
         return "\n".join(last_lines(self.folder / self.transport.log)) if self.transport.log else ""

@@ -69,9 +69,12 @@ class Code:
         """Where it is on a node."""
         return f"{work}/code/{self.digest}"
 
-    def agent(self, work: str, python: str) -> list[str]:
-        """The command that starts the agent on a node; it writes no bytecode next to the code."""
-        return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent"]
+    def agent(self, work: str, python: str, *mark: str) -> list[str]:
+        """The command that starts the agent on a node; it writes no bytecode next to the code.
+
+        By the mark of its run, among its arguments, it is found on the node when a person wants to end it.
+        """
+        return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent", *mark]
 
 
 def deliver(remote: Remote, code: Code) -> None:

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
+from repro.launch.agent.ranks import LAUNCHER_LOG, METRICS, RANK_LOG
 from repro.launch.attempt import Event, Tail
 from repro.launch.placement import Placement
+from repro.runs.record import CutLog
 
-RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\0]+)")
-METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
-LAUNCHER_LOG = "launcher.log"
+LOG_CAP = 256 << 20
+"""How many bytes of one log are kept at most: a rank that prints without end must not fill the controller's disk."""
+GAP = "\n[{bytes} bytes that were printed here are not kept]\n"
+
+
+@dataclass
+class _Copy:
+    """How much of a node's file is known to be printed, and how much of it was written here."""
+
+    printed: int = 0
+    written: int = 0
+    next: int = 0
 
 
 class LogCollector:
     """The folder of an attempt over several nodes; only names that belong to a node's own ranks are taken from it."""
 
-    def __init__(self, folder: Path, placement: Placement):
-        self.folder, self.bytes = folder, 0
+    def __init__(self, folder: Path, placement: Placement, cap: int = LOG_CAP):
+        self.folder, self._cap = folder, cap
         self._placement = placement
         self.tails = {rank: Tail(folder / f"metrics-rank{rank}.jsonl") for rank in range(placement.world_size)}
         self._new: set[int] = set()
-        self._sizes: dict[Path, int] = defaultdict(int)
+        self._copies: dict[Path, _Copy] = {}
         for rank in self.tails:
             self.rank_folder(rank).mkdir(parents=True)
 
@@ -40,16 +52,44 @@ class LogCollector:
         launchers = [self.launcher_log(index) for index in range(len(self._placement.nodes))]
         return [path for path in [*ranks, *launchers] if path.exists()]
 
+    @property
+    def bytes(self) -> int:
+        """How many bytes all ranks and launchers are known to have written."""
+        return sum(copy.printed for copy in self._copies.values())
+
     def write(self, index: int, name: str, offset: int, data: str) -> None:
-        """Add a piece of a file from the node at a position; OSError if the disk here is full."""
+        """Add a piece of a file from the node at a position; OSError if the disk here is full.
+
+        Pieces come in their order. One further on, which only a log may have, leaves a gap that the log then shows.
+        """
         path = self._path(index, name)
-        if path is None or offset != self._sizes[path]:
+        if path is None:
             return
-        content = data.encode("latin-1")
+        copy, content = self._copies.setdefault(path, _Copy()), data.encode("latin-1")
+        copy.printed = max(copy.printed, offset + len(content))
+        gap = offset - copy.next
+        fits = copy.written + len(content) <= self._cap
+        if gap < 0 or not fits or (gap and (not content or METRICS.fullmatch(name))):
+            return
         with open(path, "ab") as file:
-            file.write(content)
-        self._sizes[path] += len(content)
-        self.bytes += len(content)
+            file.write((GAP.format(bytes=gap).encode() if gap else b"") + content)
+        copy.written += len(content)
+        copy.next = offset + len(content)
+
+    def sizes(self, index: int, sizes: dict[str, int]) -> None:
+        """Take the sizes that files have in the end on the node at a position."""
+        for name, size in sizes.items():
+            if path := self._path(index, name):
+                copy = self._copies.setdefault(path, _Copy())
+                copy.printed = max(copy.printed, size)
+
+    def cut(self) -> list[CutLog]:
+        """The files of which not all that was printed is kept, sorted by their paths."""
+        return [
+            CutLog(path.relative_to(self.folder).as_posix(), copy.printed, copy.written)
+            for path, copy in sorted(self._copies.items())
+            if copy.written < copy.printed
+        ]
 
     def _path(self, index: int, name: str) -> Path | None:
         ranks = self._placement.ranks(index)
@@ -81,5 +121,6 @@ class LogCollector:
 
 
 def safe(name: str) -> str:
-    """A name as a part of a file's or container's name."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+    """A name as a part of a file's or container's name; one that has to be changed for it gets its hash, to stay unique."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

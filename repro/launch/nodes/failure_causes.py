@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from dataclasses import dataclass
 
+from repro.launch.nodes.work import LEASE_S
 from repro.runs.failures import Failure
+from repro.runs.record import CutLog
 from repro.utils.i18n import N_
 
+DOCKER_HELP = re.compile(r"'docker( run)? --help'")
 SETTLE_S = 1.5
 QUIET_S = 5.0
 DOCKER_REFUSED = range(125, 128)
@@ -19,11 +23,15 @@ MEMORY = N_("the kernel of this node ran out of memory and killed processes")
 
 @dataclass(frozen=True)
 class NodeFailure:
-    """A failure, when it was seen, and whether it may only follow from another: a rank aborts when it loses another."""
+    """A failure, when it was seen, and whether it may only follow from another: a rank aborts when it loses another.
+
+    One that `explains` others is their cause, although they were seen before it.
+    """
 
     failure: Failure
     seen: float
     secondary: bool = False
+    explains: bool = False
 
 
 class FailureCollector:
@@ -35,9 +43,9 @@ class FailureCollector:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, failure: Failure, secondary: bool = False) -> None:
-        """Take a failure; `secondary` if it may only follow from another."""
-        self._found.append(NodeFailure(failure, time.monotonic(), secondary))
+    def add(self, failure: Failure, secondary: bool = False, explains: bool = False) -> None:
+        """Take a failure, as `NodeFailure` says."""
+        self._found.append(NodeFailure(failure, time.monotonic(), secondary, explains))
 
     def cause(self, silences: list[float]) -> Failure | None:
         """The cause, once it is time to name it.
@@ -51,7 +59,8 @@ class FailureCollector:
         causes = [each for each in self._found if not each.secondary]
         if not causes and any(silence > QUIET_S for silence in silences):
             return None
-        return (causes or self._found)[0].failure
+        explaining = [each for each in self._found if each.explains]
+        return (explaining or causes or self._found)[0].failure
 
 
 def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
@@ -66,15 +75,57 @@ def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
     return Failure(N_("rank {rank} on {node} exited with status {status}"), {**where, "status": status}), False
 
 
-def node_ended(node: str, status: int | None, containers: bool, message: str) -> Failure:
-    """What was started on a node ended, and no rank of it was seen to end before; `message` is its last line."""
+def node_ended(node: str, status: int | None, containers: bool, lines: list[str], begun: bool) -> Failure:
+    """What was started on a node ended, and no rank of it was seen to end before.
+
+    Parameters
+    ----------
+    lines : the last ones that it printed.
+    begun : whether a rank of the node had begun its work.
+    """
     if containers and status in DOCKER_REFUSED:
-        return Failure(N_("Docker on {node} did not start the container: {said}"), {"node": node, "said": message})
+        said = next((line for line in reversed(lines) if not DOCKER_HELP.search(line)), "?").removeprefix("docker: ")
+        if begun:
+            message = N_("Docker on {node} failed while the container ran: {said}")
+        else:
+            message = N_("Docker on {node} did not start the container: {said}")
+        return Failure(message, {"node": node, "said": said})
     if containers and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure(
             N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}
         )
     return Failure(N_("the launcher on {node} exited with status {status}"), {"node": node, "status": status})
+
+
+def engine_restarted(node: str) -> Failure:
+    """The Docker engine of a node is not the one that started the container."""
+    return Failure(N_("Docker on {node} was killed, stopped or restarted, which ended the container"), {"node": node})
+
+
+def controller_slept(seconds: float) -> Failure:
+    """The controller did not run for longer than nodes wait for it."""
+    return Failure(
+        N_(
+            "this controller did not run for {seconds:.0f} s (suspended, stopped, or short of processors), and nodes end "
+            "an attempt after {lease:.0f} s without it"
+        ),
+        {"seconds": seconds, "lease": LEASE_S},
+    )
+
+
+def agent_silent(node: str, seconds: float) -> Failure:
+    """Nothing came from the agent of a node that itself answers."""
+    return Failure(
+        N_(
+            "nothing was heard from the agent on {node} for {seconds:.0f} s, while the node itself answers: it was stopped"
+        ),
+        {"node": node, "seconds": seconds},
+    )
+
+
+def agent_ended(node: str, reason: str) -> Failure:
+    """The agent on a node ended before its work, over a connection that lives."""
+    return Failure(N_("the agent on {node} ended, and its ranks with it: {said}"), {"node": node, "said": reason})
 
 
 def node_silent(node: str, seconds: float) -> Failure:
@@ -90,9 +141,26 @@ def node_gone(node: str, reason: str) -> Failure:
     return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
 
 
+def lock_lost(node: str, reason: str) -> Failure:
+    """A node that another run could have by now."""
+    return Failure(N_("{node} is no longer locked for this run: {said}"), {"node": node, "said": reason})
+
+
+def node_incomplete(node: str) -> Failure:
+    """A job ended well, and what a node of it wrote did not come to its end here."""
+    return Failure(N_("the job has ended, but not all that {node} wrote has arrived here"), {"node": node})
+
+
 def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
     return Failure(N_("{node}: {said}"), {"node": node, "said": message})
+
+
+def evidence_cut(log: CutLog) -> Failure:
+    """A file that figures are read from was cut."""
+    return Failure(
+        N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less"), vars(log)
+    )
 
 
 def node_full(node: str, free_mib: int) -> Failure:

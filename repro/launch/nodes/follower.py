@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.launch.attempt import Event, Interrupts, Limits, OnEvent, StallDetector
+from repro.analysis.measurement import LOG
+from repro.launch.agent.ranks import METRICS
+from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, PauseDetector, StallDetector
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
 from repro.launch.nodes.failure_causes import (
@@ -15,17 +19,33 @@ from repro.launch.nodes.failure_causes import (
     FULL_MIB,
     MEMORY,
     FailureCollector,
+    agent_ended,
+    agent_silent,
+    controller_slept,
+    engine_restarted,
+    evidence_cut,
+    lock_lost,
     node_ended,
     node_full,
     node_gone,
+    node_incomplete,
     node_says,
     node_silent,
     rank_ended,
 )
+from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.runs.record import CutLog
 
 POLL_S = 0.1
+TAKE_S = 0.5
+WAKE_S = 3.0
+"""After a pause, how long it takes to read what nodes sent meanwhile."""
+AFTERMATH_S = LEASE_S + 10
+"""After a pause, how long it takes to find out which nodes have given this controller up."""
+MARGIN_S = 3.0
+"""How much sooner than this controller a node may count its lease from: beats come every 2 s."""
 LOST: dict = {}
 
 
@@ -52,6 +72,8 @@ class AttemptFollower:
         self._inbox: queue.SimpleQueue[tuple[int, dict | End]] = queue.SimpleQueue()
         self._ended: dict[int, dict] = {}
         self._failed: set[int] = set()
+        self._launchers: set[int] = set()
+        self._pauses = PauseDetector()
         self._failures = FailureCollector()
         self._end: End | None = None
 
@@ -73,34 +95,59 @@ class AttemptFollower:
         return self._ended.get(index) is LOST
 
     def follow(
-        self, on_event: OnEvent, silences: Callable[[], Mapping[int, float]], interrupts: Interrupts
+        self,
+        on_event: OnEvent,
+        silences: Callable[[], Mapping[int, float]],
+        interrupts: Interrupts,
+        answers: Callable[[int], bool] = lambda index: False,
     ) -> Failure | None:
-        """Pass events on until all nodes have ended well; the cause if something goes wrong."""
-        stall = StallDetector(self._limits)
+        """Pass events on until all nodes have ended well; the cause if something goes wrong.
+
+        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them.
+        """
+        stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
             interrupts.check()
+            woken = self._pauses.look()
             for event in self.events(POLL_S):
-                on_event(event)
+                loss(event)
             silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
             for index, seconds in silent.items():
-                if seconds > LEASE_S:
-                    self._lose(index, node_silent(self._name(index), seconds))
+                if seconds > LEASE_S and woken > WAKE_S:
+                    name = self._name(index)
+                    self._lose(index, (agent_silent if answers(index) else node_silent)(name, seconds))
             failure = self._failures.cause(list(silent.values()))
             if not failure and not self._failures:
-                failure = stall.check(self._collector.bytes)
+                failure = loss.failure or stall.check(self._collector.bytes)
             if failure:
                 return failure
         return None
 
     def events(self, patience: float = 0.0) -> Iterator[Event]:
-        """Take what nodes have sent, waiting up to `patience` seconds for the first of it; gives the events in it."""
-        try:
+        """Take what nodes have sent, waiting up to `patience` seconds for the first of it; gives the events in it.
+
+        With `patience` it comes to an end while nodes go on sending, without it when there is nothing more.
+        """
+        until = time.monotonic() + TAKE_S if patience else float("inf")
+        with contextlib.suppress(queue.Empty):
             index, message = self._inbox.get(timeout=patience) if patience else self._inbox.get_nowait()
             while True:
                 yield from self._take(index, message)
+                if time.monotonic() > until:
+                    break
                 index, message = self._inbox.get_nowait()
-        except queue.Empty:
-            yield from self._collector.events()
+        yield from self._collector.events()
+
+    def cut(self) -> list[CutLog]:
+        """The logs of which not all is kept here."""
+        return self._collector.cut()
+
+    def cut_evidence(self) -> Failure | None:
+        """The failure of an attempt whose figures would be read from a file that was cut."""
+        for log in self.cut():
+            if log.path == LOG or METRICS.fullmatch(log.path):
+                return evidence_cut(log)
+        return None
 
     def unfinished(self) -> Failure | None:
         """The failure of the first rank that has not come to its end."""
@@ -142,17 +189,31 @@ class AttemptFollower:
                 self._rank_ended(message["rank"], message["status"])
             else:
                 self._node_ended(index, message)
+        elif "lost" in message:  # with the connection, it is that which says more
+            self._failures.add(lock_lost(node, message["lost"]), secondary=True)
+        elif "held" in message:
+            self._failures.add(node_says(node, held_text(self._work.cluster, message["held"])))
+        elif "others" in message:
+            self._failures.add(node_says(node, others_text(self._work.cluster, message["others"])))
         elif "error" in message:
             self._ended[index] = message
             self._failures.add(node_says(node, message["error"]))
+        elif "launcher" in message:
+            yield from self._collector.events()
+            self._launcher_ended(index, message["launcher"])
+        elif "engine" in message:
+            self._failures.add(engine_restarted(node), explains=True)
         elif message.get("gone"):
-            self._lose(index, node_gone(node, message["gone"]))
+            reason = message["gone"]
+            self._lose(index, agent_ended(node, reason) if message.get("connected") else node_gone(node, reason))
 
     def _take_end(self, end: End) -> None:
         missing = [index for index in range(len(self._work.placement.nodes)) if index not in self._ended]
         if missing and end.failure:
             self._end = end
             self._failures.add(end.failure, end.secondary)
+        elif missing:
+            self._failures.add(node_incomplete(self._name(missing[0])))
         self._ended |= {index: {} for index in missing}
 
     def _rank_ended(self, rank: int, status: int) -> None:
@@ -165,26 +226,35 @@ class AttemptFollower:
     def _node_ended(self, index: int, message: dict) -> None:
         """Everything on a node has ended: name a rank that left its work, or what else is known of the end."""
         self._ended[index] = message
+        self._collector.sizes(index, message.get("sizes", {}))
         status, ranks = message["end"], self._work.placement.ranks(index)
-        if status is None or self._failed.intersection(ranks):
+        self._launcher_ended(index, status)
+        if status == 0 and not self._failed.intersection(ranks):
+            for rank in self._collector.unfinished():
+                if rank in ranks:
+                    self._rank_ended(rank, 0)
+
+    def _launcher_ended(self, index: int, status: int | None) -> None:
+        """What started a node's ranks has ended: name what went wrong, unless a rank of the node is known to have failed."""
+        ranks = self._work.placement.ranks(index)
+        if not status or index in self._launchers or self._failed.intersection(ranks):
             return
+        self._launchers.add(index)
         containers = self._work.cluster.containers
         if self._work.placement.world_size == 1 and not (containers and status in DOCKER_REFUSED):
-            if status or not self._collector.finished(0):
-                self._rank_ended(0, 128 - status if containers and status > 128 else status)
-        elif status:
+            self._rank_ended(0, 128 - status if containers and status > 128 else status)
+        else:
             logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"
-            line = next((lines[-1] for lines in map(last_lines, logs) if lines), "")
-            self._failures.add(node_ended(self._name(index), status, containers, line))
-        for rank in self._collector.unfinished():
-            if rank in ranks and not status:
-                self._rank_ended(rank, 0)
+            lines = next(filter(None, map(last_lines, logs)), [])
+            begun = any(self._collector.tails[rank].last for rank in ranks)
+            self._failures.add(node_ended(self._name(index), status, containers, lines, begun))
 
     def _lose(self, index: int, failure: Failure) -> None:
-        """Nothing more comes from a node; what it sent is kept."""
+        """Nothing more comes from a node; what it sent is kept. No node is to blame where the controller was away."""
         if index not in self._ended:
             self._ended[index] = LOST
-            self._failures.add(failure)
+            away = self._pauses.length if self._pauses.look() < AFTERMATH_S else 0.0
+            self._failures.add(controller_slept(away) if away > LEASE_S - MARGIN_S else failure)
 
     def _name(self, index: int) -> str:
         return self._work.placement.nodes[index].name

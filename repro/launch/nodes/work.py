@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
+from repro.launch.agent.ranks import LAUNCHER_LOG
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.collector import LAUNCHER_LOG, safe
+from repro.launch.nodes.collector import LOG_CAP, safe
 from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv, standins
 from repro.launch.placement import Placement, place
 from repro.planning.plan import Unit
@@ -40,6 +41,11 @@ class Work:
         return hashlib.sha256("\0".join((self.run, self.unit, self.attempt)).encode()).hexdigest()[:10]
 
     @property
+    def name(self) -> str:
+        """What the names of the attempt's containers begin with."""
+        return f"reproduction-{self.key}"
+
+    @property
     def folder(self) -> str:
         """The attempt's folder on each node."""
         return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
@@ -47,7 +53,7 @@ class Work:
     def order(self, index: int, hosts: list[Host]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         share, device = self._share(index, hosts), self.config["device"]
-        name = f"reproduction-{self.key}-{index}"
+        name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         output = [LAUNCHER_LOG, LAUNCHER_LOG]
         if share.exclusive:
@@ -56,6 +62,7 @@ class Work:
         labels = {OWN: self.run, "reproduction.unit": self.unit, "reproduction.attempt": self.attempt}
         return {
             "do": "run",
+            "work": self.cluster.work,
             "folder": self.folder,
             "config": {**located(self.config, standins(self.cluster)), "output": self.folder},
             "output": output,
@@ -67,6 +74,7 @@ class Work:
             "caches": list(caches(self.cluster)),
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
+            "log_cap": LOG_CAP,
         }
 
     def _share(self, index: int, hosts: list[Host]) -> Share:

@@ -33,6 +33,7 @@ from repro.utils.i18n import N_
 POLL_S = 2.0
 FIRST_POLLS_S = 0.5
 DRAIN_S = 1.5
+UNHEARD_S = 10.0
 END_S = 60.0
 SPARE_MINUTES = 2
 
@@ -87,6 +88,10 @@ class SlurmTransport:
         """0 for a node before its first message: the job may still be starting there."""
         now = time.monotonic()
         return {index: now - self._heard.get(index, now) for index in range(len(self._work.placement.nodes))}
+
+    def answers(self, index: int) -> bool:
+        """Nothing is known of a node but what its agent sends."""
+        return False
 
     def stop(self, follower: AttemptFollower) -> None:
         """End the job, take its own log, and remove what is left of it."""
@@ -145,6 +150,8 @@ class SlurmTransport:
                 continue
             if self._job.ended:
                 time.sleep(DRAIN_S)
+                for reader in self._readers:
+                    reader.wait_for_all(UNHEARD_S)
                 follower.end(self._job.failure(self._minutes), secondary=self._job.state == "FAILED")
                 return
 

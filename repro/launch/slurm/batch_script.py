@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cluster.cluster import Cluster
+from repro.launch.agent.leftovers import USER
 from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.holder import holder
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.utils.paths import PACKAGE
 
@@ -34,9 +36,14 @@ class SlurmWork(Work):
     token: str = ""
 
     @property
+    def key(self) -> str:
+        """Distinguishes the job's containers from those of another run with the same names."""
+        return f"{super().key}-{self.token}"
+
+    @property
     def home(self) -> str:
         """The attempt's folder on each node, with a folder for each node in it."""
-        return f"{super().folder}-{self.token}"
+        return super().folder
 
     @property
     def folder(self) -> str:
@@ -87,7 +94,8 @@ def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -
     """The script, rendered; with `shown` it is without the text of the code, which takes many pages."""
     cluster: Cluster = work.cluster
     files = {name: f"({len(text)} characters)" if shown else text for name, text in code.files.items()}
-    order = {"work": cluster.work, "label": OWN, "nodes": work.orders(), "files": files}
+    owner = {**holder(f"{work.unit}, {work.attempt}", work.run), "mark": work.token}
+    order = {"work": cluster.work, "owner": owner, "nodes": work.orders(), "files": files}
     return _template("sbatch.sh.j2").render(
         options=job_options(work, minutes),
         title=f"{work.unit}, {work.attempt} of run {work.run}".replace("\n", " "),
@@ -102,12 +110,12 @@ def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -
 
 
 def sweep(work: SlurmWork) -> str:
-    """A shell command that removes from a node what an attempt may have left there."""
+    """A shell command that removes from a node what this attempt, and no other, may have left there."""
     remove = f"rm -rf -- {shlex.quote(work.home)}/node-*"
     if not work.cluster.containers:
         return remove
-    match = shlex.quote(f"label={OWN}={work.run}")
-    return f"docker ps --all --quiet --filter {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
+    match = f'--filter {shlex.quote(f"name=^/{work.name}-")} --filter "label={USER}=$(id -u)"'
+    return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 
 
 def _template(name: str) -> jinja2.Template:

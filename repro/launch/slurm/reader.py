@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from repro.cluster.local_shell import LocalShell
@@ -12,11 +13,13 @@ from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.slurm.client import SlurmError
 
 AGAIN_S = 1.0
+LOOK_S = 0.2
 FOLLOW = """
 import os, select, sys, time
 folder, renewed = sys.argv[1], 0.0
 offsets = {int(index): int(offset) for index, _, offset in (word.partition(":") for word in sys.argv[2:])}
 while True:
+    new = False
     for index, offset in offsets.items():
         try:
             with open("%s/messages-%d.jsonl" % (folder, index), "rb") as file:
@@ -27,13 +30,15 @@ while True:
         for line in data.split(b"\\n")[:-1]:
             sys.stdout.buffer.write(b"%d %s\\n" % (index, line))
             offsets[index] += len(line) + 1
+            new = True
+    sys.stdout.write("" if new else "idle\\n")
     if time.monotonic() - renewed > 5:
         renewed = time.monotonic()
         if os.path.exists(folder + "/lease"):
             os.utime(folder + "/lease")
         sys.stdout.write("beat\\n")
     sys.stdout.flush()
-    if select.select([0], [], [], 0.1)[0] and not os.read(0, 4096):
+    if select.select([0], [], [], 0 if new else 0.1)[0] and not os.read(0, 4096):
         break
 """
 
@@ -61,9 +66,17 @@ class Reader:
         self._place_of, self._python, self._folder, self._on_message = place_of, python, folder, on_message
         self._offsets = dict.fromkeys(indices, 0)
         self._closed = threading.Event()
+        self._heard = self._idle = 0.0
         self._place: LocalShell | Remote | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True, name="reader of a job")
         self._thread.start()
+
+    def wait_for_all(self, patience: float) -> None:
+        """Until a look that begins from now on finds nothing new, or `patience` seconds pass without a message."""
+        since = time.monotonic() + LOOK_S
+        while self._idle < since and time.monotonic() - max(since, self._heard) < patience:
+            if self._closed.wait(LOOK_S):
+                break
 
     def close(self) -> None:
         """Stop reading."""
@@ -82,10 +95,13 @@ class Reader:
             self._closed.wait(AGAIN_S)
 
     def _take(self, line: str) -> None:
+        if line == "idle":
+            self._idle = time.monotonic()
+            return
         position, _, text = line.partition(" ")
         if not position.isdigit() or int(position) not in self._offsets:
             return
-        index = int(position)
+        index, self._heard = int(position), time.monotonic()
         self._offsets[index] += len(text.encode()) + 1
         try:
             message = json.loads(text)

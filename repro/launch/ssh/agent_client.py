@@ -9,10 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from repro.cluster.ssh import Remote
+from repro.launch.agent.__main__ import CUT_OFF
 from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
 CHUNK = 1 << 18
+CONNECTION_LOST = "the connection was lost"
+CUT_S = 0.5
+ENDS = {CUT_OFF: f"it had heard nothing from this controller for {LEASE_S:.0f} s"}
+KILLED = -1
+"""The status of a process that a signal ended: SSH sends none, and paramiko passes its signal over."""
 
 
 class AgentClient:
@@ -35,6 +41,10 @@ class AgentClient:
     def silent(self) -> float:
         """Seconds since the last byte from the node."""
         return time.monotonic() - self.heard
+
+    def tell(self, **more: str) -> None:
+        """Tell the agent more than it knew when it got its order."""
+        self._send(json.dumps(more).encode() + b"\n")
 
     def stop(self) -> None:
         """Ask the agent to end what it started."""
@@ -61,7 +71,7 @@ class AgentClient:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     self._take(line)
-        self._on_message({"gone": "" if self._ended else self._why()})
+        self._on_message({"gone": ""} if self._ended else self._why())
         self.gone.set()
 
     def _take(self, line: bytes) -> None:
@@ -69,16 +79,26 @@ class AgentClient:
             message = json.loads(line)
         except ValueError:
             message = {"error": line.decode("utf-8", "replace")}
-        self._ended |= bool(message.keys() & {"end", "error", "held"})
+        self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 
-    def _why(self) -> str:
-        """Why an agent ended before its work: what it printed last, or that the connection ended."""
+    def _why(self) -> dict:
+        """Why an agent ended before its work: what it printed last, its status, or that the connection ended.
+
+        `connected` says that the connection outlives it. One that was cut ends within moments of its channels.
+        """
         output = b""
         while self._channel.recv_stderr_ready():
             output += self._channel.recv_stderr(CHUNK)
         lines = output.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "the connection was lost"
+        transport = self._channel.get_transport()
+        transport.join(CUT_S)
+        if not transport.is_active():
+            return {"gone": lines[-1] if lines else CONNECTION_LOST}
+        status = self._channel.exit_status if self._channel.exit_status_ready() else KILLED
+        if status == KILLED or status > 128:
+            return {"gone": "it was killed", "connected": True}
+        return {"gone": ENDS.get(status, lines[-1] if lines else f"status {status}"), "connected": True}
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # whoever reads finds out

@@ -50,6 +50,7 @@ class SshTransport:
         commands = {member.node.name: order["argv"] for member, order in zip(members, orders, strict=True)}
         write_json(follower.folder / "command.json", commands)
         for index, (member, order) in enumerate(zip(members, orders, strict=True)):
+            member.when_lost(partial(_lock_lost, follower, index))
             try:
                 self._clients[index] = member.start(order, partial(follower.put, index))
             except RemoteError as error:
@@ -57,6 +58,11 @@ class SshTransport:
 
     def silences(self) -> dict[int, float]:
         return {index: client.silent() for index, client in self._clients.items()}
+
+    def answers(self, index: int) -> bool:
+        """By the agent that holds the node's lock, which is another one."""
+        member = self._pool.members.get(self._clients[index].node)
+        return member is not None and member.answers
 
     def stop(self, follower: AttemptFollower) -> None:
         """Stop the agents, and drop nodes that do not answer: their agents end by their lease."""
@@ -70,6 +76,10 @@ class SshTransport:
                 client.close()
                 if client.node in self._pool.members:
                     self._pool.drop(client.node)
+
+
+def _lock_lost(follower: AttemptFollower, index: int, reason: str) -> None:
+    follower.put(index, {"lost": reason})
 
 
 def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], NodesAttempt]:

@@ -49,6 +49,7 @@ class SshSession(LaunchSession):
     fingerprints: Fingerprints
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
+        self.pool.announce(run.id)
         return ssh_attempts(self.pool, run.id, limits, spread(plan))
 
     def environment(self, plan: Plan) -> dict:

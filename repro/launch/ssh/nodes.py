@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import queue
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +12,15 @@ from typing import TypeVar
 from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.nodes.code_upload import Code, deliver
-from repro.launch.nodes.commands import OWN, Host
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.holder import held_text, holder, others_text
 from repro.launch.nodes.work import LEASE_S
-from repro.launch.ssh.agent_client import AgentClient
+from repro.launch.ssh.agent_client import CONNECTION_LOST, AgentClient
 
 Item = TypeVar("Item")
 T = TypeVar("T")
 ANSWER_S = 40
+ANSWERS_S = 5.0
 
 
 class LockedError(RemoteError):
@@ -34,10 +33,14 @@ class NodeSession:
     def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
         self.cluster, self.node, self._code = cluster, node, code
         self.remote = Remote(cluster, node)
+        self._owner = owner
         self._lease: AgentClient | None = None
+        self._answers: queue.Queue[dict] = queue.Queue()
+        self._without_lock = ""
+        self._on_lost: Callable[[str], object] = str
         try:
             deliver(self.remote, code)
-            self.removed = self._lock(owner)
+            self.removed = self._lock()
             self.facts, self.host = self._check(port)
         except BaseException:
             self.release()
@@ -46,11 +49,29 @@ class NodeSession:
     @property
     def lost(self) -> bool:
         """Whether the node gave up its lock, or sent nothing for as long as its lease."""
-        return self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+        unheard = self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+        return unheard or bool(self._without_lock)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the node has sent something just now."""
+        return not self.lost and self._lease is not None and self._lease.silent() < ANSWERS_S
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
         """Start an agent on this node with an order."""
-        return AgentClient(self.remote, self._code.agent(self.cluster.work, self.cluster.python), order, on_message)
+        argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
+        return AgentClient(self.remote, argv, order, on_message)
+
+    def announce(self, run: str) -> None:
+        """Let the node tell others which run it is held for."""
+        if self._lease:
+            self._lease.tell(run=run)
+
+    def when_lost(self, on_lost: Callable[[str], object]) -> None:
+        """Call this with the reason once the node is no longer locked for this run; at once if it is so already."""
+        self._on_lost = on_lost
+        if self._without_lock:
+            on_lost(self._without_lock)
 
     def release(self) -> None:
         """Give the lock back once the node has removed what is left of the run."""
@@ -63,26 +84,35 @@ class NodeSession:
         """Close the connection."""
         self.remote.close()
 
-    def _lock(self, owner: dict) -> list[str]:
+    def _lock(self) -> list[str]:
         """Hold the node's lock and lease; the names of leftover containers that were removed."""
-        answers: queue.Queue[dict] = queue.Queue()
         order = {
             "do": "hold",
             "work": self.cluster.work,
-            "owner": owner,
-            "label": OWN,
+            "owner": self._owner,
             "containers": self.cluster.containers,
         }
-        self._lease = self.start(order, answers.put)
+        self._lease = self.start(order, self._hear)
         try:
-            answer = answers.get(timeout=ANSWER_S)
+            answer = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
             raise RemoteError(self.node.name, f"no answer within {ANSWER_S} s") from None
         if "held" in answer:
-            raise LockedError(self.node.name, _held(answer["held"]))
+            raise LockedError(self.node.name, held_text(self.cluster, answer["held"]))
+        if "others" in answer:
+            raise LockedError(self.node.name, others_text(self.cluster, answer["others"]))
         if "locked" not in answer:
             raise RemoteError(self.node.name, f"it cannot be locked: {answer.get('error') or answer.get('gone')}")
         return answer["removed"]
+
+    def _hear(self, message: dict) -> None:
+        """Take a message of the agent that holds the lock: its first answer, and the loss of the lock."""
+        self._answers.put(message)
+        if "lost" in message or "gone" in message:
+            why = message.get("gone", "")
+            ended = "the process that held it has ended" + (f": {why}" if why not in ("", CONNECTION_LOST) else "")
+            self._without_lock = message.get("lost", ended)
+            self._on_lost(self._without_lock)
 
     def _check(self, port: int) -> tuple[dict, Host]:
         argv = self._code.agent(self.cluster.work, self.cluster.python)
@@ -110,12 +140,6 @@ def _skew(read: float, asked: float, answered: float) -> float:
     return max(0.0, read - answered) - max(0.0, asked - read)
 
 
-def _held(owner: dict) -> str:
-    if not owner.keys() >= {"who", "since", "what"}:
-        return "in use by another run"
-    return f"in use by {owner['who']} since {owner['since']} for `{owner['what']}`; wait for that to end"
-
-
 class NodePool:
     """All nodes of a cluster for one run. Use it as a context; ClusterError names every node that cannot take part.
 
@@ -124,12 +148,7 @@ class NodePool:
 
     def __init__(self, cluster: Cluster, code: Code, what: str, port: int | None = None):
         self.cluster, self.code, self.port = cluster, code, port or cluster.port
-        self._owner = {
-            "who": f"{getpass.getuser()}@{socket.gethostname()}",
-            "what": what,
-            "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-            "mark": secrets.token_hex(8),
-        }
+        self._owner = holder(what)
         self.members: dict[str, NodeSession] = {}
 
     def __enter__(self) -> NodePool:
@@ -143,6 +162,12 @@ class NodePool:
     def __exit__(self, *error: object) -> None:
         _on_each(lambda member: member.release(), self.members.values())
         self.members = {}
+
+    def announce(self, run: str) -> None:
+        """Let the nodes tell others which run they are held for."""
+        self._owner = {**self._owner, "run": run}
+        for member in self.members.values():
+            member.announce(run)
 
     def lost(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of the nodes that are not open, or no longer."""

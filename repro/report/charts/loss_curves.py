@@ -58,6 +58,12 @@ class CurveChart:
         parts += [f"{label}: {value:.1e}" for label, value in self.limits]
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
+    @property
+    def _visible(self) -> float:
+        """The difference of losses that is a third of a point in the drawing."""
+        every = [loss for group in self.groups for losses, _reference in group.curves for loss in losses]
+        return (max(every) - min(every)) / LOSS_HEIGHT / 3
+
     def _deviations(self, losses: Sequence[float], reference: Sequence[float]) -> list[float]:
         apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
         count = len(apart) - self.window + 1
@@ -76,9 +82,10 @@ class CurveChart:
             axes.grid(axis="y", color=GRID.light, linewidth=0.8)
             axes.locator_params(axis="x", nbins=8)
         for group, style in reversed(self._drawn):
-            for losses, reference in group.curves:
-                pen: dict[str, Any] = {"color": style.ink.light, "linestyle": style.line, "linewidth": 0.9}
+            pen: dict[str, Any] = {"color": style.ink.light, "linestyle": style.line, "linewidth": 0.9}
+            for losses in distinct([losses for losses, _reference in group.curves], self._visible):
                 above.plot(range(1, len(losses) + 1), losses, **pen)
+            for losses, reference in group.curves:
                 apart = [max(each, SMALLEST) for each in self._deviations(losses, reference)]
                 below.plot(range(self.window, len(losses) + 1), apart, **pen)
         for losses in self.references:
@@ -106,3 +113,17 @@ class CurveChart:
             style = self._drawn[index - 1][1]
             pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.2}
         return Line2D([x, x + 18 / WIDTH], [y, y], **pen)
+
+
+def distinct(curves: Sequence[tuple[float, ...]], visible: float) -> list[tuple[float, ...]]:
+    """The curves without those that are nowhere further than `visible` from one before: they would cover each other."""
+    found: list[tuple[float, ...]] = []
+    for curve in curves:
+        close = (len(curve) == len(each) and max(map(_apart, curve, each)) <= visible for each in found)
+        if not any(close):
+            found.append(curve)
+    return found
+
+
+def _apart(one: float, other: float) -> float:
+    return abs(one - other)

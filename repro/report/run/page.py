@@ -9,7 +9,7 @@ from repro.analysis.process_info import program_starts
 from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
 from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
-from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, markdown, words
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, markdown, words
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
@@ -18,7 +18,7 @@ from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
 from repro.runs.manifest import discard_derived
-from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
+from repro.runs.record import RUNS, RecordError, Run, cut_logs, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 SCALES = {
@@ -26,6 +26,8 @@ SCALES = {
     REDUCED: N_("reduced: smaller models than the published ones, with shapes chosen for this kind of run"),
     PUBLISHED: N_("published: the published shapes, on this machine's GPUs"),
 }
+
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def build(data: ReportData, language: str) -> Document:
         _outcome(_, data),
         *kind.sections(_, data),
         *_failures(_, data),
+        *_cut(_, data),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
@@ -194,6 +197,23 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
         title = _("{unit}, repeat {n}").format(unit=attempt["unit"], n=attempt["repeat"])
         sections.append(Section(f"failure-{number}", title, (Text(text), *tail), level=3))
     return sections
+
+
+def _cut(_: Translate, data: ReportData) -> list[Section]:
+    """The logs that are not kept whole; nothing if all are."""
+    rows = tuple(
+        (Cell(f"{attempt['folder']}/{log.path}"), figure(log.printed / MIB, 1), figure(log.kept / MIB, 1))
+        for attempt in data.attempts
+        for log in cut_logs(attempt)
+    )
+    if not rows:
+        return []
+    text = _(
+        "These logs were cut: their beginning and their end are kept, and a line between them says how much is missing. "
+        "An attempt fails if its figures would be read from such a file."
+    )
+    columns = (Column(_("Log")), Column(_("Printed (MiB)"), True), Column(_("Kept (MiB)"), True))
+    return [Section("cut", _("Logs that were cut"), (Text(text), Table("cut", columns, rows)))]
 
 
 def _unrecorded(_: Translate, data: ReportData) -> list[Section]:

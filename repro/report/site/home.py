@@ -34,7 +34,7 @@ def build(
         Section(
             "answer", _("The answer"), (Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), *drawn)
         ),
-        _reports(_, language, audit, claims),
+        reports(_, language, audit, claims),
         _reproduce(_),
         _citation(_),
     )
@@ -137,7 +137,7 @@ def _outcomes(claims: Sequence[Claim]) -> Counter[str]:
     return Counter(outcome for outcome in found if outcome in (*DECIDED, "inconclusive"))
 
 
-def _reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) -> Section:
+def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) -> Section:
     """A row per report: what it published, what the audit found, how much was run."""
     rows = []
     for report in audit.material.reports:

@@ -15,10 +15,11 @@ import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.ssh import Result
+from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.attempt import Limits, free_port
 from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
-from repro.launch.slurm.batch_script import job_options, job_script
+from repro.launch.slurm.batch_script import job_options, job_script, sweep
 from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
@@ -137,6 +138,15 @@ def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
     shown = job_script(work_in(tmp_path), Code(), 10, shown=True)
     assert len(shown) < len(script) / 4
     assert "node_rank" in shown
+
+
+def test_a_job_removes_no_container_but_its_own(tmp_path):
+    """Another job of a run with the same name, such as of another account, has other containers."""
+    mine, theirs = work_in(tmp_path, containers=True), work_in(tmp_path, containers=True)
+    for each in (mine, theirs):
+        match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", sweep(each))
+        own = [bool(re.search(match[1], f"/{work.orders()[1]['container']}")) for work in (mine, theirs)]
+        assert own == [each is mine, each is theirs]
 
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
@@ -310,6 +320,16 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(site, slurm, monkeypatch):
     assert not (slurm / "cancelled").exists()
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_all_that_a_rank_printed_arrives_after_the_job_has_ended(site, monkeypatch, rank):
+    monkeypatch.setenv("STANDIN", f"print=24@{rank}")
+    outcome = attempt(site).run()
+    assert (outcome.failure, outcome.cut) == (None, ())
+    printed = (site.parent / f"attempt/logs/local_rank_{rank}/stdout").read_bytes()
+    assert printed.startswith((b"x" * 1023 + b"\n") * (24 << 10))
+    wait_until_nothing_is_left(site)
+
+
 def test_a_rank_that_fails_is_named_with_its_node(site, monkeypatch):
     monkeypatch.setenv("STANDIN", "exit=3@3")
     monkeypatch.setenv("STANDIN_WAIT", "1")
@@ -355,6 +375,30 @@ def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch
     assert len(killed) == 2
     assert re.fullmatch(r"job 1 ended as FAILED with status \d+", outcome.failure.text())
     wait_until_nothing_is_left(site)
+
+
+HOLD = """
+import sys
+from repro.launch.agent.lock import acquire
+acquire({"who": "a@b", "what": "make bench", "since": "noon", "mark": "m"}, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_node_that_a_run_outside_slurm_holds_is_not_shared(site, slurm):
+    """Slurm grants it, for it does not know of that run."""
+    (slurm / "locks-1").mkdir()
+    environment = {**os.environ, LOCK_FOLDER: str(slurm / "locks-1")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, env=environment, **pipes) as other:
+        assert other.stdout.readline() == b"locked\n"
+        outcome = attempt(site).run()
+        text = outcome.failure.text()
+        assert text.startswith(f"node2: in use by a@b since noon for `make bench` (process {other.pid} of account ")
+        assert other.poll() is None
+        wait_until_nothing_is_left(site)
+        other.stdin.close()
 
 
 def test_an_interrupt_in_the_queue_cancels_the_job(site, slurm, monkeypatch):

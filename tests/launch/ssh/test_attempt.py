@@ -1,6 +1,5 @@
 """Launches over SSH to a node in this process, without containers: orders, leases, locks, and what is said."""
 
-import fcntl
 import json
 import os
 import re
@@ -14,17 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from repro.analysis.verification import verify
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
+from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.unlock import free, survey
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
-from repro.runs.record import Run
+from repro.report.run.page import render
+from repro.runs.manifest import record
+from repro.runs.record import Run, cut_logs
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.processes import processes_of
 from tests.support.ssh_server import SshServer
@@ -172,30 +176,128 @@ class Silent:
         return lambda *args, **more: None
 
 
+HELD = r"node0: in use by \w+@\S+ process \d+ since 20\d\d-.* for `make bench MODEL=gpt` \(process \d+ of .*\); wait"
+
+
+def wait_until(holds, otherwise):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
 def test_two_runs_exclude_each_other_and_say_who(cluster, tmp_path):
     with NodePool(cluster, code(tmp_path / "code"), "make bench MODEL=gpt"):
         with pytest.raises(ClusterError) as error, NodePool(cluster, code(tmp_path / "code"), "another"):
             pass
-        assert re.search(r"node0: in use by \w+@\S+ since 20\d\d-.* for `make bench MODEL=gpt`; wait", str(error.value))
+        assert re.search(HELD, str(error.value))
     with NodePool(cluster, code(tmp_path / "code"), "another"):
         pass
+
+
+def second_inventory(cluster, tmp_path):
+    """The same node by an inventory with another work folder."""
+    work = tmp_path / "other work"
+    work.mkdir()
+    (work / "venv").symlink_to(TRAINER_PYTHON.parent.parent)
+    return replace(cluster, work=str(work), port=free_port())
+
+
+def test_inventories_with_other_work_folders_exclude_each_other(cluster, tmp_path):
+    """The second is told of the first and of its run; the attempt of the first goes on to its end."""
+    other = second_inventory(cluster, tmp_path)
+    with NodePool(cluster, code(tmp_path / "code", "", "2"), "make bench MODEL=gpt") as pool:
+        pool.announce("20261123-120000-gpt-smoke")
+        refused, folder = [], tmp_path / "attempt"
+        folder.mkdir()
+
+        def on_event(event):
+            if event["event"] == "start" and not refused:
+                with pytest.raises(ClusterError) as error, NodePool(other, pool.code, "another"):
+                    pass
+                refused.append(str(error.value))
+
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), folder).run(on_event)
+    assert outcome.failure is None, outcome
+    assert "for `make bench MODEL=gpt`, run 20261123-120000-gpt-smoke (process" in refused[0]
+
+
+def holder_of(cluster):
+    """The process that holds the node's lock."""
+    return survey(cluster)["node0"].holder["pid"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (lambda cluster, lock: os.kill(holder_of(cluster), signal.SIGKILL), "the process that held it has ended"),
+        (lambda cluster, lock: lock.unlink(), "oneflow-reproduction.lock was removed"),
+        (lambda cluster, lock: os.replace(make(lock.parent / "new"), lock), "has taken the place of"),
+    ],
+    ids=["holder killed", "lock removed", "lock replaced"],
+)
+def test_a_lock_that_is_lost_ends_the_attempt_and_the_next_takes_it_again(cluster, tmp_path, fault, reason):
+    lock = tmp_path / "oneflow-reproduction.lock"
+    with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
+        begun, folders = [], [tmp_path / "first", tmp_path / "second"]
+
+        def on_event(event):
+            if event["event"] == "start":
+                begun.append(event["rank"])
+                if len(begun) == 2:
+                    fault(cluster, lock)
+
+        for folder in folders:
+            folder.mkdir()
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), folders[0]).run(on_event)
+        assert outcome.failure.text().startswith("node0 is no longer locked for this run: ")
+        assert reason in outcome.failure.text()
+        assert not processes_of(f"{cluster.work}/runs")
+        pool.code = code(tmp_path / "code")
+        deliver(pool.members["node0"].remote, pool.code)
+        assert ssh_attempts(pool, "run", Limits(), True)(unit(), folders[1]).run().failure is None
+
+
+def make(path):
+    path.touch()
+    return path
+
+
+def test_a_stopped_holder_is_shown_and_ended(cluster, tmp_path):
+    """As a hung node agent is: it holds the lock, and neither its lease nor its controller's end frees it."""
+    pool = NodePool(cluster, code(tmp_path / "code"), "make bench MODEL=gpt")
+    with pool:
+        pid = holder_of(cluster)
+        found = survey(cluster)["node0"]
+        assert found.refusal(force=False).startswith("node0: that run is still heard of. Interrupt it")
+        assert found.refusal(force=True) == ""
+        os.kill(pid, signal.SIGSTOP)
+        pool.members["node0"].close()
+        with pytest.raises(ClusterError) as error, NodePool(cluster, pool.code, "another"):
+            pass
+        assert re.search(r"not heard of since 20\d\d-\S+ \S+ \(\d+ s\); it is stopped\. End it", str(error.value))
+        found = survey(cluster)["node0"]
+        assert pid in [number for number, _ in found.processes]
+        assert any(line.startswith(f"    ends process {pid}: ") for line in found.lines())
+        assert free(cluster, [found]) == {"node0": ""}
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the holder was not ended")
+        with NodePool(cluster, pool.code, "another"):
+            pass
+
+
+def test_nothing_is_ended_but_what_was_shown(cluster, tmp_path):
+    with NodePool(cluster, code(tmp_path / "code"), "first"):
+        shown = survey(cluster)["node0"]
+    with NodePool(cluster, code(tmp_path / "code"), "second"):
+        assert "another run has the node by now" in str(free(cluster, [shown])["node0"])
+        assert not survey(cluster)["node0"].nothing
 
 
 def test_a_lock_ends_with_the_connection(cluster, tmp_path):
     pool = NodePool(cluster, code(tmp_path / "code"), "tests")
     with pool:
         pool.members["node0"].remote.close()
-        lock = os.open(Path(cluster.work, "lock"), os.O_RDWR)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.05)
-        else:
-            pytest.fail("the lock was not freed")
-        os.close(lock)
+        wait_until(lambda: survey(cluster)["node0"].nothing, "the lock was not freed")
         assert pool.members["node0"].lost
         assert pool.recover() == {}, "the node is opened anew"
         assert not pool.members["node0"].lost
@@ -216,8 +318,51 @@ def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, mon
         while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert client.gone.wait(20)
-        assert messages[-1].keys() == {"gone"}
+        assert messages[-1] == {"gone": "it had heard nothing from this controller for 15 s", "connected": True}
         assert not processes_of(order["folder"])
+
+
+def agents_of(cluster) -> list[int]:
+    """The process numbers of the agents that run an attempt: what they started runs in the attempt's folder."""
+    parents = set()
+    for pid, _ in processes_of(f"{cluster.work}/runs"):
+        parents.add(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]))
+    return [pid for pid in parents if b"-m\0repro.launch.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (signal.SIGKILL, "the agent on node0 ended, and its ranks with it: it was killed"),
+        (
+            signal.SIGSTOP,
+            "nothing was heard from the agent on node0 for 4 s, while the node itself answers: it was stopped",
+        ),
+    ],
+)
+def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
+    cluster, tmp_path, monkeypatch, kind, message
+):
+    monkeypatch.setattr("repro.launch.nodes.follower.LEASE_S", 4.0)
+    monkeypatch.setattr("repro.launch.ssh.attempt.STOP_S", 2.0)
+    target = tmp_path / "attempt"
+    target.mkdir()
+    done: list[int] = []
+
+    def inject(event):
+        if not done and event["event"] == "start" and (agents := agents_of(cluster)):
+            done.extend(agents)
+            os.kill(agents[0], kind)
+
+    with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
+        assert outcome.failure.text() == message
+        if kind == signal.SIGSTOP:
+            os.kill(done[0], signal.SIGKILL)  # on a node, those that hold its lock remove its container
+    deadline = time.monotonic() + 10
+    while processes_of(f"{cluster.work}/runs") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not processes_of(f"{cluster.work}/runs")
 
 
 def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
@@ -225,10 +370,11 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
     argv = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
     order = {
         "do": "run",
+        "work": str(tmp_path),
         "folder": str(tmp_path / "attempt"),
         "config": {},
         "logs": [""],
-        "output": ["out", "err"],
+        "output": ["launcher.log", "launcher.log"],
         "port": 0,
         "argv": argv,
         "container": "",
@@ -236,6 +382,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "ranks": 1,
         "caches": [],
         "sample": [],
+        "log_cap": 1 << 24,
         "lease_s": 60,
     }
     command = [sys.executable, "-m", "repro.launch.agent.__main__"]
@@ -259,3 +406,82 @@ def test_code_that_was_changed_on_a_node_is_not_run(cluster, tmp_path):
 def test_a_work_folder_that_is_not_there(cluster, tmp_path):
     with pytest.raises(ClusterError, match=r"node0: the trainers cannot be copied to .*make provision CLUSTER="):
         NodePool(replace(cluster, work="/proc/nowhere"), code(tmp_path / "code"), "tests").__enter__()
+
+
+NOISE = """
+import os, sys
+if os.environ["RANK"] == {rank!r}:
+    piece = {piece} * 1024
+    for _ in range({mib}):
+        os.write(1, piece[: 1 << 20])
+"""
+
+
+def noisy(folder: Path, mib: int, rank: int = 0, piece: str = "(b'x' * 1023 + b'\\n')", faults: str = "") -> Code:
+    """A trainer of which one rank prints MiB before its first row."""
+    folder.mkdir(exist_ok=True)
+    first = NOISE.format(rank=str(rank), piece=piece, mib=mib)
+    text = first + WRAPPER.format(faults=faults, wait="", standin=str(STANDIN))
+    (folder / "trainer.py").write_text(text)
+    return Code(folder / "trainer.py")
+
+
+def noisy_attempt(cluster, folder: Path, sent: Code, ranks: int = 2):
+    target = folder / "attempt"
+    target.mkdir()
+    with NodePool(cluster, sent, "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(ranks), target).run()
+    return outcome, target
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_that_a_rank_printed_arrives(cluster, tmp_path, rank):
+    """Far more than an agent sends at one look, before the rows: each byte is here, and the rows after them."""
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 40, rank))
+    assert (outcome.failure, outcome.cut) == (None, ())
+    printed = (folder / f"logs/local_rank_{rank}/stdout").read_bytes()
+    assert printed.startswith((b"x" * 1023 + b"\n") * (40 << 10))
+    assert "step: 6" in (folder / "logs/local_rank_0/stdout").read_text()
+
+
+def test_binary_output_arrives_as_it_was(cluster, tmp_path):
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 6, 1, "bytes(range(256)) * 4"))
+    assert outcome.failure is None
+    assert (folder / "logs/local_rank_1/stdout").read_bytes() == bytes(range(256)) * (6 << 12)
+
+
+@pytest.mark.parametrize(("rank", "judged"), [(1, None), (0, "logs/local_rank_0/stdout, from which figures are read")])
+def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monkeypatch, rank, judged):
+    cap = 8 << 20
+    monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", cap)
+    outcome, folder = noisy_attempt(cluster, tmp_path, noisy(tmp_path / "code", 40, rank))
+    assert outcome.failure.text().startswith(judged) if judged else outcome.failure is None, outcome.failure
+    (log,) = outcome.cut
+    assert log.path == f"logs/local_rank_{rank}/stdout"
+    assert log.printed >= 40 << 20
+    assert log.kept == cap
+    kept = (folder / log.path).read_bytes()
+    gap = f"\n[{log.printed - log.kept} bytes that were printed here are not kept]\n".encode()
+    assert kept[7 << 20 : (7 << 20) + len(gap)] == gap
+    assert len(kept) == cap + len(gap)
+    if rank == 0:
+        assert kept.endswith(b"\n") and b"step: 6" in kept[-2000:], "the end says how it ended"
+
+
+def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", 2 << 20)
+    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(),))
+    described = {"created": time.time(), "command": "make bench", "plan": plan.as_json(), "environment": capture()}
+    run = Run.create("test", described, tmp_path / "runs")
+    with NodePool(cluster, noisy(tmp_path / "code", 6, 1), "tests") as pool:
+        Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
+    (attempt,) = run.attempts()
+    (log,) = cut_logs(attempt)
+    assert (attempt["status"], log.path, log.kept) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
+    render(run, figures=False)
+    record(run)
+    english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
+    assert f"| {attempt['folder']}/{log.path} | 6.0 | 2.0 |" in english.partition("## Logs that were cut")[2]
+    assert "## 被截断的日志" in chinese
+    where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.kept} of the {log.printed} bytes"
+    assert any(where in line for line in verify(run).holds)

@@ -135,7 +135,7 @@ def scancel(argv):
 def srun(argv):
     command = argv[next(i for i, word in enumerate(argv) if not word.startswith("--")) :]
     tasks = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "SLURM_NODEID": str(index)})
+        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **node(index)})
         for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))
     ]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
@@ -145,6 +145,13 @@ def srun(argv):
                 task.terminate()
         time.sleep(0.05)
     sys.exit(max(abs(task.returncode) for task in tasks))
+
+
+def node(index):
+    """What is different on each node: its number, and the place of its lock."""
+    locks = HOME / f"locks-{index}"
+    locks.mkdir(exist_ok=True)
+    return {"SLURM_NODEID": str(index), "REPRO_NODE_LOCK_FOLDER": str(locks)}
 
 
 def forward(tasks):

@@ -2,7 +2,8 @@
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
-"full@0", "garbage@0", "nan@0"; "census" has rank 0 write one of a compiled job.
+"full@0", "garbage@0", "nan@0", "stay@0" (hangs after its rows), "print=40@1" (rank 1 prints 40 MiB before its rows); "census" has rank 0 write one of a
+compiled job.
 Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
 
@@ -56,6 +57,9 @@ def misbehave(rank, launched):
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "full":
             sys.exit("OSError: [Errno 28] No space left on device")
+        if kind.startswith("print="):
+            for _ in range(int(kind[6:])):
+                os.write(1, (b"x" * 1023 + b"\n") * 1024)
         if kind == "garbage":
             print("nothing that any generation printed", flush=True)
             launched["iterations"] = 0
@@ -121,6 +125,8 @@ def main():
         if rank == 0:
             for line in rows(config["log_generation"], config["iterations"], batch, now):
                 print(line, flush=True)
+        if f"stay@{rank}" in os.environ.get("STANDIN", "").split():
+            time.sleep(3600)
         metrics.write(json.dumps({"event": "end", "time": now, "iterations": config["iterations"]}) + "\n")
 
 

@@ -1,0 +1,112 @@
+"""Containers of runs on the node that this runs on: whose they are, and which of them a dead run left.
+
+An agent labels what it starts with its account, its work folder and itself. Removed without asking is only what has
+this account's and this folder's labels and whose agent has ended. Needs Python 3.8 and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from typing import NamedTuple
+
+from repro.launch.agent.lock import account
+from repro.launch.agent.node import docker
+from repro.launch.agent.processes import goes_on, identity, printable
+
+RUN, USER, WORK, AGENT = (f"reproduction.{name}" for name in ("run", "user", "work", "agent"))
+ROUNDS = 5
+WAIT_S = 10.0
+
+
+class Container(NamedTuple):
+    """A container of a run, by the labels that its agent gave it; texts that are empty are not known."""
+
+    id: str
+    name: str
+    runs: bool
+    run: str
+    user: str
+    work: str
+    agent: str
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the agent that started it is known and has ended."""
+        return bool(self.agent) and not goes_on(self.agent)
+
+    def described(self) -> dict:
+        """What a person is told of it."""
+        uid = int(self.user) if self.user.isdigit() else None
+        return {
+            "name": self.name,
+            "run": self.run,
+            "account": "" if uid is None else account(uid),
+            "work": self.work,
+            "abandoned": self.abandoned,
+            "mine": uid == os.getuid(),
+        }
+
+
+def labels(work: str) -> list[str]:
+    """The options of `docker run` that label a container of this agent."""
+    given = {USER: str(os.getuid()), WORK: os.path.realpath(work), AGENT: identity(os.getpid())}
+    return [word for name, value in given.items() for word in ("--label", f"{name}={value}")]
+
+
+def containers() -> list[Container]:
+    """The containers of all runs that the engine has, in whatever state; none if it does not answer."""
+    fields = [".ID", ".Names", ".Status", *(f'(.Label "{name}")' for name in (RUN, USER, WORK, AGENT))]
+    form = "[" + ",".join(f"{{{{json {field}}}}}" for field in fields) + "]"
+    try:
+        lines = docker("ps", "--all", "--no-trunc", "--filter", f"label={RUN}", "--format", form).stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    found = []
+    for line in lines:
+        number, name, status, *own = map(printable, json.loads(line))
+        found.append(Container(number, name, not status.startswith(("Exited", "Created", "Dead")), *own))
+    return found
+
+
+def left_behind(work: str) -> list[Container]:
+    """What dead runs of this account have left that used the same work folder."""
+    mine = (str(os.getuid()), os.path.realpath(work))
+    return [each for each in containers() if (each.user, each.work) == mine and each.abandoned]
+
+
+def sweep(work: str) -> list[str]:
+    """Remove what `left_behind` gives, until it gives nothing; the names of what was removed."""
+    removed: list[str] = []
+    for _ in range(ROUNDS):
+        found = left_behind(work)
+        if not found:
+            break
+        removed += [each.name for each in found]
+        remove(found)
+        time.sleep(0.2)
+    return list(dict.fromkeys(removed))
+
+
+def remove(chosen: list[Container]) -> None:
+    """Remove containers whether they run or not."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        docker("rm", "--force", "--volumes", *(each.id for each in chosen))
+
+
+def clear(work: str) -> tuple[list[str], list[dict]]:
+    """Sweep; the names of what was removed, and as `Container.described` what still runs and is not this run's to end.
+
+    A container whose agent lives may be about to end with it: that is waited for, for a while.
+    """
+    removed = sweep(work)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        others = [each for each in containers() if each.runs]
+        if not others or all(each.abandoned or not each.agent for each in others) or time.monotonic() > deadline:
+            return removed, [each.described() for each in others]
+        time.sleep(0.5)
+        removed += sweep(work)

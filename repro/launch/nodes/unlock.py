@@ -1,0 +1,84 @@
+"""Frees the nodes of a cluster of a run that has stopped or hangs, over SSH: first asked, then ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.ssh import Remote, RemoteError, on_all
+from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.holder import container_text, described, is_heard, last_heard, whom_to_ask
+
+ANSWER_S = 60
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Who holds a node, and what the end of that would take along, as `repro.launch.agent.unlock.survey` tells it."""
+
+    node: str
+    holder: dict | None
+    processes: list[tuple[int, str]]
+    containers: list[dict]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nobody holds the node and nothing of a dead run is left there."""
+        return self.holder is None and not self.containers
+
+    def refusal(self, force: bool) -> str:
+        """Why this account or this call does not end it; "" if it does."""
+        if self.holder and not self.holder["may_end"]:
+            return f"{self.node}: {whom_to_ask(self.holder)}"
+        if self.holder and is_heard(self.holder) and not force:
+            return f"{self.node}: that run is still heard of. Interrupt it where it was started, or end it with FORCE=1"
+        return ""
+
+    def lines(self) -> list[str]:
+        """What a person reads of it before anything is ended."""
+        if self.nothing:
+            return [f"{self.node}: free"]
+        if self.holder is None:
+            first = f"{self.node}: free, but a dead run has left something"
+        else:
+            heard = "still heard of" if is_heard(self.holder) else last_heard(self.holder)
+            first = f"{self.node}: held by {described(self.holder)}; {heard}"
+        ended = [f"    ends process {number}: {command}" for number, command in self.processes]
+        return [first, *ended, *(f"    removes container {container_text(each)}" for each in self.containers)]
+
+
+def survey(cluster: Cluster) -> dict[str, Occupancy | Exception]:
+    """What holds each node, by its name, or why that cannot be asked."""
+    code = Code()
+
+    def ask(remote: Remote) -> Occupancy:
+        deliver(remote, code)
+        found = _ask(remote, code, {"do": "holder"})
+        processes = [(number, command) for number, command in found["processes"]]
+        return Occupancy(remote.node.name, found["holder"], processes, found["containers"])
+
+    return on_all(cluster, ask)
+
+
+def free(cluster: Cluster, chosen: list[Occupancy]) -> dict[str, str | Exception]:
+    """End what holds these nodes if it still is what was shown; by the node's name "", or what is left."""
+    code, by_name = Code(), {each.node: each for each in chosen}
+
+    def end(remote: Remote) -> str:
+        shown = by_name[remote.node.name].holder
+        answer = _ask(remote, code, {"do": "unlock", "process": shown["process"] if shown else ""})
+        if answer["left"]:
+            return f"process {', '.join(map(str, answer['left']))} does not end; restart the node"
+        return f"in use by {described(answer['holder'])} now" if answer["holder"] else ""
+
+    return on_all(cluster, end, [node for node in cluster.nodes if node.name in by_name])
+
+
+def _ask(remote: Remote, code: Code, order: dict) -> dict:
+    argv = code.agent(remote.cluster.work, remote.cluster.python)
+    done = remote.run(argv, stdin=json.dumps(order) + "\n", timeout=ANSWER_S, check=False)
+    answer = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {"error": done.stderr.strip()}
+    if "error" in answer:
+        raise RemoteError(remote.node.name, answer["error"])
+    return answer

@@ -1,0 +1,57 @@
+"""Puts the answer, as the home page gives it, into the project's READMEs, between two markers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from repro.report.document import Document, Figure, Items, Section, Table, Text, markdown
+from repro.report.site import home
+from repro.report.site.pages import Content
+from repro.runs.files import RecordError
+from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.paths import ROOT
+
+BEGIN, END = "<!-- answer:begin -->", "<!-- answer:end -->"
+FILES = {"en": "README.md", "zh": "README.zh.md"}
+PAGES = {"claims": "reports/claims.csv", "audit": "reports/published/{index}", "measured": "reports/reproduced"}
+LINK = re.compile(r"\]\(([\w.-]+)\.html(#[^)\s]*)?\)")
+
+
+def expected(content: Content, figures: dict[str, Figure], root: Path = ROOT) -> dict[Path, str]:
+    """The text that each README should have; `figures` are those of the home page by language.
+
+    RecordError for a README without the markers.
+    """
+    found = {}
+    for language in LANGUAGES:
+        path = root / FILES[language]
+        text = path.read_text(encoding="utf-8")
+        if text.count(BEGIN) != 1 or text.count(END) != 1:
+            raise RecordError(f"{path}: there must be one {BEGIN} and one {END}, with the answer in between")
+        head, rest = text.split(BEGIN)
+        found[path] = f"{head}{BEGIN}\n{block(content, language, figures[language])}\n{END}{rest.split(END)[1]}"
+    return found
+
+
+def block(content: Content, language: str, figure: Figure) -> str:
+    """The answer in one language as Markdown."""
+    _ = catalogue(language).gettext
+    reports = home.reports(_, language, content.audit, content.claims)
+    (table,) = (each for each in reports.blocks if isinstance(each, Table))
+    blocks = (
+        Text(home.short(_, content.claims)),
+        Items(tuple(home.answer(_, content.audit, content.hosts, content.claims))),
+        table,
+        figure,
+    )
+    section = Section("answer", _("The answer"), blocks)
+    text = markdown(Document(language, "", "", (section,)), ROOT)
+    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text[text.index("##") :].strip())
+
+
+def _file(page: str, language: str) -> str:
+    """The file of the repository that has what a page of the site shows."""
+    if page.startswith("report-"):
+        return f"reports/published/{page.removeprefix('report-')}.{language}.md"
+    return PAGES[page].format(index=FILES[language])

@@ -1,0 +1,49 @@
+"""Makes text that comes from programs, nodes and logs fit to be shown: plain characters, in lines of bounded length."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LINE = 500
+"""The longest line of a log that is shown, in characters."""
+MESSAGE = 4000
+"""The longest line of a message or a document's code: commands are long, a line of 30 MB is none."""
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
+"""Escape sequences of terminals (ECMA-48): CSI, strings such as OSC, and two-character ones."""
+HIDDEN = "�"
+KEPT = "\n\t"
+DECEIVING = {"Cc", "Cs", "Zl", "Zp"}
+BIDI = set(range(0x202A, 0x202F)) | set(range(0x2066, 0x206A))
+"""Overrides and isolates of the direction, by which text is shown in another order than it has."""
+
+
+def printable(text: str, width: int = MESSAGE) -> str:
+    """Text without escape sequences and control characters, its lines cut after `width` characters.
+
+    Of a line that overwrote itself, as progress bars do, what was last is kept.
+    """
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in ESCAPE.sub("", text).split("\n"))
+    return "\n".join(_cut(visible(line), width) for line in lines)
+
+
+def one_line(text: str, width: int = LINE) -> str:
+    """`printable` text as one line."""
+    return _cut(" ".join(printable(text).split()), width)
+
+
+def visible(text: str) -> str:
+    """Text in which each control character, other than line ends and tabs, is replaced by U+FFFD."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(HIDDEN if _is_hidden(character) else character for character in text)
+
+
+def _is_hidden(character: str) -> bool:
+    if character.isprintable() or character in KEPT:
+        return False
+    return unicodedata.category(character) in DECEIVING or ord(character) in BIDI
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[:width]} … ({len(line) - width} more characters)"
