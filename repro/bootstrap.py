@@ -46,7 +46,7 @@ DOWNLOAD_MB: dict[Any, int] = {CONTROLLER: 75, "cluster": 4, "export": 56, "imag
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; the message says what is missing and what to do."""
+    """Set-up cannot continue; the message says what is missing and what to do."""
 
 
 def say(text: str) -> None:
@@ -63,7 +63,7 @@ def run(command: Sequence[object], what: str, **options: Any) -> None:
 
 
 def answer(command: Sequence[object]) -> str | None:
-    """What a short command prints, or None if it cannot run or fails."""
+    """Output of a short command, or None if it cannot run or fails."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -233,7 +233,7 @@ def needed(sizes: Mapping[Any, int], environment: Path, groups: Iterable[str]) -
 
 
 def check_space(environment: Path, groups: Iterable[str]) -> None:
-    """Refuse to start a download that cannot fit; what is there already makes room for itself."""
+    """Refuse to start a download that does not fit; installed parts count as free space."""
     free = shutil.disk_usage(ROOT).free // 2**20
     there = [environment] if (environment / "ready").exists() else []
     missing = needed(NEEDED_MIB, environment, groups) - sum(NEEDED_MIB[each] for each in there)
@@ -242,13 +242,13 @@ def check_space(environment: Path, groups: Iterable[str]) -> None:
 
 
 def announcement(environment: Path, groups: Iterable[str]) -> str:
-    """What is installed, and how much may have to be downloaded for it."""
+    """The installed packages, and how much may have to be downloaded for the rest."""
     with_groups = f" with {', '.join(sorted(groups))}" if groups else ""
     return f"{environment.name}{with_groups} by hash (about {needed(DOWNLOAD_MB, environment, groups)} MB to download unless cached)"
 
 
 def build(environment: Path, groups: Iterable[str]) -> None:
-    """Build one environment, or complete what an interrupted set-up left of it."""
+    """Build one environment, or complete one left by an interrupted set-up."""
     check_space(environment, groups)
     uv = find_uv()
     settings = index_environment()

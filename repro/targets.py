@@ -84,7 +84,7 @@ ENVIRONMENT = (
     "TRAINER_PYTHON",
     "UV_DEFAULT_INDEX",
 )
-"""Variables of make's command line that belong to the environment of the processes and are no task's options."""
+"""Variables of make's command line that go to the environment of the processes instead of a task's options."""
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:

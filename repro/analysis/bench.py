@@ -35,5 +35,5 @@ class BenchFindings:
 
 
 def examine(plan: Plan, attempts: list[dict], results: Sequence[Result]) -> BenchFindings:
-    """What the attempts of a bench amount to; `results` sum them up."""
+    """Findings of a bench; `results` summarise its attempts."""
     return BenchFindings(tuple(results), tuple(parities(plan, attempts)))

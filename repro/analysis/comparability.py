@@ -20,7 +20,7 @@ ASPECT_OF = {"precision": "precision", "device": "hardware.device", "program": "
 """Aspects of a configuration's keys that have one of their own."""
 
 DECIDING = (SPEED, MEMORY)
-"""What a verdict or a comparison is about, and so which deviations it names."""
+"""Subject of a verdict or a comparison, which determines the deviations it names."""
 
 ASPECTS = {
     "scale": N_("scale"),
@@ -50,26 +50,26 @@ ASPECTS = {
 }
 CLAUSE = N_("{aspect}: {detail}")
 SMOKE_RUN = N_("a smoke run measures tiny models and never gets a verdict on speed")
-NO_SUCH_CASE = N_("the catalogue has no case of this name")
+NO_SUCH_CASE = N_("the catalogue has no case with this name")
 NO_SUCCESS = N_("no repeat succeeded")
 DIFFERS = N_("published {expected}, here {measured}")
-MISSING = N_("published {expected}, not known here (to be read from {source})")
-OTHER_RELEASE = N_("the release that stands for the published one is {expected}, here {measured}")
+MISSING = N_("published {expected}, not known here (read from {source})")
+OTHER_RELEASE = N_("the release used in place of the published one should be {expected}, here {measured}")
 UNKNOWN_RELEASE = N_(
-    "the release that stands for the published one is {expected}, not known here (to be read from {source})"
+    "the release used in place of the published one should be {expected}, not known here (read from {source})"
 )
-START = N_("the start event of every rank's metrics")
-GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts where the ranks ran")
+START = N_("the start event in every rank's metrics")
+GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts of the ranks")
 ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
-SYNTHETIC = N_("published with real data, here synthetic: loading and decoding are not measured")
-STANDIN = N_("published with {expected}, here with a stand-in for it: the same work to read, other contents")
-OTHER_LENGTH = N_("{expected} were published, here {measured}: the rule reads the same ones of them")
+SYNTHETIC = N_("published with real data, here synthetic: excludes loading and decoding")
+STANDIN = N_("published with {expected}, here with stand-in data: same reading cost, different contents")
+OTHER_LENGTH = N_("published {expected}, here {measured}: the rule covers the same ones")
 CHANGED = N_("{measured} files differ from commit {expected}")
 OTHER_PROGRAM = N_(
-    "the figure is of the {expected} program, here ran the {measured} one, which never decides a verdict"
+    "the figure was published for the {expected} program; this run used the {measured} one, which never gets a verdict"
 )
 DEVIATES = N_("the port differs from the published program in {measured}")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
@@ -106,12 +106,12 @@ class Reason:
 
 
 def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
-    """Everything in which what ran is not what was published; an empty tuple if nothing is.
+    """All differences between the run and the published case; an empty tuple if there are none.
 
     Parameters
     ----------
-    environment : what `repro.launch.host_environment.capture` found when the run was planned.
-    cluster : the published cluster, as `repro.published.figures.load_published_cluster` gives it.
+    environment : from `repro.launch.host_environment.capture` when the run was planned.
+    cluster : the published cluster, from `repro.published.figures.load_published_cluster`.
     """
     found = [
         *configuration_reasons(case, unit),
@@ -125,7 +125,7 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: Proc
 def remarks(
     case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo
 ) -> tuple[Reason, ...]:
-    """What differed without forbidding a verdict, because nobody can avoid it or it is not what is measured."""
+    """Differences that do not rule out a verdict, because they are unavoidable or not part of the measurement."""
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
     releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
@@ -217,7 +217,7 @@ def _same_release(expected: str, measured: str) -> bool:
 
 
 def _same_series(expected: str, measured: str) -> bool:
-    """Equal in the first two numbers: NCCL 2.7.8, which can still be had, counts as 2.7.3."""
+    """Equal in the first two numbers: NCCL 2.7.8, which is still available, counts as 2.7.3."""
     return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
 
 

@@ -90,7 +90,7 @@ class RunComparison:
         return self.first.plan.scale
 
     def as_json(self) -> dict:
-        """The content of `compare.json`; the same runs give the same content."""
+        """The content of `compare.json`; the same runs yield the same content."""
         return {
             "schema": SCHEMA,
             "first": self.first.id,

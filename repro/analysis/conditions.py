@@ -17,10 +17,10 @@ from repro.utils.i18n import N_
 
 REPLACED = N_("the trainer was replaced by {measured}, so that it is not the published program")
 CHANGED = N_("files of the trainer differ from commit {expected}: {measured}")
-MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, and those of the trainer may be among them")
+MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, possibly including the trainer's")
 SEVERAL = N_("the repeats ran {measured} different versions of the trainer")
-UNKNOWN = N_("which version of the trainer ran is not known, as the run was not made from a git checkout")
-FLAT = N_("it does not fall: {expected} at first, {measured} at last")
+UNKNOWN = N_("the version of the trainer is unknown, because the run was not made from a git checkout")
+FLAT = N_("it does not fall: {expected} at the start, {measured} at the end")
 NO_LOSS = N_("none was recorded")
 LEFT_OUT = N_(
     "{measured} of {expected} attempts ended after their first row without a figure, and may have been the slow ones"
@@ -30,9 +30,9 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Evidence:
-    """A unit that ran for a case: its attempts as recorded, and what its processes were.
+    """A unit that ran for a case: its recorded attempts and its processes.
 
-    `environment` is what the run recorded of the machine, `cluster` the published one.
+    `environment` is the run's record of the machine, `cluster` the published one.
     """
 
     case: Case
@@ -103,7 +103,7 @@ def falling_loss(found: Evidence) -> Iterable[Reason]:
 
 
 def nothing_left_out(found: Evidence) -> Iterable[Reason]:
-    """No attempt that had begun to train failed or was stopped: choosing among repeats is choosing their median."""
+    """No attempt failed or was stopped after training began: selecting repeats would select their median."""
     lost = [each for each in found.attempts if each["status"] != "ok" and each.get("losses", True)]
     if lost:
         yield Reason("repeats", "differs", LEFT_OUT, str(len(found.attempts)), str(len(lost)))

@@ -27,7 +27,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class ConvergenceResult:
-    """What a unit learned: the losses of each successful repeat, in nats, and the smallest share of right labels if any."""
+    """Convergence of a unit: losses of each successful repeat, in nats, and the smallest share of correct labels, if
+    any.
+    """
 
     unit: Unit
     goal: Goal
@@ -77,12 +79,12 @@ class Convergence:
 
 
 def learned(plan: Plan, attempts: list[dict], files: RunPath, goals: dict) -> Convergence:
-    """What each unit of a run learned.
+    """Convergence of each unit of a run.
 
     Parameters
     ----------
-    files : the run's; losses are read from the metrics of rank 0 there.
-    goals : by unit, as run.json keeps them.
+    files : the run's files; losses are read from the metrics of rank 0.
+    goals : by unit, from run.json.
     """
     results = []
     for unit in plan.units:

@@ -1,4 +1,4 @@
-"""Compares what holds across hardware: scaling, memory, ratios between layouts, and the order of cases."""
+"""Compares quantities that are comparable across hardware: scaling, memory, ratios between layouts, order of cases."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ WORK_PER_GPU = ["report", "micro_batch", "accumulation_steps", "precision", "opt
 TRAINING = ["report", "gpus", "global_batch", "precision", "activation_checkpointing", "model_shape"]
 """What cases have in common that train the same on equally many GPUs."""
 PLAINNESS = ["gpus", "optimizer_sharding", "data", "tensor"]
-"""What a comparison starts from: fewer GPUs, an unsharded optimizer, more data parallel, more tensor parallel."""
+"""Base of a comparison: fewer GPUs, an unsharded optimizer, more data parallel, more tensor parallel."""
 PLAINER = [True, True, False, False]
 """Whether the smaller value of each column of PLAINNESS is the plainer."""
 Measured = list[tuple[Case, Result]]
@@ -29,11 +29,11 @@ Measured = list[tuple[Case, Result]]
 
 @dataclass(frozen=True)
 class HardwareComparison:
-    """A figure measured on one kind of hardware, the one published on another, and whether they agree.
+    """A figure measured on one kind of hardware, the figure published for another, and whether they agree.
 
-    `kind` is "scaling" (efficiency from case `against` on), "memory" (MiB), "layout" or "sharding" (throughput over
-    that of `against`), or "memory_sharding" (memory over that of `against`); `repeated` is the measured ratio with
-    its interval, None where repeats give none.
+    `kind` is "scaling" (efficiency relative to case `against`), "memory" (MiB), "layout" or "sharding" (throughput
+    relative to `against`), or "memory_sharding" (memory relative to `against`). `repeated` is the measured ratio with
+    its interval, None if the repeats yield none.
     """
 
     kind: str
@@ -71,9 +71,9 @@ class HardwareComparison:
 
 @dataclass(frozen=True)
 class Order:
-    """The cases of one report on equally many GPUs, fastest first as published and as measured.
+    """The cases of one report on the same number of GPUs, fastest first, as published and as measured.
 
-    `swapped` holds the pairs that differ by more than the tolerance both times, but the other way round.
+    `swapped` has the pairs that differ by more than the tolerance in both, but in opposite order.
     """
 
     report: str
@@ -103,11 +103,11 @@ class Order:
 
 
 def comparisons(measured: Measured, given: float | None = None) -> list[HardwareComparison]:
-    """Every comparison that the measured cases allow, by kind; `given` replaces each kind's own tolerance.
+    """All comparisons that the measured cases allow, by kind; `given` replaces each kind's own tolerance.
 
-    The tolerances are this project's choice: 5 % in scaling efficiency is less than lies between the frameworks that
-    were published side by side, 10 % in memory is what one nvidia-smi reading and another allocator leave open, and
-    ratios between layouts shift with the balance of compute and network.
+    The tolerances are chosen by this project: 5% in scaling efficiency is less than the differences between frameworks
+    in the published comparison, 10% in memory covers the uncertainty of a single nvidia-smi reading and a different
+    allocator, and ratios between layouts shift with the balance of compute and network.
     """
     cases = measured_frame(measured)
     if cases.empty:
@@ -121,7 +121,7 @@ def comparisons(measured: Measured, given: float | None = None) -> list[Hardware
 
 
 def measured_frame(measured: Measured) -> pd.DataFrame:
-    """The cases that were measured, a row each: what they are, and their published and measured figures.
+    """The measured cases, one row each: configuration, published and measured figures.
 
     Throughputs are in samples/s, memory in MiB or NaN; `throughputs` are those of the repeats.
     """
@@ -141,7 +141,9 @@ def measured_frame(measured: Measured) -> pd.DataFrame:
 
 
 def case_row(case: Case) -> dict:
-    """What a case is, as plain values: `layout` is data x tensor x pipeline, `model_shape` is equal for equal shapes."""
+    """Configuration of a case as plain values: `layout` is data x tensor x pipeline, `model_shape` is equal for equal
+    shapes.
+    """
     layout = case.layout
     return {
         "case": case.name,
@@ -162,7 +164,7 @@ def case_row(case: Case) -> dict:
 
 
 def orders(measured: Measured, tolerance_of: Callable[[Case], float]) -> list[Order]:
-    """The order within each report and number of GPUs; `tolerance_of` gives a case's relative tolerance."""
+    """The order within each report and number of GPUs; `tolerance_of` returns a case's relative tolerance."""
     cases = measured_frame(measured)
     if cases.empty:
         return []
@@ -194,9 +196,9 @@ def _side(ratio: float, tolerance: float) -> int:
 
 
 def _paired(cases: pd.DataFrame, same: list[str]) -> pd.DataFrame:
-    """Each case beside the plainest one that is equal in these columns, whose own columns end in "_base".
+    """Each case joined with the simplest case that is equal in these columns; the columns of the latter end in "_base".
 
-    The order is that of the groups, then that of the cases.
+    Ordered by group, then by case.
     """
     plainest = cases.sort_values(PLAINNESS, ascending=PLAINER, kind="stable").drop_duplicates(same)
     paired = cases.merge(plainest, on=same, suffixes=("", "_base"))
@@ -224,7 +226,7 @@ def _memory(cases: pd.DataFrame) -> pd.DataFrame:
 
 
 def _layouts(cases: pd.DataFrame) -> pd.DataFrame:
-    """Layouts of the same training on equally many GPUs, over the most data parallel of them."""
+    """Layouts of the same training on the same number of GPUs, relative to the most data parallel one."""
     pairs = _paired(cases, [*TRAINING, "optimizer_sharding"])
     return _throughputs("layout", pairs[pairs.layout != pairs.layout_base])
 

@@ -1,8 +1,8 @@
-"""Reads a run's figures again from what its ranks wrote, and names what the record says otherwise.
+"""Recomputes a run's figures from the output of its ranks, and names contradictions with the record.
 
-Each successful attempt has three witnesses that were written apart from each other: rank 0's log, the metrics of rank 0,
-and those of the other ranks. `examine` computes throughput, latency, memory and losses again from the first two, and
-compares all three with each other, so that who edits a figure has to edit all of them alike.
+Each successful attempt has three independently written witnesses: rank 0's log, the metrics of rank 0, and those of the
+other ranks. `examine` recomputes throughput, latency, memory and losses from the first two and compares all three, so
+editing a figure unnoticed would require consistent edits in all of them.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ PRINTED_MS = 6e-3
 CLOCK = 0.005
 """The largest relative difference of two spans of time that are the same; 0.002 is the most in kept runs."""
 CLOCK_S, RANKS_S = 0.02, 0.3
-"""What a span may differ by besides, in s: of two readings of one clock, and of ranks that wait for each other."""
+"""Additional tolerance of a time span, in s: for two readings of one clock, and for ranks that wait for each other."""
 ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_mib", "losses"}
 """What every release recorded of a successful attempt; other figures may be missing in older runs."""
 FEWEST_LOSSES = 10
 """The fewest first losses that any release recorded, of as many rows or more."""
 OWN_KEYS = {"output"}
-"""What an attempt's configuration has besides the unit's: the folder that it was in."""
+"""Keys in an attempt's configuration that are not in the unit's: its folder."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two witnesses that contradict each other: where in the run, on what, and what each says, by its name."""
+    """Two witnesses that contradict each other: the place in the run, the subject, and the value of each, by name."""
 
     where: str
     what: str
@@ -92,9 +92,9 @@ def examine(run: Run) -> Evidence:
 
 
 def require(run: Run) -> None:
-    """RecordError, with a line for each difference, unless a run's files and figures are as they were recorded.
+    """RecordError, with one line per difference, unless a run's files and figures match the record.
 
-    An attempt without a record is none in a folder, where it may be running.
+    In a folder, an attempt without a record is not an error: it may still be running.
     """
     evidence = examine(run)
     contradictions = evidence.lines() if run.archived else list(map(str, evidence.differences))
@@ -172,7 +172,7 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Differen
 
 
 def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
-    """Whether what ran is what was planned."""
+    """Whether the run matches the plan."""
     if (folder / "config.json").is_file():
         ran = _config_of_today(read_json(folder / "config.json"))
         for key in sorted((unit.config.keys() | ran.keys()) - OWN_KEYS):
@@ -227,9 +227,10 @@ def _log_and_metrics(unit: Unit, where: str, log: Log, of_rank_0: list[dict]) ->
 
 
 def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
-    """Another rank wrote rows of the same iterations; where it has losses too, the same ones, and its clock went as far.
+    """Checks that another rank wrote rows of the same iterations, with the same losses if it has any, and that its
+    clock covered the same time.
 
-    A rank that fetches no outputs, as OneFlow's do since they are gathered on rank 0, does not wait for its device.
+    A rank that fetches no outputs (OneFlow gathers them on rank 0) does not wait for its device.
     """
     own, source = METRICS.format(0), METRICS.format(rank)
     first = {event["iteration"]: event for event in of_rank_0 if event["event"] == "iteration"}

@@ -1,4 +1,4 @@
-"""Sorts GPU kernels by what they compute, by their names alone, alike for OneFlow and PyTorch."""
+"""Classifies GPU kernels by name, for OneFlow and PyTorch alike."""
 
 import re
 

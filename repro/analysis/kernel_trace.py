@@ -1,4 +1,4 @@
-"""Reduces a trace of GPU kernels to what one iteration of a training does: kernels, busy time and idle gaps."""
+"""Reduces a trace of GPU kernels to one mean iteration of a training: kernels, busy time and idle gaps."""
 
 import bisect
 import csv
@@ -145,7 +145,7 @@ def read_trace(path: Path) -> Trace:
     except ValueError:
         raise TraceError(N_("the trace {file} cannot be read: {line}"), file=path.name, line=line[:80]) from None
     if not clocks:
-        raise TraceError(N_("the trace {file} holds no record"), file=path.name)
+        raise TraceError(N_("the trace {file} contains no record"), file=path.name)
     return Trace(cupti, tuple(clocks), names, tuple(sorted(records)), dropped)
 
 
@@ -171,12 +171,12 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     """
     begin, end = trace.at(begin_s), trace.at(end_s)
     if trace.dropped:
-        raise TraceError(N_("CUPTI lost {n} records: the GPU's times are not complete"), n=trace.dropped)
+        raise TraceError(N_("CUPTI lost {n} records: the GPU times are incomplete"), n=trace.dropped)
     starts = [start for start, _end, _name in trace.records]
     inside = trace.records[bisect.bisect_left(starts, begin) : bisect.bisect_left(starts, end)]
     iteration = (end - begin) / iterations
     if not inside or inside[0][0] - begin > iteration or end - inside[-1][1] > iteration:
-        raise TraceError(N_("the trace does not cover the iterations that count"))
+        raise TraceError(N_("the trace does not cover the measured iterations"))
     launches: dict[str, int] = defaultdict(int)
     spent: dict[str, int] = defaultdict(int)
     for start, stop, number in inside:

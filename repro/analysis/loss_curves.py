@@ -82,11 +82,11 @@ class Curves:
 
     @property
     def problems(self) -> list[str]:
-        """A line for each comparison that does not hold."""
+        """One line per comparison that fails."""
         return [_problem(each) for each in self.comparisons if not each.holds]
 
     def summary(self) -> str:
-        """One line: what was compared and how it ended."""
+        """The comparison and its result in one line."""
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
         counts = (
             f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "

@@ -1,6 +1,6 @@
-"""What an attempt measured, read from what its ranks wrote: rank 0's log by its report's rule, and rank 0's metrics.
+"""The measurements of an attempt, read from rank 0's log (by its report's rule) and rank 0's metrics.
 
-A run records these figures as an attempt ends; `repro.analysis.evidence` reads them again by the same functions.
+A run records these figures when an attempt ends; `repro.analysis.evidence` recomputes them with the same functions.
 """
 
 import math
@@ -46,7 +46,7 @@ def measure(unit: Unit, log: Log) -> dict:
 
 
 class RankZero:
-    """Keeps what a run records of rank 0's events; `started` is the Unix time at which the attempt began."""
+    """Collects the parts of rank 0's events that a run records; `started` is the Unix time at which the attempt began."""
 
     def __init__(self, started: float):
         self._started = started
@@ -77,7 +77,7 @@ class RankZero:
                 self._losses.append(event["loss"])
 
     def no_number(self) -> Failure | None:
-        """A training whose loss is lost computes nothing: its speed is no result."""
+        """A training that loses its loss computes nothing, so its speed is not a result."""
         if self._not_finite is None:
             return None
         return no_number(self._not_finite)

@@ -1,4 +1,4 @@
-"""What a run's processes were, read back from its files: hosts, versions, devices, and the transports NCCL chose."""
+"""The processes of a run, read back from its files: hosts, versions, devices, and NCCL's transports."""
 
 import json
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from repro.runs.files import RunPath, names, opened
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """What the successful attempts of a unit reported of themselves.
+    """What the successful attempts of a unit reported about their processes.
 
-    `versions` maps a name to every value that a rank reported; `nodes` and `ranks` are the numbers of hosts and of
-    ranks that an attempt's start events name. A set is empty where nothing was recorded; several values mean that
-    ranks or attempts differed.
+    `versions` maps a name to all values that ranks reported; `nodes` and `ranks` are the numbers of hosts and ranks in
+    an attempt's start events. A set is empty if nothing was recorded; several values mean that ranks or attempts
+    differed.
     """
 
     attempts: int

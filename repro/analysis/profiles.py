@@ -1,4 +1,4 @@
-"""What a run of `make profile` shows: the profile of each case, of its tuned program, and of its baselines."""
+"""Findings of `make profile`: the profile of each case, of its tuned program, and of its baselines."""
 
 from dataclasses import dataclass
 

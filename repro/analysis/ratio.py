@@ -57,7 +57,7 @@ def ratio(measured: Sequence[float], exact: float) -> Ratio:
 
 
 def repeated_ratio(measured: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """The median of measurements over that of others; a single repeat of either gives no interval.
+    """Ratio of the medians of two sets of measurements; a single repeat of either yields no interval.
 
     ValueError if a side is empty.
     """
@@ -65,9 +65,9 @@ def repeated_ratio(measured: Sequence[float], reference: Sequence[float]) -> Rat
 
 
 def published_ratio(measured: Sequence[float], published: Sequence[float], rounding: float, looks: Looks = ()) -> Ratio:
-    """The median of measurements over that of published figures, one or several, known to within `rounding`.
+    """Ratio of the median of measurements to that of published figures, one or several, known to within `rounding`.
 
-    `looks` are those of the run's stopping rule: from the first one on, the confidence is that of all of them together.
+    `looks` are those of the run's stopping rule; from the first one on, the confidence covers all of them together.
     ValueError if a side is empty.
     """
     value, count = median(measured) / median(published), len(measured)

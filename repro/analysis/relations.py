@@ -16,10 +16,10 @@ MODEL = ["program", "world_size", "model", "precision", "activation_checkpointin
 
 @dataclass(frozen=True)
 class Relation:
-    """A result, the one it is measured against, and the ratio of their throughputs.
+    """A result, the result it is relative to, and the ratio of their throughputs.
 
-    For scaling, the ratio is divided by that of the numbers of GPUs: the efficiency. `steady` is the same of their
-    medians in the steady state, None where it is not known of both.
+    For scaling, the ratio is divided by that of the numbers of GPUs, which yields the efficiency. `steady` is the same
+    for the steady-state medians, None unless both are known.
     """
 
     result: Result

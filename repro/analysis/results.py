@@ -18,7 +18,7 @@ from repro.runs.record import Run
 from repro.utils.stats import spread
 
 TRAINING = ["program", "model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
-"""What a unit and the single GPU that its speed-up is against have in common."""
+"""Properties shared by a unit and the single-GPU unit that its speed-up is relative to."""
 MEDIANS = [
     "throughput_samples_per_s",
     "latency_ms",
@@ -29,7 +29,9 @@ MEDIANS = [
     "memory_allocated_mib",
     "steady_samples_per_s",
 ]
-"""What is the median over the successful repeats of a unit, by linear interpolation (`repro.utils.stats.quantile`)."""
+"""Columns that are medians over the successful repeats of a unit, by linear interpolation
+(`repro.utils.stats.quantile`).
+"""
 RESULT_COLUMNS = (
     "unit",
     "framework",
@@ -153,7 +155,7 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
 
 
 def _measured(succeeded: pd.DataFrame) -> pd.DataFrame:
-    """What the successful repeats of each unit give, by the unit's name."""
+    """Results of the successful repeats of each unit, by the unit's name."""
     succeeded = succeeded.assign(outside_trainer_s=succeeded.wall_s - succeeded.trainer_s)
     repeats = succeeded.groupby("unit", sort=False)
     medians = repeats[MEDIANS].quantile(0.5)
@@ -223,7 +225,7 @@ def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
 
 
 def most_at_once(attempts: Sequence[dict]) -> int:
-    """How many attempts ran at the same time, where that was the most; an overlap of one second is taken for chance."""
+    """Largest number of attempts that ran at the same time; overlaps of up to one second are ignored."""
     spans = [(attempt["started"], attempt["started"] + attempt["wall_s"] - 1.0) for attempt in attempts]
     return max((sum(begin <= moment < end for begin, end in spans) for moment, _ in spans), default=0)
 

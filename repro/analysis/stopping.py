@@ -10,7 +10,8 @@ from repro.runs.record import Run
 from repro.utils.sequential import Looks
 
 FAR = 1e6
-"""How much faster or slower further repeats are taken to be where it is asked whether they could decide anything."""
+"""Factor by which further repeats are assumed to be faster or slower when checking whether they could decide anything.
+"""
 
 
 def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | None:

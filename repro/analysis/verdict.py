@@ -35,7 +35,7 @@ DECIDED = ("reproduced", "faster", "slower")
 NOISE_FACTOR = 3
 GIVEN = "given"
 MOST_TOLERANCE = 0.05
-"""The most that may be given: frameworks that were published side by side differ by more."""
+"""Upper limit of TOLERANCE: frameworks in the published comparison differ by more."""
 
 
 class ToleranceError(ReproError):
@@ -89,7 +89,7 @@ class Verdict:
 
     @property
     def shortfall(self) -> str:
-        """Why a case does not hold, in a few words."""
+        """Why a case was not reproduced, in a few words."""
         if not self.throughputs:
             return "no repeat succeeded"
         if self.reasons:
@@ -147,16 +147,16 @@ class Judgement:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many verdicts had each outcome."""
+        """Number of verdicts per outcome."""
         found = [verdict.outcome for verdict in self.verdicts]
         return {outcome: found.count(outcome) for outcome in OUTCOMES}
 
     @property
     def false_verdicts(self) -> float:
-        """How many of the verdicts that were reached can be expected to be false by chance, at most.
+        """Upper bound of the expected number of wrong verdicts.
 
-        Each has the confidence of its own interval; nothing is corrected for their number. A verdict is false only if
-        its interval misses the true ratio.
+        Each verdict has the confidence of its own interval, without correction for their number. A verdict is wrong
+        only if its interval misses the true ratio.
         """
         return sum(verdict.chance for verdict in self.verdicts)
 
@@ -189,7 +189,7 @@ class Judgement:
         return f"nothing here can be judged: {'; '.join(sorted(reasons)) or 'no unit stands for a published case'}"
 
     def as_json(self) -> dict:
-        """The content of `verdicts.json`; the same run gives the same content."""
+        """The content of `verdicts.json`; the same run yields the same content."""
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -207,7 +207,7 @@ class Judgement:
 
 
 def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], given: float | None = None) -> Judgement:
-    """Judge every published case that a run stands for.
+    """Judge every published case that a run covers.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def check_given(tolerance: float | None) -> None:
 
 
 def judge_case(run: Run, plan: Plan, attempts: list[dict], case: Case, result: Result) -> Verdict:
-    """The verdict on one published case that a unit of a run stands for, with the derived tolerance."""
+    """The verdict on one published case covered by a unit, with the derived tolerance."""
     return _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
 
 

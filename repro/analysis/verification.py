@@ -19,7 +19,9 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class Verified:
-    """What holds of a run and what does not, a sentence each. What could not be looked up is among the former."""
+    """Results of the verification of a run: confirmed statements (including checks that were not possible) and
+    violations.
+    """
 
     holds: tuple[str, ...]
     faults: tuple[str, ...]

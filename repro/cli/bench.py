@@ -1,4 +1,4 @@
-"""The task that measures: cases on this machine or on a cluster, with a report of what holds."""
+"""The bench task: measures cases on this machine or on a cluster and writes a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks around a cluster: describe a new one, provision its nodes, and show what the nodes are."""
+"""The tasks on clusters: describe a new one, provision its nodes, and show their fingerprints."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def new_cluster(
     digest: str | None = None,
     data: str | None = None,
 ) -> None:
-    """Describe a cluster: ask what no option gives, show the nodes' host keys, and write an inventory.
+    """Describe a cluster: ask for what the options do not give, show the nodes' host keys, and write an inventory.
 
     Without a terminal the name, the hosts, the fingerprints and what the first node does not show must be given.
     Exit status: 0 written; 2 an answer is missing or wrong, and nothing was written.
@@ -106,7 +106,7 @@ def _name(cluster: Cluster) -> str:
 
 @task(cluster=CLUSTER, check="exit 1 if nodes differ in a field that cluster_accepted_differences does not name")
 def fingerprint(invocation: Invocation, cluster: str | None = None, runs: Path = RUNS, check: bool = False) -> None:
-    """Show what each node is and where nodes differ, and keep it as JSON with the runs.
+    """Show each node's fingerprint and the differences between nodes, and keep them as JSON with the runs.
 
     Exit status: 0 shown; 1 a node cannot be asked, or with --check nodes differ; 2 wrong input.
     """

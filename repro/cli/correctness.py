@@ -91,10 +91,10 @@ def convergence(
 
 
 def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Callable[[int], tuple]) -> None:
-    """Run what `make_plan` plans for this number of GPUs, or go on with a run of this kind.
+    """Run what `make_plan` plans for this number of GPUs, or resume a run of this kind.
 
-    Where the kind allows it, at most `jobs` attempts run at a time; without it, as many as have GPUs of their own, and
-    one on the CPU.
+    If the kind allows it, at most `jobs` attempts run concurrently; by default, as many as fit without sharing GPUs,
+    and one on the CPU.
     """
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.host_environment import gpu_count, visible_gpus

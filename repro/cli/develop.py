@@ -18,7 +18,7 @@ CHECKS = (
     ("deptry", "."),
     ("mypy",),
 )
-"""What is checked besides the tests, in this order: programs of the controller's environment, with arguments."""
+"""Checks besides the tests, in this order: programs of the controller's environment, with arguments."""
 
 MOST_WORKERS = 9
 ONLY = "only the tests that match this expression, as pytest's -k"

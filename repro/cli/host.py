@@ -91,7 +91,7 @@ def reproduce(
 def host_reports(invocation: Invocation, host: str | None = None, check: bool = False) -> None:
     """Write the pages of the kept runs, reports/reproduced/.
 
-    Exit status: 0 written; 1 with --check, a page is not what the kept runs give; 2 wrong input.
+    Exit status: 0 written; 1 with --check, a page differs from the kept runs; 2 wrong input.
     """
     from repro.report.host import page
     from repro.report.host.results import hosts, load
@@ -157,12 +157,12 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step
 
 
 def carry_out(planned: list[Step], runs: Path, call: Callable[[Step], int], keep: Callable[[str], int]) -> list[str]:
-    """Run each step and keep what it left in `runs`; name what failed.
+    """Run each step and keep its results from `runs`; name the failures.
 
     Parameters
     ----------
-    call : runs a step, gives its exit status.
-    keep : keeps the run of an id, gives the exit status.
+    call : runs a step and returns its exit status.
+    keep : keeps the run with an id and returns the exit status.
     """
     failed = []
     for number, step in enumerate(planned, 1):

@@ -1,4 +1,4 @@
-"""The task that checks machines before a run: its options, what is printed while it works, and what is kept."""
+"""The preflight task: checks machines before a run, prints the results and keeps them."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _machines(cluster: Cluster | None, folder: Path, port: int) -> tuple[list[Ma
     if cluster is None:
         return [this_machine(port, folder.parent)], []
     machines, errors = of_cluster(cluster)
-    fix = "fix that first; the other nodes are checked without it"
+    fix = "fix this first; the other nodes are checked without it"
     return machines, [
-        Entry("reach", "the node answers", name, failed(str(error), "No rank can start there.", fix), 0.0)
+        Entry("reach", "the node answers", name, failed(str(error), "No rank can start on it.", fix), 0.0)
         for name, error in errors.items()
     ]
 

@@ -1,4 +1,4 @@
-"""The tasks over what was published: the cases, the audit, the regenerated reports, and logs of any generation."""
+"""The tasks on published data: cases, audit, regenerated reports, and logs of any generation."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def audit(
     check: bool = False,
     format: Format = "table",
 ) -> None:
-    """Print what is wrong in the published reports, and keep it as reports/published/audit.json.
+    """Print the errors in the published reports, and keep them as reports/published/audit.json.
 
-    JSON: what audit.json has, or with --logs an object per log file; described in repro/data/output.schema.json.
+    JSON: the content of audit.json, or with --logs one object per log file; described in repro/data/output.schema.json.
     Exit status: 0 done; 1 with --check, something differs; 2 wrong input.
     """
     if logs:
@@ -86,9 +86,9 @@ def _audit_data(data: str | None, check: bool, format: Format) -> None:
 
 @task(check="write nothing; exit 1 if a page is not what the data gives")
 def published(invocation: Invocation, check: bool = False) -> None:
-    """Write the published reports again in both languages, with their audit: reports/published/.
+    """Regenerate the published reports with their audit in both languages: reports/published/.
 
-    Exit status: 0 done; 1 with --check, a page is not what the data gives; 2 wrong data.
+    Exit status: 0 done; 1 with --check, a page differs from the data; 2 wrong data.
     """
     from repro.report.published.page import differing, render
 
@@ -100,9 +100,9 @@ def published(invocation: Invocation, check: bool = False) -> None:
 
 @task(log="a log file")
 def parse(invocation: Invocation, log: str | None = None) -> None:
-    """Print one JSON object for a log of any generation, of the published runs or of this project's.
+    """Print one JSON object for a log of any generation, from the published runs or this project's.
 
-    Exit status: 0 done; 1 the file is no such log; 2 wrong input.
+    Exit status: 0 done; 1 the file is not such a log; 2 wrong input.
     """
     from repro.published.log_summary import summary
 

@@ -27,8 +27,8 @@ def report(
 
     Exit status with --check: 0 every comparable case is reproduced or faster in all its repeats; 1 one is not, or
     none of its repeats succeeded; 3 nothing can be judged (a smoke run, or other hardware). Without it: 0 written;
-    1 the run is not as it was recorded, or its raw output gives other figures; 2 wrong input. make itself turns every status but 0 into 2 and names
-    the number in its last line.
+    1 the run differs from its record, or its raw output yields other figures; 2 wrong input. make turns every nonzero
+    status into 2 and prints the number in its last line.
     """
     from repro.analysis.evidence import require
     from repro.analysis.results import write_results_parquet
@@ -56,11 +56,11 @@ def report(
 
 @task(run=RUN, host="every kept run of this host instead")
 def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
-    """Hold a run against its own evidence: files, figures, commit, and what it was kept and signed as.
+    """Check a run against its own evidence: files, figures, commit, archive and signature.
 
-    Names every file that was changed, added or removed since it was recorded, every figure that its logs and metrics
-    do not give, a commit that the history lacks, another archive than the one kept, and a signature that does not hold.
-    Exit status: 0 all of it holds; 1 something does not; 2 wrong input.
+    Names every file that was changed, added or removed since the run was recorded, every figure that differs from its
+    logs and metrics, a commit missing from the history, an archive other than the kept one, and an invalid signature.
+    Exit status: 0 everything matches; 1 something does not; 2 wrong input.
     """
     from repro.analysis.verification import verify as verified
 
@@ -102,9 +102,9 @@ def _verify_kept(host: str) -> None:
 
 @task(run=RUN, host="keep the run, or a preflight, below reports/reproduced/ as this host's instead")
 def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
-    """Pack a run into one archive to hand over, or keep it in reports/reproduced/ for a host's page.
+    """Pack a run into one archive for handing over, or keep it in reports/reproduced/ for a host's page.
 
-    Exit status: 0 written; 1 the run is not as it was recorded, its raw output gives other figures, it cannot be read
+    Exit status: 0 written; 1 the run differs from its record, its raw output yields other figures, it cannot be read
     back, or, with --host, its commit is not in the history; 2 wrong input.
     """
     if host:

@@ -33,7 +33,7 @@ SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
 
 @dataclass(frozen=True)
 class Session:
-    """What a task that trains was asked about where its run is kept and how its attempts are started."""
+    """Options of a training task: where its run is kept and how its attempts are started."""
 
     invocation: Invocation
     runs: Path = RUNS
@@ -142,7 +142,7 @@ class Session:
         return LocalLauncher.of(LaunchOptions(None, self.port, trainer_command(), self.stack or None, self.libraries))
 
     def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, gpu_pool: GpuPool | None = None) -> None:
-        """Run what is left of a plan and write the reports; Exit if it was interrupted, or if something failed."""
+        """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
         from repro.utils.signals import held
@@ -225,9 +225,9 @@ def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int
 
 
 def _import_report(plan: Plan) -> None:
-    """Import what the report of this plan's run is written with.
+    """Import the modules for this plan's report.
 
-    In a thread, while ranks are started and run: for pandas alone a short run would wait as long as for all the rest.
+    In a thread while the ranks run: importing pandas alone would delay a short run as much as everything else.
     """
     from repro.report.run import page
 

@@ -1,8 +1,8 @@
-"""How a task takes its options, and how it ends: types and texts of options, and one mapping from errors to statuses.
+"""Options and exit statuses of tasks: types and texts of options, and one mapping from errors to statuses.
 
-A task is a function whose first parameter is an `Invocation`; every other one is an option with a type and a default.
-Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are checked here
-in the same way. Its text is in `OPTIONS` unless the task has one of its own.
+A task is a function whose first parameter is an `Invocation`; each further parameter is an option with a type and a
+default. Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are
+checked here in the same way. Its text is in `OPTIONS` unless the task defines one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OPTIONS = {
     "stall_timeout": "seconds without output after which a run counts as hanging (default: 900; 120 in a smoke run)",
     "tolerance": "per cent, at most 5, in place of every tolerance that the verdicts derive; named in every outcome",
 }
-"""What the options say of themselves under `--help` wherever a task has no text of its own."""
+"""Texts of the options for `--help`, unless a task defines its own."""
 
 
 class Exit(ReproError):
@@ -81,7 +81,7 @@ class OptionError(ReproError):
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a task: its type as annotated, its default, and what it says of itself."""
+    """An option of a task: its annotated type, its default and its text."""
 
     name: str
     kind: Any
@@ -257,7 +257,7 @@ def task(**texts: str) -> Callable[[Callable], OptionTask]:
 
 
 def check_set_up(task: str, variables: Mapping[str, str]) -> None:
-    """OptionError if what a task needs was never installed; make installs it, while Fabric takes what is there."""
+    """OptionError if a dependency of a task is not installed; make installs it, Fabric uses what is installed."""
     from repro.bootstrap import CONTROLLER, TRAINER, needs_of, read_marker
 
     missing = []

@@ -100,7 +100,7 @@ def build_layout(
 
 
 def _check_space(layout: Path) -> None:
-    """ImageError unless a layout fits where it is to be; the one that it replaces makes room."""
+    """ImageError unless a layout fits on the disk; the one it replaces is counted as free space."""
     there = next(path for path in (layout, *layout.parents) if path.exists())
     replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
     free = (shutil.disk_usage(there).free + replaced) >> 20
@@ -149,7 +149,7 @@ def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, 
 
 
 def _why(stack: str, lines: list[str], sources: Sources) -> str:
-    """What stopped a build: the pin that a step named, or else the end of what the build printed."""
+    """Why a build stopped: the pin named by a step, or the end of the build's output."""
     named = [line[line.index("pin '") :] for line in lines if "pin '" in line and "docker/build" not in line]
     if named:
         start = next(i for i, line in enumerate(lines) if "pin '" in line)
@@ -179,7 +179,9 @@ def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) 
 
 
 def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
-    """Build stacks a second time without a cache; in what they differ from .cache/image, empty if in nothing."""
+    """Build stacks a second time without a cache, and return the differences from .cache/image; empty if there are
+    none.
+    """
     first = {image.tag: image for image in read_layout(LAYOUT)} if LAYOUT.exists() else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:

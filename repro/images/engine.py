@@ -39,7 +39,7 @@ class EngineError(ImageError):
 
 @dataclass(frozen=True)
 class Output:
-    """What a container printed, and its exit status."""
+    """Output and exit status of a container."""
 
     stdout: str
     stderr: str
@@ -93,7 +93,7 @@ class Engine:
                     raise ImageError(f"the engine cannot load the images: {line['error'].strip()}")
 
     def remove(self, images: Sequence[str]) -> None:
-        """Remove the names of images, and the images that have no other name; those that are gone are no error."""
+        """Remove names of images, and images without another name; missing ones are not an error."""
         for image in images:
             with _asking(f"remove {image}"):
                 try:
@@ -111,7 +111,7 @@ class Engine:
         environment: dict[str, str] | None = None,
         timeout_s: float = ANSWER_S,
     ) -> Output:
-        """Run a command in a container of its own, without privileges; its output and exit status."""
+        """Run a command in a new container without privileges; returns its output and exit status."""
         with self._container(image, command, mounts, gpus, environment) as container:
             status = container.wait(timeout=timeout_s)["StatusCode"]
             stdout, stderr = (

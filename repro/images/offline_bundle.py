@@ -87,7 +87,7 @@ def _sums(folder: Path) -> dict[str, str | None]:
 
 
 def check_bundle(folder: Path) -> list[str]:
-    """What is wrong with a bundle, one sentence each: files missing, added or changed, other images than it names."""
+    """Faults of a bundle, one sentence each: missing, added or changed files, or images other than those it names."""
     if not (folder / SUMS).is_file():
         return [f"{folder}/{SUMS} is missing: this is no bundle, or an incomplete one"]
     lines = (folder / SUMS).read_text().splitlines()

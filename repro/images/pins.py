@@ -46,7 +46,7 @@ class Pin:
 
     @property
     def proof(self) -> str:
-        """What an artefact is checked against."""
+        """The checksum or version that an artefact is checked against."""
         return f"sha256:{self.sha256}" if self.sha256 else f"key {self.key_fingerprint}"
 
 

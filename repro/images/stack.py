@@ -32,9 +32,9 @@ class StackError(ReproError):
 
 @dataclass(frozen=True)
 class Libraries:
-    """Newer libraries that were asked for, each a file or a folder that has it.
+    """Newer libraries that the user named, each a file or a folder containing it.
 
-    The PyTorch of the interpreter `baseline_python` may bring some of them too.
+    The PyTorch of the interpreter `baseline_python` may provide some of them too.
     """
 
     cublas: str | None = None
@@ -120,7 +120,7 @@ def after_turing(gpu: dict) -> bool:
 
 
 def _cache(gpu: dict) -> dict:
-    """A cache of compiled code only for this driver and GPU, large enough to hold all of OneFlow's."""
+    """A cache of compiled code for this driver and GPU only, large enough for all of OneFlow's."""
     label = re.sub(r"[^a-z0-9.]+", "-", f"{gpu['driver_version']}-{gpu['name']}".lower())
     return {"CUDA_CACHE_PATH": str(CACHE / f"cuda-{label}"), "CUDA_CACHE_MAXSIZE": str(CACHE_BYTES)}
 

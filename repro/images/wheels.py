@@ -27,7 +27,7 @@ FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "cuDNN": "cudnn", "uv": "to
 
 
 def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
-    """The folder that holds the wheels of an image's environment and nothing else, complete and verified."""
+    """The folder with exactly the wheels of an image's environment, complete and verified."""
     fetch(pins.packages_for(pins.python), folder / "trainer")
     return folder / "trainer"
 

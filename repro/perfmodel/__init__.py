@@ -1,4 +1,4 @@
-"""What a training should take: work, memory and communication of a job, fitted constants, and how far they are off.
+"""Expected time and memory of a training: work and communication of a job, fitted constants, and errors.
 
 The terms of a model are in the module of its name (`gpt.py`, `bert.py`, `resnet50.py`). Imports `cluster` (for
 inventories), `published`, `models`. Start reading at `predict.py`.

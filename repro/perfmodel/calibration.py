@@ -1,4 +1,4 @@
-"""Fits the model's constants on few published cases, and once more without each family of them."""
+"""Fits the model's constants on a few published cases, and again without each family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PULL, ROUNDS, DIGITS = 0.05, 200, 5
 
 @dataclass(frozen=True)
 class Target:
-    """A job with what was published of it: samples/s, and MiB where printed."""
+    """A job with its published samples/s, and MiB if printed."""
 
     job: Job
     throughput: float
@@ -26,17 +26,17 @@ class Target:
 
 
 def target(case: Case) -> Target:
-    """What the fit may see of a case."""
+    """The published values that the fit may use."""
     memory = case.published.memory_mib
     return Target(Job.of(case), float(case.published.throughput), None if memory is None else float(memory))
 
 
 def fit(targets: Sequence[Target], cluster: Cluster) -> Constants:
-    """The constants with the least squares of relative errors on `targets`, within their bounds.
+    """The constants that minimise the squared relative errors on `targets`, within their bounds.
 
-    Some constants the targets hardly determine together (a slower network and less interference explain the same
-    times). A weak pull towards the middle of the bounds decides there: a constant that stands at a bound counts as
-    much as one case off by 2.5 %.
+    The targets hardly determine some constants together (a slower network and less interference explain the same
+    times). A weak penalty then pulls them to the middle of their bounds: a constant at a bound counts as much as one
+    case with an error of 2.5%.
     """
     times = [name for name in BOUNDS if name not in MEMORY_CONSTANTS]
     found = _least_squares(middle(), times, lambda tried: _time_errors(targets, cluster, tried))

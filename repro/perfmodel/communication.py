@@ -25,7 +25,7 @@ BUCKET_BYTES = 16 * 2**20  # OneFlow's nccl_fusion_threshold_mb, 16 by default
 
 @dataclass(frozen=True)
 class Path:
-    """What a group of ranks communicates over: `gbs` is the bandwidth of a ring through all of them."""
+    """The links of a group of ranks: `gbs` is the bandwidth of a ring through all of them."""
 
     ranks: int
     nodes: int
@@ -35,10 +35,10 @@ class Path:
 
 @lru_cache(maxsize=65536)
 def path(cluster: Cluster, first: int, stride: int, count: int, network: float) -> Path:
-    """The way between `count` ranks from `first` on, `stride` apart; ranks fill nodes one after another.
+    """The path between `count` ranks starting at `first`, `stride` apart; ranks fill nodes in order.
 
-    Between nodes a ring has what the node's ports give (`network` of their rate), shared by all groups that cross
-    them at once: of the node's ranks, those of one group share one ring.
+    Between nodes a ring gets the bandwidth of the node's ports (`network` of their rate), shared by all groups that
+    cross them at the same time: the ranks of one group on a node share one ring.
     """
     node = cluster.node
     ranks = range(first, first + stride * count, stride)

@@ -1,4 +1,4 @@
-"""The few numbers that the performance model cannot take from a data sheet: what they mean, their bounds and values."""
+"""The constants of the performance model that no data sheet has: meaning, bounds and values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CONFIDENCE = 0.9
 JUDGES_WITHIN = 0.25
 """The largest uncertainty with which an expectation judges a measurement: a factor of 1.25 either way."""
 ELSEWHERE = "elsewhere"
-"""The kind of case that was measured too rarely to have an uncertainty of its own."""
+"""The kind of case with too few measurements for an uncertainty of its own."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""How far the model is off on the published cases: by kind of case, without a family, and beside two baselines."""
+"""Errors of the model on the published cases: by kind of case, without a family, and compared with two simple
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def summary(errors: Iterable[float]) -> Summary:
 
 
 def uncertainty(errors: pd.Series, memory_errors: pd.Series) -> Uncertainty:
-    """The factors less one that nine in ten lie within; NaN for memory where none was measured."""
+    """Factors minus one within which nine in ten results lie; NaN for memory without measurements."""
     memory = summary(memory_errors).level if memory_errors.notna().any() else math.nan
     return Uncertainty(len(errors), summary(errors).level, memory)
 

@@ -1,4 +1,4 @@
-"""What the performance model knows of GPUs, nodes, networks and clusters, read from data files."""
+"""GPUs, nodes, networks and clusters of the performance model, read from data files."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Cluster:
 
 
 def describe(name: str) -> Cluster:
-    """A published cluster or an inventory by its name, or `NODExN`: N nodes of a kind in nodes.toml.
+    """A published cluster or an inventory by name, or `NODExN`: N nodes of a kind in nodes.toml.
 
-    HardwareError if there is no such cluster, or if nothing is known of its GPU.
+    HardwareError for an unknown cluster, or if its GPU is unknown.
     """
     if name in {path.stem for path in CLUSTERS.glob("*.toml")}:
         return _published(name, load_published_cluster(name))

@@ -1,4 +1,4 @@
-"""Searches layouts for a GPT on a cluster: which are quickest by the model, and what holds each of them back."""
+"""Searches layouts for a GPT on a cluster: the fastest by the model, and the bottleneck of each."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def _divisors(number: int) -> list[int]:
 
 
 def reasons(candidate: Candidate, cluster: Cluster) -> str:
-    """What costs the candidate most apart from its products, and what it does to fit, in words."""
+    """The candidate's largest costs besides matrix products, and how it fits into memory, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
-        "pipeline idle": seconds.bubble,
+        "pipeline bubble": seconds.bubble,
         "tensor-parallel all-reduces": seconds.tensor_parallel,
-        "gradients' sum": seconds.data_parallel,
+        "gradient reduction": seconds.data_parallel,
         "stage transfers": seconds.transfer,
         "optimizer": seconds.update,
         "kernel launches": seconds.launch,
@@ -120,7 +120,7 @@ def reasons(candidate: Candidate, cluster: Cluster) -> str:
 def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[list[str], list[list[str]]]:
     """Column titles and a row of texts for the best candidates."""
     titles = ["data x tensor x pipeline", "micro-batch", "steps", "recompute", "ZeRO", "samples/s"]
-    titles += ["TFLOP/s a GPU", "MiB", "why"]
+    titles += ["TFLOP/s per GPU", "MiB", "why"]
     return titles, [_texts(each, cluster) for each in candidates[:SHOWN]]
 
 

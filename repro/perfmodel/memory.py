@@ -1,4 +1,4 @@
-"""How much memory a rank needs: state, activations, communication, and what the software takes for itself."""
+"""Memory of a rank: state, activations, communication, and the software's own needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the fullest rank by what they are for, in MiB."""
+    """Memory of the fullest rank by purpose, in MiB."""
 
     state_mib: float
     activations_mib: float

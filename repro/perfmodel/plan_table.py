@@ -29,7 +29,9 @@ class Row:
 
 
 def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None, programs: int = 1) -> list[Row]:
-    """A row for each case; `repeats` runs of each, or as many as a bench makes by its stopping rule, by so many programs."""
+    """One row per case, for `repeats` runs of each, or as many as the stopping rule of a bench makes, times the number
+    of programs.
+    """
     calibration = default_calibration()
     first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
     return [_row(case, cluster, first * programs, most * programs, calibration) for case in cases]

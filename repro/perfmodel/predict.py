@@ -27,7 +27,7 @@ FITTED_ON = "v100-16"
 
 @dataclass(frozen=True)
 class Seconds:
-    """An iteration's time by what it is spent on; what is hidden behind computation is not in it."""
+    """Time of an iteration by purpose, excluding what is hidden behind computation."""
 
     matrix: float = 0.0
     attention: float = 0.0
@@ -47,7 +47,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says of a job, without its uncertainty."""
+    """The model's prediction for a job, without its uncertainty."""
 
     seconds: Seconds
     memory: Memory
@@ -151,7 +151,7 @@ def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
 
 
 def program_of(unit: Unit) -> str:
-    """Which of the programs a unit of OneFlow ran; runs from before there were two had the tuned one."""
+    """The OneFlow program of a unit; runs from before there were two programs used the tuned one."""
     return unit.config.get("program", TUNED_PROGRAM)
 
 
@@ -164,14 +164,14 @@ def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -
 def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
-    message = N_("the constants were fitted on V100s; {gpu} is expected to reach the same shares of its peaks")
+    message = N_("the constants were fitted on V100s; {gpu} is assumed to reach the same shares of its peaks")
     return message, {"gpu": gpu.name}
 
 
 def _unjudged() -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
-    message = N_("where the uncertainty is a factor above {limit}, nothing is said of whether a measurement deviates")
+    message = N_("expectations with an uncertainty factor above {limit} are not used to judge measurements")
     return message, {"limit": 1 + JUDGES_WITHIN}
 
 
@@ -236,11 +236,11 @@ def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) ->
 
 
 def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:
-    """What the sum of the gradients adds to an iteration.
+    """Time that gradient reduction adds to an iteration.
 
-    It overlaps the backward pass, except for what comes last (the tied embedding), for micro-batches that
-    accumulate first, and under tensor parallelism, where OneFlow puts NCCL on the compute stream. With a sharded
-    optimizer a reduce-scatter overlaps the backward and the all-gather of the parameters the forward pass.
+    It overlaps the backward pass, except for the last gradients (the tied embedding), for micro-batches that accumulate
+    first, and under tensor parallelism, where OneFlow puts NCCL on the compute stream. With a sharded optimizer, a
+    reduce-scatter overlaps the backward pass and the all-gather of the parameters the forward pass.
     """
     if job.layout.data == 1:
         return 0.0

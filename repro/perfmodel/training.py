@@ -28,14 +28,16 @@ def training_cases(cases: Iterable[Case]) -> list[Case]:
 
 
 def family_of(case: Case) -> str:
-    """What a case's report is about, without its date: both reports of ResNet50 are one family, both of GPT are two."""
+    """The family of a case: its report without the date. Both ResNet50 reports are one family, the two GPT reports are
+    two.
+    """
     return re.sub(r"-\d{4}(-\d{2})*$", "", case.report)
 
 
 def kind_of(case: Case) -> str:
-    """The kind of case that errors are told apart by: pipeline, tensor, sharded, data, or untrained.
+    """The kind of case for error statistics: pipeline, tensor, sharded, data, or untrained.
 
-    "data" is plain data parallelism of a shape and precision that training cases have, "untrained" of any other.
+    "data" is plain data parallelism with a shape and precision of the training cases, "untrained" with any other.
     """
     if case.layout.pipeline > 1:
         return "pipeline"

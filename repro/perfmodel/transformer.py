@@ -1,4 +1,4 @@
-"""What the terms of transformers share: parameters, FLOPs, bytes moved and bytes kept of a rank's share of the layers.
+"""Terms common to the transformers: parameters, FLOPs, bytes moved and bytes kept of a rank's share of the layers.
 
 n is the tokens of a micro-batch (s x b), h the hidden size, a the heads, t the tensor parallel size. FLOPs are those
 of Narayanan et al. (SC21, appendix), kept activations those of Korthikanti et al. (arXiv 2205.05198, section 4).
@@ -161,5 +161,5 @@ class _Counts:
         return self.e * self.n * self.h if self.job.activation_checkpointing else self.layer_activations()
 
     def logit_bytes(self) -> float:
-        """Logits and what the loss makes of them: half logits and a single softmax if fused, else all casts too."""
+        """Memory of logits and loss: half-precision logits and a single softmax if fused, otherwise all casts too."""
         return LOGIT_KEPT_BYTES[self.job.precision, self.job.fused] * self.predicted * self.vocab / self.t

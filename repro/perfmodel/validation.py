@@ -1,7 +1,7 @@
-"""Measurements on hardware that the fit never saw, with what the model says of them.
+"""Measurements on hardware not used for the fit, with the model's predictions.
 
-`validation.toml` has what was measured in kept runs, one entry for each distinct training; `make model` writes it.
-`megatron.toml` has figures that others published of a program of their own.
+`validation.toml` has the measurements of the kept runs, one entry per distinct training; `make model` writes it.
+`megatron.toml` has figures that others published for their own program.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def _job(values: dict) -> Job:
 
 
 def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd.DataFrame:
-    """A row for each measurement: its fields, `gpu` by the model's name for it, and what the model says.
+    """One row per measurement: its fields, `gpu` by the model's name, and the prediction.
 
     `modelled` (samples/s) with `error`, `modelled_memory` (MiB) with `memory_error`, and `launch`, the share of the
-    modelled iteration in which kernels are only launched.
+    modelled iteration spent only on launching kernels.
     """
     rows = []
     for each in measurements:
@@ -103,9 +103,9 @@ def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd
 
 
 def measured_uncertainties(frame: pd.DataFrame) -> tuple[dict[tuple[str, str, str], Uncertainty], Uncertainty]:
-    """The uncertainty of each program, GPU and family with at least LEAST trainings, and that of everything else.
+    """The uncertainty of each program, GPU and family with at least LEAST trainings, and of everything else.
 
-    The latter is the largest of any group, however small: what was never measured is no surer than what was.
+    The latter is the largest of all groups, however small: unmeasured cases are no more certain than measured ones.
     """
     groups = {
         (str(program), str(gpu), str(family)): uncertainty(rows["error"], rows["memory_error"])

@@ -1,4 +1,4 @@
-"""What one rank has to do and to keep for one micro-batch, in FLOPs and bytes, before any hardware is named."""
+"""Work and memory of one rank for one micro-batch, in FLOPs and bytes, independent of hardware."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from repro.published.cases import Case, Layout
 
 PUBLISHED_PROGRAM, TUNED_PROGRAM = "published", "tuned"
-"""The two OneFlow programs: what was published, and the one that was changed to be quick on newer GPUs."""
+"""The two OneFlow programs: the published one, and the one tuned for newer GPUs."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ _FIELDS = tuple(field.name for field in fields(Work))
 
 @dataclass(frozen=True)
 class Stage:
-    """What one rank of a pipeline stage does for a micro-batch, and what it holds.
+    """Work and memory of one rank of a pipeline stage for a micro-batch.
 
     parameters: parameters on the rank; late_parameters: those of them whose gradient is complete only when the
     backward pass ends (the embedding tied to the output); tensors: how many parameter tensors the optimizer visits;

@@ -1,8 +1,7 @@
-"""What a job asks of its ranks, by the terms of its model.
+"""Work of a job's ranks, by the terms of its model.
 
-The terms are a module of this package with the model's name. It has `stages`, what each stage of the pipeline does and
-holds, and two closed formulas as publications give them, with which the performance model is compared: `flops` and
-`memory`.
+The terms are a module of this package named after the model. It has `stages` (work and memory of each pipeline stage)
+and two closed formulas from publications for comparison with the performance model: `flops` and `memory`.
 """
 
 from __future__ import annotations

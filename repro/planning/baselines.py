@@ -19,7 +19,7 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus"
 
 @dataclass(frozen=True)
 class BaselineProgram:
-    """How baselines are started, the versions that their interpreter reports, and which variants of them are run."""
+    """How baselines are started, the versions reported by their interpreter, and the variants to run."""
 
     command: tuple[str, ...]
     versions: dict = field(default_factory=dict)
@@ -62,7 +62,7 @@ def baseline_program(
 
 
 def recorded_command(baseline: dict) -> tuple[str, ...]:
-    """The command of a run that is resumed; PlanError if its interpreter is no longer there."""
+    """The recorded command of a resumed run; PlanError if its interpreter no longer exists."""
     command = tuple(baseline["command"])
     if not shutil.which(command[0]):
         raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")

@@ -1,4 +1,4 @@
-"""What is trained to show that models learn real data, and the loss that each must reach."""
+"""Plans the trainings that show convergence on real data, and the loss each must reach."""
 
 import math
 from dataclasses import asdict

@@ -38,7 +38,7 @@ PARTS = 4
 
 
 class DatasetError(PlanError):
-    """A data set cannot be made, or is not what it was when it was made; the message says what to do."""
+    """A data set cannot be created, or has changed since; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _write_text(folder: Path, limit: int | None) -> dict:
 
 
 def package_sources(package: str) -> list[str]:
-    """An installed package's Python files in order, each held to the hash that its wheel gives for it."""
+    """Python files of an installed package in order, each verified against the hash in its wheel."""
     try:
         found = distribution(package).files or []
     except PackageNotFoundError as error:

@@ -44,7 +44,7 @@ def shrunk_case(case: Case, layout: Layout) -> Case:
 
 
 def in_precision(case: Case, precision: str) -> Case:
-    """The case in this precision, under a name of its own unless it was published so."""
+    """The case in this precision, under a new name unless it was published in it."""
     if case.precision == precision:
         return case
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
@@ -61,10 +61,10 @@ def least_rows(case: Case) -> int:
 
 
 def same_window(case: Case, iterations: int) -> bool:
-    """Whether a case's rule reads the same iterations in a run of `iterations` as in one of the published length.
+    """Whether a case's rule covers the same iterations in a run of `iterations` as in one of the published length.
 
-    Stamps of two named rows stay where they are if the run ends after them; the last rows move with the end of the
-    run, and the mean of all rows changes.
+    Time stamps of two given rows are unaffected if the run ends after them; the last rows move with the end of the run,
+    and the mean of all rows changes.
     """
     if iterations == case.iterations:
         return True

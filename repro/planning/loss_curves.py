@@ -1,4 +1,6 @@
-"""What is trained to compare loss curves: every layout and precision, control perturbations, and injected errors."""
+"""Plans the trainings for comparing loss curves: every layout and precision, control perturbations, and injected
+errors.
+"""
 
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase

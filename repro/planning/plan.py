@@ -29,7 +29,7 @@ MOST_REPEATS = 12
 """Repeats after which a case that is still undecided stays so."""
 CONFIDENCE = 0.95
 PUBLISHED_REPEATS = 7
-"""Most runs of which a report gives the median; their own interval takes a part of the error that is allowed."""
+"""Largest number of runs behind a published median; their own interval uses part of the allowed error."""
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -152,7 +152,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a bench is asked for besides its cases: the parameters of `make_plan` that do not depend on the machine."""
+    """Options of a bench besides its cases: the parameters of `make_plan` that do not depend on the machine."""
 
     scale: str | None = None
     repeats: int | None = None
@@ -245,9 +245,10 @@ def make_plan(
 
 
 def verdict_looks() -> Looks:
-    """When a bench looks whether a case's verdict is decided: after 6 and after 12 repeats.
+    """When a bench checks whether a case's verdict is decided: after 6 and after 12 repeats.
 
-    All looks together, and the interval of PUBLISHED_REPEATS published figures, hold the true ratio with CONFIDENCE.
+    All checks together, and the interval of PUBLISHED_REPEATS published figures, contain the true ratio with
+    CONFIDENCE.
     """
     return make_looks(MOST_REPEATS, 1 - CONFIDENCE / order_coverage(PUBLISHED_REPEATS, 1))
 
@@ -330,7 +331,7 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    """The unit of a case, which stands for it unless it was derived from the published one of its `origin`."""
+    """The unit of a case; it covers the case unless it was derived from the published one of its `origin`."""
     config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
     stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
     return Unit(

@@ -24,7 +24,7 @@ FORMS = {
 
 
 class DataError(PlanError):
-    """DATA cannot be read, or does not say for which program it is."""
+    """DATA cannot be read, or does not say which program it is for."""
 
 
 def with_data(

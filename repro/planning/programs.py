@@ -27,7 +27,7 @@ def published_name(name: str) -> str:
 
 
 def tuned(unit: Unit) -> Unit:
-    """A unit of the published program in the tuned one; what it refers to stays as it is."""
+    """The tuned version of a published program's unit; its references are unchanged."""
     name = tuned_name(unit.name)
     return replace(unit, name=name, program=TUNED, config={**unit.config, "case": name, "program": TUNED})
 

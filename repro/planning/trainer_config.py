@@ -70,8 +70,8 @@ def smoke_config(case: Case, layout: Layout) -> dict:
 def reference_config(config: dict) -> dict:
     """The same training on one process.
 
-    Statistics of batch normalisation are those of a shard, so a model that has them on several ranks is compared with
-    one process that takes each rank's shard as a micro-step of its own and averages their gradients.
+    Batch normalisation uses the statistics of a shard, so a model with batch normalisation on several ranks is compared
+    with one process that treats each rank's shard as a separate micro-step and averages their gradients.
     """
     shards = config["layout"]["data"] if spec_of(config["model"]).batch_statistics else 1
     return {
@@ -85,7 +85,7 @@ def reference_config(config: dict) -> dict:
 
 
 def smoke_name(case: Case, config: dict) -> str:
-    """A name that holds everything in which one smoke configuration differs from another of the same report."""
+    """A name with everything that distinguishes one smoke configuration from the others of the same report."""
     layout = config["layout"]
     parts = ["smoke", case.report, f"{layout['data']}x{layout['tensor']}x{layout['pipeline']}"]
     if config["accumulation_steps"] > 1:

@@ -1,5 +1,5 @@
-"""What would spoil a run, found before it starts: GPUs, kernels, network, collectives, node, each with its fix.
+"""Finds what would invalidate a run before it starts (GPUs, kernels, network, collectives, node), with fixes.
 
-Knows checks and what they ask of a machine; measures with `launch`. Imports everything below `report`. Start reading at
+Knows the checks and the commands they run; measures with `launch`. Imports everything below `report`. Start reading at
 `framework.py`.
 """

@@ -1,4 +1,4 @@
-"""The check of collectives: what OneFlow's all-reduce reaches inside and between nodes, and what the links can do."""
+"""The check of collectives: the bandwidth of OneFlow's all-reduce in and between nodes, compared with the links."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from repro.perfmodel.hardware import Node as HardwareNode
 from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
 from repro.preflight.gpu import links, query
 from repro.utils.errors import FAILED, ReproError
+from repro.utils.i18n import Message
 from repro.utils.paths import TRAINERS
 
 CPU_RANKS = 2
@@ -30,21 +31,21 @@ FILE = "allreduce.json"
 
 @dataclass(frozen=True)
 class Collectives:
-    """Measures with an environment for this machine's GPUs, or over a cluster, into a folder."""
+    """Measures all-reduces on this machine or over a cluster, and writes into a folder."""
 
     folder: Path
     environment: dict
     cluster: Cluster | None = None
 
     def checks(self) -> tuple[Check, ...]:
-        inside = Check("allreduce", "all-reduce inside a node", self.check_inside)
+        inside = Check("allreduce", "all-reduce within a node", self.check_inside)
         between = Check("allreduce-nodes", "all-reduce over all nodes", self.check_between, together=True)
         return inside, between
 
     def check_inside(self, machine: Machine) -> Finding:
         ranks, device, hardware = self._inside(machine)
         if ranks < 2:
-            return unavailable("a single rank has nothing to exchange")
+            return unavailable(Message("a single rank has nothing to exchange"))
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
             return self._judge(local_programs(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
@@ -53,7 +54,7 @@ class Collectives:
 
     def check_between(self, machines: Sequence[Machine]) -> Finding:
         if self.cluster is None or len(machines) < 2:
-            return unavailable("a single machine has no other nodes")
+            return unavailable(Message("a single machine has no other nodes"))
         per_node, device, hardware = self._inside(machines[0])
         if hardware:
             node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
@@ -61,7 +62,7 @@ class Collectives:
         return self._over(self.cluster, per_node * len(machines), device, "all-nodes", hardware)
 
     def _inside(self, machine: Machine) -> tuple[int, str, Hardware | None]:
-        """Ranks and device of a machine, and its hardware if that is known."""
+        """Ranks and device of a machine, and its hardware if it is known."""
         try:
             names = [row["name"] for row in query(machine, "index", "name")]
         except CheckAborted:
@@ -74,7 +75,7 @@ class Collectives:
                 return self._judge(attempt_of, ranks, device, name, hardware)
         except ClusterError as error:
             message = "; ".join(str(error).splitlines()[1:]) or str(error)
-            return failed(message, "`make bench` cannot start either.", "do what the message says")
+            return failed(message, "`make bench` cannot start either.", "follow the message")
 
     def _judge(self, attempt_of: ProgramOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
         try:
@@ -82,8 +83,8 @@ class Collectives:
         except (MeasurementError, OSError) as error:
             return failed(
                 str(error),
-                "Ranks cannot exchange gradients: no run with several ranks works.",
-                f"read the logs in {self.folder}; the checks port, names and gpu-peers say more",
+                "Ranks cannot exchange gradients, so no run with several ranks works.",
+                f"read the logs in {self.folder}; see also the checks port, names and gpu-peers",
             )
         limit = link_gbs(hardware) if hardware else None
         content = {**table.as_json(), "link_gbs": limit}
@@ -92,25 +93,31 @@ class Collectives:
 
 
 def judge(table: Table, limit: float | None) -> Finding:
-    """A table's finding; `limit` is what the links can do in GB/s, None if that is not known."""
-    way = f" over {', '.join(table.transports)}" if table.transports else ""
-    kind = "GPUs" if table.device == "cuda" else "CPU ranks"
-    found = f"{table.ranks} {kind}: {table.bus_gbs:.1f} GB/s{way}, {table.latency_us:.0f} us for the smallest"
+    """The finding of a table; `limit` is the bandwidth of the links in GB/s, None if it is not known."""
+    measured = Message(
+        "{ranks}: {gbs:.1f} GB/s over {way}, {latency:.0f} µs for the smallest message",
+        ranks=Message("{n} GPUs", n=table.ranks) if table.device == "cuda" else Message("{n} CPU ranks", n=table.ranks),
+        gbs=table.bus_gbs,
+        way=list(table.transports) or "?",
+        latency=table.latency_us,
+    )
     if limit is None:
-        return ok(f"{found}; no figure of the links to compare with")
+        return ok(Message("{measured}; the bandwidth of the links is not known", measured=measured))
     share = table.bus_gbs / limit
-    found = f"{found}; {share:.0%} of the {limit:.1f} GB/s that the links can do"
-    impact = "Gradients take longer to exchange than they should; scaling suffers."
-    fix = "see gpu-peers, link and bandwidth; NCCL's lines in the logs name the transport it used"
+    found = Message(
+        "{measured}; {share:.0%} of the {limit:.1f} GB/s of the links", measured=measured, share=share, limit=limit
+    )
+    impact = "Gradient exchange takes too long, so scaling suffers."
+    fix = "see gpu-peers, link and bandwidth; NCCL's log lines name the transport it used"
     if share < SHARE_LEAST:
         return failed(found, impact, fix)
     return warning(found, impact, fix) if share < SHARE_GOOD else ok(found)
 
 
 def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -> Hardware | None:
-    """The description of one node with these GPUs and NVLinks; None if the GPU is not described.
+    """The description of one node with these GPUs and NVLinks; None for an unknown GPU.
 
-    Where each GPU has all its links to every other one there is a switch between them.
+    If every GPU has all its links to every other one, there is a switch between them.
     """
     try:
         cluster = from_devices(names[0], len(names))
@@ -149,17 +156,17 @@ REPEATS = {"cuda": 5, "cpu": 3}
 
 
 class MeasurementError(ReproError):
-    """The measuring program did not come to its end; the message holds the reason and the end of its log."""
+    """The measuring program failed; the message has the reason and the end of its log."""
 
     status = FAILED
 
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured: a row a size (`bytes`, `seconds`, `algorithm_gbs`, `bus_gbs`), and pairs of neighbours.
+    """Measured all-reduces, one row per size (`bytes`, `seconds`, `algorithm_gbs`, `bus_gbs`), and pairs of neighbours.
 
-    GB are 10^9 bytes; bus bandwidth is 2(n-1)/n · S/T, the rate at which each rank's link sends, were the sum taken in
-    a ring. Of two neighbouring ranks, `pairs` has `from`, `to`, `bytes`, `seconds` and `gbs` in that direction.
+    GB are 10^9 bytes. Bus bandwidth is 2(n-1)/n · S/T, the rate at which each rank would send in a ring all-reduce.
+    For two neighbouring ranks, `pairs` has `from`, `to`, `bytes`, `seconds` and `gbs` in that direction.
     """
 
     device: str
@@ -177,7 +184,7 @@ class Table:
 
     @property
     def latency_us(self) -> float:
-        """Time of the smallest all-reduce in microseconds, with what OneFlow needs to start one."""
+        """Time of the smallest all-reduce in microseconds, including OneFlow's launch overhead."""
         return self.rows[0]["seconds"] * 1e6
 
     def as_json(self) -> dict:
@@ -245,8 +252,8 @@ def _reason(outcome: Outcome) -> str:
 
 
 def link_gbs(cluster: Hardware) -> float:
-    """What the links between all GPUs of a cluster can do: the bandwidth of a ring through them, GB/s.
+    """Bandwidth of a ring through all GPUs of a cluster, GB/s.
 
-    Inside a node that is NVLink as NCCL counts it (repro/data/hardware/gpus.toml), between nodes the ports' full rate.
+    Within a node this is NVLink as NCCL counts it (repro/data/hardware/gpus.toml), between nodes the full port rate.
     """
     return path(cluster, 0, 1, cluster.gpus, 1.0).gbs

@@ -1,4 +1,4 @@
-"""Small checks of the machines before a run: what each found, its impact on a run, and how to fix it."""
+"""Checks of the machines before a run: what each found, its impact on a run, and how to fix it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
 from repro.cluster.ssh import Remote, RemoteError, Result, Shell
 from repro.utils.errors import ReproError
+from repro.utils.i18n import N_, Message
 
-OK, WARNING, FAILED, UNAVAILABLE = "ok", "warning", "failed", "not available"
+OK, WARNING, FAILED, UNAVAILABLE = N_("ok"), N_("warning"), N_("failed"), N_("not available")
 COMMAND_S = 60.0
 
 
 class PreflightError(ReproError):
-    """The checks cannot be made as asked; the message says why."""
+    """The requested checks cannot be run; the message says why."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """The outcome of a check: one of the four results, the facts, their impact on a run, and how to fix them.
 
-    `fixed` says that FIX=1 has done so.
+    `found` is a `Message` unless it is another program's output. `fixed` means that FIX=1 fixed it.
     """
 
     result: str
@@ -37,7 +38,7 @@ class Finding:
 
 
 class CheckAborted(ReproError):
-    """Ends a check early with its finding."""
+    """Raised to end a check early, with its finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.found)
@@ -62,7 +63,7 @@ def unavailable(reason: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a machine should be. `gpu` is None for any and "" for none; `gpus` is 0 for any number."""
+    """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number."""
 
     gpu: str | None = None
     gpus: int = 0
@@ -90,7 +91,9 @@ class Machine:
         done = self.runner.run(argv, timeout=timeout, check=False, sudo=sudo)
         if done.status == NOT_FOUND or (sudo and f"{argv[0]}: command not found" in done.stderr):
             raise CheckAborted(
-                unavailable(f"{argv[0]} is not installed", f"install it ({PACKAGES.get(argv[0], argv[0])})")
+                unavailable(
+                    Message("{tool} is not installed", tool=argv[0]), f"install it ({PACKAGES.get(argv[0], argv[0])})"
+                )
             )
         return done
 
@@ -102,14 +105,15 @@ class Machine:
         return done.stdout
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
-        """The contents of those of these one-line files that exist, by path."""
+        """The contents of one-line files by path, without those that do not exist."""
         lines = self.run(["grep", "-sH", "", *paths]).stdout.splitlines()
         return {path: value for path, _, value in (line.partition(":") for line in lines)}
 
 
 def last_line(done: Result) -> str:
-    """Why a command failed: the last line that it printed, or its status."""
-    return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]
+    """Why a command failed: its last line of output, or its status."""
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else Message("status {status}", status=done.status)
 
 
 PACKAGES = {
@@ -129,8 +133,8 @@ class Check:
 
     Attributes
     ----------
-    check : gets one machine, or all of them where `together`, and gives a finding; CheckAborted ends it early.
-    fix : what FIX=1 does about a warning or failure, where that is safe.
+    check : called with one machine, or with all if `together`; returns a finding or raises CheckAborted.
+    fix : what FIX=1 does about a warning or failure, if that is safe.
     """
 
     name: str
@@ -152,11 +156,14 @@ class Entry:
 
     def as_json(self) -> dict:
         head = {"check": self.check, "what": self.what, "machine": self.machine}
-        return {**head, **asdict(self.finding), "seconds": round(self.seconds, 3)}
+        found = self.finding.found
+        message = found.as_json() if isinstance(found, Message) else {}
+        facts = {each.name: getattr(self.finding, each.name) for each in fields(Finding)}
+        return {**head, **facts, **message, "seconds": round(self.seconds, 3)}
 
 
 def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool = False) -> Iterator[list[Entry]]:
-    """The entries of one check after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
+    """Run the checks one after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
     with ThreadPoolExecutor(max(1, len(machines))) as pool:
         for check in checks:
             if check.together:
@@ -186,29 +193,27 @@ def _entry(check: Check, subject: Machine | Sequence[Machine], name: str) -> Ent
     except CheckAborted as aborted:
         finding = aborted.finding
     except RemoteError as error:
-        finding = failed(
-            str(error), "Commands do not run on this machine as they should.", "log in by hand and see why"
-        )
+        finding = failed(str(error), "Commands fail on this machine.", "log in by hand and find out why")
     return Entry(check.name, check.what, name, finding, time.monotonic() - started)
 
 
 def choose(checks: Sequence[Check], only: str | None) -> list[Check]:
-    """The checks whose names are in a comma-separated list, or all; PreflightError names those there are."""
+    """The checks named in a comma-separated list, or all; PreflightError for an unknown name lists the known ones."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     known = [check.name for check in checks]
     for name in names:
         if name not in known:
-            raise PreflightError(f"ONLY={name}: no such check; there are {', '.join(known)}")
+            raise PreflightError(f"ONLY={name}: no such check; known checks: {', '.join(known)}")
     return [check for check in checks if not names or check.name in names]
 
 
 def this_machine(port: int = 0, work: Path = Path()) -> Machine:
-    """The machine that the controller runs on, with no particular expectation."""
+    """The controller's machine, without specific expectations."""
     return Machine(NAME, LocalShell(), Expected(port=port, work=str(work)))
 
 
 def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]:
-    """The nodes of a cluster that accept a connection, and the errors of the others; the caller closes them."""
+    """The nodes of a cluster that accept a connection, and the errors of the others; the caller closes the connections."""
 
     def connect(node: Node) -> Remote | RemoteError:
         try:

@@ -1,4 +1,4 @@
-"""Checks of GPUs: are they all there, free, healthy, at their clocks, and can they reach each other."""
+"""Checks of GPUs: presence, other users, health, clocks, and peer access."""
 
 from __future__ import annotations
 
@@ -17,52 +17,56 @@ from repro.preflight.framework import (
     warning,
 )
 from repro.utils.errors import FormatError
+from repro.utils.i18n import N_, Message
 
 QUERY = ("nvidia-smi", "--format=csv,noheader,nounits")
 MEMORY_IN_USE_MIB = 1024
 THROTTLED = {
-    0x8: "hardware slowdown",
-    0x20: "software thermal limit",
-    0x40: "hardware thermal limit",
-    0x80: "power brake",
+    0x8: N_("hardware slowdown"),
+    0x20: N_("software thermal limit"),
+    0x40: N_("hardware thermal limit"),
+    0x80: N_("power brake"),
 }
 POWER_CAP = 0x4
+PENDING, UNMAPPABLE = N_("{bus}: a bad row is waiting to be remapped"), N_("{bus}: a bad row cannot be remapped")
 NO_VALUE = ("[N/A]", "N/A", "[Not Supported]", "[GPU requires reset]", "[Unknown Error]")
 
 
 def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
-    """A row of these fields for each GPU; CheckAborted without a GPU, or if nvidia-smi fails."""
+    """One row of these fields per GPU; CheckAborted without a GPU, or if nvidia-smi fails."""
     if machine.expected.gpu == "":
-        raise CheckAborted(unavailable("a cluster without GPUs"))
+        raise CheckAborted(unavailable(Message("a cluster without GPUs")))
     try:
         done = machine.run([QUERY[0], f"--query-gpu={','.join(fields)}", *QUERY[1:]])
     except CheckAborted as aborted:
         raise (
-            aborted if machine.expected.gpu else CheckAborted(unavailable("no NVIDIA driver here, so no GPU"))
+            aborted
+            if machine.expected.gpu
+            else CheckAborted(unavailable(Message("no NVIDIA driver on this machine, so no GPU")))
         ) from None
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     if done.status:
         unknown = re.search(r'Field "(\S+)" is not a valid field', done.stdout + done.stderr)
         if unknown:
-            raise CheckAborted(unavailable(f"this driver does not report {unknown[1]}"))
-        found = lines[0] if lines else f"nvidia-smi: status {done.status}"
+            raise CheckAborted(unavailable(Message("this driver does not report {field}", field=unknown[1])))
+        found = lines[0] if lines else Message("nvidia-smi: status {status}", status=done.status)
         fix = "load or reinstall the driver; `make provision` does it"
         raise CheckAborted(failed(found, "No program can use the GPUs.", fix))
     cells = [[cell.strip() for cell in line.split(",")] for line in lines]
     rows = [dict(zip(fields, row, strict=True)) for row in cells if len(row) == len(fields)]
     if not rows:
-        raise CheckAborted(unavailable("nvidia-smi shows no GPU"))
+        raise CheckAborted(unavailable(Message("nvidia-smi shows no GPU")))
     return rows
 
 
 def each(rows: list[dict], field: str) -> str:
-    """ "index: value" of a field, one after the other."""
+    """ "GPU index: value" for every GPU, separated by commas."""
     return ", ".join(f"GPU {row['index']}: {row[field]}" for row in rows)
 
 
 def check_present(machine: Machine) -> Finding:
     expected = machine.expected
-    impact = "Ranks would have no GPU, or another one than the run claims."
+    impact = "Ranks would have no GPU, or a different one than the run records."
     try:
         names = [row["name"] for row in query(machine, "index", "name")]
     except CheckAborted as aborted:
@@ -73,12 +77,14 @@ def check_present(machine: Machine) -> Finding:
     if expected.gpu and names != [expected.gpu] * expected.gpus:
         described = f"{expected.gpus} x {expected.gpu}"
         return failed(
-            f"{found}; the inventory says {described}",
+            Message("{found}; the inventory says {expected}", found=found, expected=described),
             impact,
-            "a GPU may have fallen off the bus (see `dmesg`); else correct the inventory",
+            "a GPU may have fallen off the bus (see `dmesg`); otherwise correct the inventory",
         )
     if len(set(names)) > 1:
-        return warning(found, "The slowest kind decides a run's speed.", "hide the others: CUDA_VISIBLE_DEVICES=")
+        return warning(
+            found, "The slowest model determines the speed of a run.", "hide the others: CUDA_VISIBLE_DEVICES="
+        )
     return ok(found)
 
 
@@ -90,11 +96,13 @@ def check_busy(machine: Machine) -> Finding:
     if programs or used:
         names = ", ".join(f"{','.join(name)} (pid {pid}, {memory} MiB)" for _, pid, *name, memory in programs)
         return failed(
-            f"in use by {names}" if names else f"memory in use, MiB: {each(used, 'memory.used')}",
-            "Another program shares the GPU: speed and memory are not the run's own.",
-            "wait for it or end it; memory without a program is often one in another container",
+            Message("in use by {programs}", programs=names)
+            if names
+            else Message("memory in use, MiB: {gpus}", gpus=each(used, "memory.used")),
+            "Another program shares the GPU and distorts speed and memory.",
+            "wait for it or end it; memory without a program is often held by another container",
         )
-    return ok(f"{len(rows)} idle")
+    return ok(Message("{n} idle", n=len(rows)))
 
 
 def check_throttled(machine: Machine) -> Finding:
@@ -102,30 +110,33 @@ def check_throttled(machine: Machine) -> Finding:
     try:
         rows = query(machine, "index", field, "temperature.gpu")
     except CheckAborted as aborted:
-        if aborted.finding.found != f"this driver does not report {field}":
+        if aborted.finding.found != Message("this driver does not report {field}", field=field):
             raise
         field = "clocks_event_reasons.active"  # its name since driver 535
         rows = query(machine, "index", field, "temperature.gpu")
     masks = {row["index"]: int(row[field], 16) for row in rows if row[field].startswith("0x")}
     if not masks:
-        return unavailable("these GPUs do not report why they slow down")
+        return unavailable(Message("these GPUs do not report why they slow down"))
     slowed = {index: [name for bit, name in THROTTLED.items() if mask & bit] for index, mask in masks.items()}
     slowed = {index: names for index, names in slowed.items() if names}
     if slowed:
-        found = ", ".join(f"GPU {index}: {' and '.join(names)}" for index, names in slowed.items())
+        found = [
+            Message("GPU {index}: {reasons}", index=index, reasons=[Message(name) for name in names])
+            for index, names in slowed.items()
+        ]
         return failed(
-            f"{found} (temperature {each(rows, 'temperature.gpu')} C)",
-            "The GPU runs slower than it can, and not evenly.",
-            "check fans, air flow and power supply; `nvidia-smi -q -d PERFORMANCE` says more",
+            Message("{found} (temperature in °C: {heat})", found=found, heat=each(rows, "temperature.gpu")),
+            "The GPU runs below its speed, and not at a constant one.",
+            "check fans, air flow and power supply; see `nvidia-smi -q -d PERFORMANCE`",
         )
     capped = [index for index, mask in masks.items() if mask & POWER_CAP]
     if capped:
         return warning(
-            f"GPU {', '.join(capped)} at the power cap while idle",
+            Message("GPU {gpus} at the power cap while idle", gpus=", ".join(capped)),
             "The power limit is set low.",
             "compare `nvidia-smi -q -d POWER` with the default limit; `nvidia-smi -pl` sets it",
         )
-    return ok(f"no GPU is held back; {each(rows, 'temperature.gpu')} C")
+    return ok(Message("no GPU is throttled; temperature in °C: {heat}", heat=each(rows, "temperature.gpu")))
 
 
 def check_clocks(machine: Machine) -> Finding:
@@ -137,16 +148,20 @@ def check_clocks(machine: Machine) -> Finding:
     rows = query(machine, "index", *fields)
     known = [row for row in rows if not any(row[field].startswith("[") for field in fields)]
     if not known:
-        return ok("these GPUs have no application clocks: they run as fast as they can")
-    apart = [row for row in known if row[fields[0]] != row[fields[1]] or row[fields[2]] != row[fields[3]]]
+        return ok(Message("these GPUs have no application clocks, so they run at full speed"))
+    set_to, normal = fields[:2]
+    apart = [row for row in known if row[set_to] != row[normal] or row[fields[2]] != row[fields[3]]]
     if apart:
-        found = ", ".join(f"GPU {row['index']}: {row[fields[0]]} MHz, by default {row[fields[1]]}" for row in apart)
+        found = [
+            Message("GPU {index}: {set} MHz, default {normal}", index=row["index"], set=row[set_to], normal=row[normal])
+            for row in apart
+        ]
         return warning(
-            found,
-            "Application clocks were set: figures differ from those of other machines.",
-            "sudo nvidia-smi -rac puts them back (FIX=1)",
+            Message("{items}", items=found),
+            "Application clocks were changed, so figures differ from those of other machines.",
+            "sudo nvidia-smi -rac resets them (FIX=1)",
         )
-    return ok(f"application clocks as by default: {each(known, fields[0])} MHz")
+    return ok(Message("application clocks at their default: {clocks} MHz", clocks=each(known, set_to)))
 
 
 def reset_clocks(machine: Machine) -> None:
@@ -164,49 +179,55 @@ def check_ecc(machine: Machine) -> Finding:
     mode, now, ever, mild, pending = kinds
     rows = query(machine, "index", *kinds)
     if all(row[mode] in NO_VALUE for row in rows):
-        return unavailable("these GPUs have no ECC")
+        return unavailable(Message("these GPUs have no ECC"))
     if any(row[now].isdigit() and int(row[now]) for row in rows):
         return failed(
-            f"uncorrectable errors since the driver was loaded: {each(rows, now)}",
-            "A program that met one was ended, or computed with wrong numbers.",
-            "reset the GPU or reboot; replace it if it comes back",
+            Message("uncorrectable errors since the driver was loaded: {gpus}", gpus=each(rows, now)),
+            "Programs that hit one were ended, or computed wrong results.",
+            "reset the GPU or reboot; replace it if the errors return",
         )
     if any(row[pending] == "Yes" for row in rows):
         return failed(
-            f"memory waits to be retired: {each(rows, pending)}",
+            Message("memory pages pending retirement: {gpus}", gpus=each(rows, pending)),
             "The next error may end a run.",
-            "reboot the machine: pages are retired then",
+            "reboot the machine, which retires the pages",
         )
     if remapped := _remapped(machine):
         return failed(remapped, "The next error may end a run.", "reset the GPU; replace it if rows cannot be remapped")
     if any(row[mode] == "Disabled" for row in rows):
         return warning(
-            f"ECC: {each(rows, mode)}",
-            "Errors stay unnoticed, and memory is a little faster and larger.",
+            Message("ECC: {gpus}", gpus=each(rows, mode)),
+            "Memory errors go unnoticed; memory is slightly faster and larger.",
             "sudo nvidia-smi -e 1, then reboot",
         )
     before = [row for row in rows if row[ever].isdigit() and int(row[ever])]
     many = [row for row in rows if row[mild].isdigit() and int(row[mild])]
     if before or many:
-        history = f"uncorrectable in the past: {each(before, ever)}" if before else f"corrected: {each(many, mild)}"
-        return warning(history, "The memory has a history; results are right.", "watch it; compare with other GPUs")
-    return ok("ECC is on, no errors")
+        history = (
+            Message("uncorrectable in the past: {gpus}", gpus=each(before, ever))
+            if before
+            else Message("corrected: {gpus}", gpus=each(many, mild))
+        )
+        return warning(
+            history, "The memory had errors before; results are correct.", "watch it; compare with other GPUs"
+        )
+    return ok(Message("ECC is on, no errors"))
 
 
-def _remapped(machine: Machine) -> str:
-    """Problems with the replacement of bad memory rows, which GPUs do since Ampere; older drivers know no such query."""
+def _remapped(machine: Machine) -> Message | None:
+    """Problems with the remapping of bad memory rows (Ampere and later); None for old drivers without this query."""
     fields = ("remapped_rows.pending", "remapped_rows.failure")
     done = machine.run([QUERY[0], f"--query-remapped-rows={','.join(('gpu_bus_id', *fields))}", *QUERY[1:]])
     rows = [
         line.split(", ") for line in done.stdout.splitlines() if done.status == 0 and line.count(",") == len(fields)
     ]
     problems = [
-        f"{bus}: a bad row {what}"
+        Message(problem, bus=bus)
         for bus, *values in rows
-        for value, what in zip(values, ("waits to be remapped", "cannot be remapped"), strict=True)
+        for value, problem in zip(values, (PENDING, UNMAPPABLE), strict=True)
         if value in ("Yes", "1")
     ]
-    return ", ".join(problems)
+    return Message("{items}", items=problems) if problems else None
 
 
 def check_persistence(machine: Machine) -> Finding:
@@ -214,11 +235,11 @@ def check_persistence(machine: Machine) -> Finding:
     off = [row["index"] for row in rows if row["persistence_mode"] == "Disabled"]
     if off:
         return warning(
-            f"off on GPU {', '.join(off)}",
-            "The driver unloads between programs: each start takes longer.",
+            Message("off on GPU {gpus}", gpus=", ".join(off)),
+            "The driver unloads between programs, so each start takes longer.",
             "sudo nvidia-smi -pm 1 (FIX=1), or nvidia-persistenced",
         )
-    return ok("on")
+    return ok(Message("on"))
 
 
 def set_persistence(machine: Machine) -> None:
@@ -228,22 +249,22 @@ def set_persistence(machine: Machine) -> None:
 def check_peers(machine: Machine) -> Finding:
     count = len(query(machine, "index", "name"))
     if count < 2:
-        return unavailable("one GPU has no peer")
+        return unavailable(Message("only one GPU"))
     cells = matrix(machine.text([QUERY[0], "topo", "-p2p", "r"]))
     if len(cells) != count * (count - 1):
-        return unavailable("`nvidia-smi topo -p2p r` does not list all of them")
+        return unavailable(Message("`nvidia-smi topo -p2p r` does not list all GPUs"))
     closed = [f"GPU {one}-{other}: {cell}" for (one, other), cell in cells.items() if one < other and cell != "OK"]
     if closed:
         return failed(
             ", ".join(closed),
-            "These GPUs exchange data through host memory, many times slower.",
+            "These GPUs exchange data through host memory, which is many times slower.",
             "switch off PCIe ACS and the IOMMU; with NVSwitch, start nvidia-fabricmanager",
         )
-    return ok(f"all {count} reach each other")
+    return ok(Message("all {n} GPUs reach each other", n=count))
 
 
 def matrix(text: str) -> dict[tuple[int, int], str]:
-    """The cells between two GPUs of what `nvidia-smi topo` prints, by their indices; CheckAborted if it is no matrix."""
+    """The cells of an `nvidia-smi topo` matrix by pairs of GPU indices; CheckAborted if the text is not a matrix."""
     try:
         table = parse_topology(text)
     except FormatError as error:
@@ -253,7 +274,7 @@ def matrix(text: str) -> dict[tuple[int, int], str]:
 
 
 def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
-    """NVLinks between each two GPUs by `nvidia-smi topo -m`; None where it shows none."""
+    """Number of NVLinks between every two GPUs, from `nvidia-smi topo -m`; None if there are none."""
     cells = matrix(machine.text([QUERY[0], "topo", "-m"]))
     count = max((one for one, _ in cells), default=-1) + 1
     table = tuple(
@@ -266,93 +287,101 @@ def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
 def check_container(machine: Machine) -> Finding:
     expected = machine.expected
     if not expected.containers:
-        return unavailable("runs here need no container")
+        return unavailable(Message("runs on this machine need no container"))
     ask = ["--gpus", "all", expected.image, "nvidia-smi", "-L"] if expected.gpu else [expected.image, "true"]
     start = ["docker", "run", "--rm", "--network", "none", "--read-only", "--pull", "never"]
-    impact, fix = "Trainers cannot start here.", "`make provision` sets up engine, NVIDIA container toolkit and image"
+    impact, fix = (
+        "Trainers cannot start on this machine.",
+        "`make provision` sets up engine, NVIDIA container toolkit and image",
+    )
     try:
         done = machine.run([*start, *ask], timeout=120)
     except CheckAborted as aborted:
         return failed(aborted.finding.found, impact, fix)
     if done.status:
         lines = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if "--help" not in line]
-        return failed(lines[-1] if lines else f"status {done.status}", impact, fix)
+        return failed(lines[-1] if lines else Message("status {status}", status=done.status), impact, fix)
     if not expected.gpu:
-        return ok(f"a container of {expected.image[:19]} starts")
+        return ok(Message("a container of {image} starts", image=expected.image[:19]))
     count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
     if count != expected.gpus:
         return failed(
-            f"{count} GPUs in a container, {expected.gpus} on the machine",
+            Message("{inside} GPUs in a container, {outside} on the machine", inside=count, outside=expected.gpus),
             "Some ranks would have no GPU.",
             "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml",
         )
-    return ok(f"{count} GPUs in a container of {expected.image[:19]}")
+    return ok(Message("{n} GPUs in a container of {image}", n=count, image=expected.image[:19]))
 
 
-# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): those that a program causes; the rest are the machine's.
+# NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): caused by programs; all others by the machine.
 XIDS_OF_PROGRAMS = {8, 11, 13, 31, 43, 45, 68, 69, 109, 137}
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+),")
 XID_NAMES = {
-    13: "exception in a kernel",
-    31: "illegal memory access",
-    43: "a program's error",
-    45: "program ended",
-    48: "uncorrectable memory error",
-    61: "microcontroller",
-    62: "microcontroller",
-    63: "memory row retired",
-    64: "memory row not retired",
-    74: "NVLink error",
-    79: "GPU fell off the bus",
-    92: "many corrected memory errors",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    119: "GPU firmware does not answer",
-    120: "GPU firmware error",
+    13: N_("exception in a kernel"),
+    31: N_("illegal memory access"),
+    43: N_("a program's error"),
+    45: N_("program ended"),
+    48: N_("uncorrectable memory error"),
+    61: N_("microcontroller"),
+    62: N_("microcontroller"),
+    63: N_("memory row retired"),
+    64: N_("memory row not retired"),
+    74: N_("NVLink error"),
+    79: N_("GPU fell off the bus"),
+    92: N_("many corrected memory errors"),
+    94: N_("contained memory error"),
+    95: N_("uncontained memory error"),
+    119: N_("GPU firmware does not answer"),
+    120: N_("GPU firmware error"),
 }
 
 
 def check_xid(machine: Machine) -> Finding:
     if machine.expected.gpu == "":
-        return unavailable("a cluster without GPUs")
+        return unavailable(Message("a cluster without GPUs"))
     done = machine.run(["dmesg"])
     if done.status:
         done = machine.run(["dmesg"], sudo=True)
     if done.status:
-        return unavailable("the kernel's log may not be read here", "run as root, or allow sudo without a password")
+        return unavailable(
+            Message("no permission to read the kernel log"), "run as root, or allow sudo without a password"
+        )
     found = [(match[1], int(match[2])) for match in XID.finditer(done.stdout)]
     if not found:
-        return ok("no Xid since the machine started")
+        return ok(Message("no Xid since the machine started"))
     serious = [entry for entry in found if entry[1] not in XIDS_OF_PROGRAMS]
     counted: dict[tuple[str, int], int] = {}
     for entry in serious or found:
         counted[entry] = counted.get(entry, 0) + 1
-    text = ", ".join(f"{bus}: Xid {number}{_named(number)} x {count}" for (bus, number), count in counted.items())
+    text = Message("{items}", items=[_xid(bus, number, count) for (bus, number), count in counted.items()])
     if serious:
         return failed(
             text,
-            "The driver met an error that is no program's fault.",
-            "look it up in NVIDIA's Xid catalogue; reset or reboot, replace if it returns",
+            "The driver reported an error that no program causes.",
+            "look it up in NVIDIA's Xid catalogue; reset or reboot; replace the GPU if it returns",
         )
     return warning(
         text,
-        "Programs failed on this GPU before; that is usually their own fault.",
-        "nothing, if you know the program; else look up the number in NVIDIA's Xid catalogue",
+        "Programs failed on this GPU before, usually through their own fault.",
+        "nothing if you know the program; otherwise look up the number in NVIDIA's Xid catalogue",
     )
 
 
-def _named(number: int) -> str:
-    return f" ({XID_NAMES[number]})" if number in XID_NAMES else ""
+def _xid(bus: str, number: int, count: int) -> Message:
+    facts = {"bus": bus, "number": number, "count": count}
+    if number not in XID_NAMES:
+        return Message("{bus}: Xid {number} x {count}", **facts)
+    return Message("{bus}: Xid {number} ({name}) x {count}", name=Message(XID_NAMES[number]), **facts)
 
 
 CHECKS = (
-    Check("gpus", "the GPUs are there", check_present),
-    Check("gpu-busy", "nothing else uses the GPUs", check_busy),
-    Check("gpu-throttled", "no GPU is slowed down", check_throttled),
+    Check("gpus", "the GPUs are present", check_present),
+    Check("gpu-busy", "no other program uses the GPUs", check_busy),
+    Check("gpu-throttled", "no GPU is throttled", check_throttled),
     Check("gpu-clocks", "application clocks", check_clocks, reset_clocks),
     Check("gpu-ecc", "memory errors", check_ecc),
     Check("gpu-xid", "the driver's errors in the kernel log", check_xid),
-    Check("gpu-persistence", "the driver stays loaded", check_persistence, set_persistence),
+    Check("gpu-persistence", "persistence mode", check_persistence, set_persistence),
     Check("gpu-peers", "GPUs reach each other's memory", check_peers),
     Check("container", "a container starts and sees all GPUs", check_container),
 )

@@ -14,13 +14,14 @@ from repro.launch.local import local_programs
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
 from repro.preflight.gpu import query
+from repro.utils.i18n import N_, Message
 
 
 @dataclass(frozen=True)
 class Computations:
-    """Compares with an environment for this machine's GPUs, or on a cluster's nodes, into a folder.
+    """Runs the comparison on this machine or on the nodes of a cluster, and writes into a folder.
 
-    One GPU of a machine is enough: they share driver and libraries.
+    One GPU per machine is enough, since its GPUs share driver and libraries.
     """
 
     folder: Path
@@ -28,7 +29,7 @@ class Computations:
     cluster: Cluster | None = None
 
     def checks(self) -> tuple[Check]:
-        return (Check("kernels", "kernels compute what they should", self.check),)
+        return (Check("kernels", "kernels compute correctly", self.check),)
 
     def check(self, machine: Machine) -> Finding:
         query(machine, "index", "name")
@@ -41,28 +42,32 @@ class Computations:
             with attempts(replace(self.cluster, nodes=(node,)), PROGRAM, "kernels", LIMITS) as attempt_of:
                 return self._judge(attempt_of, folder)
         except ClusterError as error:
-            return failed(str(error), "`make bench` cannot start either.", "do what the message says")
+            return failed(str(error), "`make bench` cannot start either.", "follow the message")
 
     def _judge(self, attempt_of: ProgramOf, folder: Path) -> Finding:
         try:
             kernels = compare(attempt_of, "cuda", folder)
         except (KernelError, OSError) as error:
-            return failed(str(error), "No trainer starts on this GPU.", f"read the logs in {folder}")
+            return failed(str(error), "Trainers cannot start on this GPU.", f"read the logs in {folder}")
         content = json.dumps(kernels.as_json(), indent=1)
         (folder / "kernels.json").write_text(content + "\n", encoding="utf-8")
         return judge(kernels)
 
 
 def judge(kernels: Kernels) -> Finding:
-    """A comparison's finding."""
+    """The finding of a comparison."""
     if kernels.wrong:
         worst = [kernels.of(model)[0].text() for model in kernels.wrong_models]
         shown = "; ".join(dict.fromkeys(worst))
         count = len({result.operator for result in kernels.wrong})
         return failed(
-            f"{count} of {kernels.operators} operators compute wrongly: {shown}",
-            "Training would run at full speed with wrong numbers, or end.",
+            Message("{n} of {of} operators compute wrongly: {shown}", n=count, of=kernels.operators, shown=shown),
+            "Training would run at full speed with wrong results, or fail.",
             FIX,
         )
-    largest = ", ".join(f"{error:.0e} in {precision}" for precision, error in kernels.largest.items())
-    return ok(f"{kernels.operators} operators agree with the CPU; largest relative error {largest}")
+    largest = [
+        Message("{error:.0e} in {precision}", error=error, precision=precision)
+        for precision, error in kernels.largest.items()
+    ]
+    message = N_("{n} operators agree with the CPU; largest relative error {largest}")
+    return ok(Message(message, n=kernels.operators, largest=largest))

@@ -1,4 +1,4 @@
-"""Checks of what joins the nodes: links and their errors, names, SSH, and the bandwidth between each two nodes."""
+"""Checks of the network: links and their errors, names, SSH, and the bandwidth between every two nodes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from repro.preflight.framework import (
     unavailable,
     warning,
 )
+from repro.utils.i18n import Message
 
 NET, IB = "/sys/class/net", "/sys/class/infiniband"
 IB_ERRORS = (
@@ -41,7 +42,7 @@ CABLE = "reseat or replace the cable; compare with the switch port's counters"
 
 
 def ports(machine: Machine) -> list[tuple[str, str]]:
-    """The InfiniBand devices and port numbers to use: those of the inventory, or all of this machine."""
+    """InfiniBand devices and port numbers to use: those of the inventory, or all on this machine."""
     if machine.expected.hca:
         return [
             (device, port or "1")
@@ -55,7 +56,7 @@ def ports(machine: Machine) -> list[tuple[str, str]]:
 def check_link(machine: Machine) -> Finding:
     findings = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
     worst = next((finding for finding in findings if finding.result != OK), None)
-    return worst or ok("; ".join(finding.found for finding in findings))
+    return worst or ok(Message("{items}", items=[finding.found for finding in findings]))
 
 
 def _ib_link(machine: Machine, device: str, port: str) -> Finding:
@@ -63,7 +64,7 @@ def _ib_link(machine: Machine, device: str, port: str) -> Finding:
     values = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
     if len(values) < 3:
         return failed(
-            f"there is no {device} port {port}",
+            Message("no {device} port {port}", device=device, port=port),
             "NCCL and OneFlow cannot use InfiniBand.",
             "load mlx5_ib (`make provision`), or correct cluster_hca",
         )
@@ -74,39 +75,47 @@ def _ib_link(machine: Machine, device: str, port: str) -> Finding:
     name = f"{device} port {port}"
     if state != "ACTIVE":
         fix = "start a subnet manager (opensm) or ask for one" if physical == "LinkUp" else "plug in the cable"
-        return failed(f"{name} is {state} ({physical})", "This node cannot be reached over InfiniBand.", fix)
+        return failed(
+            Message("{name} is {state} ({physical})", name=name, state=state, physical=physical),
+            "This node cannot be reached over InfiniBand.",
+            fix,
+        )
     return _rate(name, float(rate.split()[0]), rate, machine.expected.network_gbits)
 
 
 def _net_link(machine: Machine) -> Finding:
     name = machine.expected.interface
     if not name:
-        return unavailable("a single machine needs no network")
+        return unavailable(Message("a single machine needs no network"))
     values = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
     state = values.get(f"{NET}/{name}/operstate")
     if state is None:
         return failed(
-            f"there is no interface {name}",
-            "NCCL and OneFlow find no way to the other nodes.",
+            Message("no interface {name}", name=name),
+            "NCCL and OneFlow cannot reach the other nodes.",
             "`ip -br link` lists them; correct cluster_interface",
         )
     if state not in ("up", "unknown"):
-        return failed(f"{name} is {state}", "This node cannot be reached.", f"plug in the cable; ip link set {name} up")
+        return failed(
+            Message("{name} is {state}", name=name, state=state),
+            "This node cannot be reached.",
+            f"plug in the cable; ip link set {name} up",
+        )
     speed = values.get(f"{NET}/{name}/speed", "-1")
     mtu = values.get(f"{NET}/{name}/mtu", "?")
     if not speed.isdigit():
-        return ok(f"{name} is up, MTU {mtu}; it does not report its rate")
+        return ok(Message("{name} is up, MTU {mtu}; it does not report its rate", name=name, mtu=mtu))
     return _rate(name, int(speed) / 1000, f"{int(speed) / 1000:g} Gb/s, MTU {mtu}", machine.expected.network_gbits)
 
 
 def _rate(name: str, gbits: float, text: str, expected: float) -> Finding:
     if gbits < 0.99 * expected:
         return failed(
-            f"{name} runs at {text}; {expected:g} Gb/s are expected",
-            "Every exchange between nodes takes that much longer.",
+            Message("{name} runs at {rate}; expected {expected:g} Gb/s", name=name, rate=text, expected=expected),
+            "Every exchange between nodes takes longer in proportion.",
             CABLE,
         )
-    return ok(f"{name} at {text}")
+    return ok(Message("{name} at {rate}", name=name, rate=text))
 
 
 def check_errors(machine: Machine) -> Finding:
@@ -115,7 +124,7 @@ def check_errors(machine: Machine) -> Finding:
         paths = [f"{NET}/{machine.expected.interface}/statistics/{name}" for name in NET_ERRORS]
     before = machine.read(paths) if paths else {}
     if not before:
-        return unavailable("no link with counters")
+        return unavailable(Message("no link with counters"))
     time.sleep(WATCHED_S)
     after = machine.read(paths)
     rising = {
@@ -125,16 +134,20 @@ def check_errors(machine: Machine) -> Finding:
     }
     if rising:
         found = ", ".join(f"{_counter(path)} +{count}" for path, count in rising.items())
-        return failed(f"in {WATCHED_S:g} s: {found}", "Data is lost and sent again: slow now, broken soon.", CABLE)
+        return failed(
+            Message("within {seconds:g} s: {counters}", seconds=WATCHED_S, counters=found),
+            "Data is lost and sent again: slow now, and the link may fail soon.",
+            CABLE,
+        )
     past = {path: int(value) for path, value in after.items() if int(value)}
     if past:
         found = ", ".join(f"{_counter(path)} {count}" for path, count in past.items())
         return warning(
-            f"not rising, but since they were reset: {found}",
+            Message("not rising, but not zero since the last reset: {counters}", counters=found),
             "The link had errors before.",
-            "watch them during a run; `perfquery -R` resets InfiniBand's",
+            "watch them during a run; `perfquery -R` resets InfiniBand counters",
         )
-    return ok("none, and none while watched")
+    return ok(Message("no errors"))
 
 
 def _counter(path: str) -> str:
@@ -144,7 +157,7 @@ def _counter(path: str) -> str:
 
 def check_names(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no other nodes")
+        return unavailable(Message("a single machine has no other nodes"))
     unknown, loops = [], []
     for node in machine.other_nodes:
         done = machine.run(["getent", "ahostsv4", node])
@@ -153,17 +166,20 @@ def check_names(machine: Machine) -> Finding:
             unknown.append(node)
         elif address.startswith("127."):
             loops.append(node)
-    impact, fix = "Nodes that call each other by name do not meet.", "`make provision` writes /etc/hosts on each node"
+    impact, fix = (
+        "Nodes that address each other by name cannot connect.",
+        "`make provision` writes /etc/hosts on each node",
+    )
     if unknown or loops:
-        problems = [f"does not know {', '.join(unknown)}"] * bool(unknown)
-        problems += [f"takes itself for {', '.join(loops)}"] * bool(loops)
-        return failed("; ".join(problems), impact, fix)
-    return ok(f"knows {', '.join(machine.other_nodes)}")
+        problems = [Message("cannot resolve {nodes}", nodes=unknown)] * bool(unknown)
+        problems += [Message("resolves {nodes} to itself", nodes=loops)] * bool(loops)
+        return failed(Message("{items}", items=problems), impact, fix)
+    return ok(Message("resolves {nodes}", nodes=machine.other_nodes))
 
 
 def check_ssh(machine: Machine) -> Finding:
     if not machine.other_nodes:
-        return unavailable("a single machine has no other nodes")
+        return unavailable(Message("a single machine has no other nodes"))
     options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
     closed = {}
     for node in machine.other_nodes:
@@ -171,17 +187,19 @@ def check_ssh(machine: Machine) -> Finding:
         if done.status:
             closed[node] = (done.stderr.strip() or f"status {done.status}").splitlines()[-1]
     if closed:
-        found = "; ".join(f"to {node}: {why}" for node, why in closed.items())
+        found = Message(
+            "{items}", items=[Message("to {node}: {why}", node=node, why=why) for node, why in closed.items()]
+        )
         return warning(
             found,
-            "Tools that start from one node cannot reach the others; `make bench` does not need it.",
+            "Tools that run on one node cannot reach the others; `make bench` does not need this.",
             "`make provision` exchanges keys and host keys among the nodes",
         )
-    return ok(f"reaches {', '.join(machine.other_nodes)}")
+    return ok(Message("reaches {nodes}", nodes=machine.other_nodes))
 
 
 def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
-    """Every two machines once, in rounds in which none takes part twice (a round-robin tournament)."""
+    """Every pair of machines once, in rounds with each machine in at most one pair (a round-robin tournament)."""
     circle: list = [*machines, *([None] if len(machines) % 2 else [])]
     made = []
     for _ in range(len(circle) - 1):
@@ -194,7 +212,7 @@ def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
 
 def check_bandwidth(machines: Sequence[Machine]) -> Finding:
     if len(machines) < 2:
-        return unavailable("a single machine has no other nodes")
+        return unavailable(Message("a single machine has no other nodes"))
     expected = machines[0].expected
     measure, tool, limit = _with_iperf3, "iperf3", min(expected.network_gbits, IPERF3_GBITS)
     if expected.hca:
@@ -207,11 +225,17 @@ def check_bandwidth(machines: Sequence[Machine]) -> Finding:
             for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
                 rates["-".join(machine.name for machine in pair)] = gbits
     slowest, fastest = min(rates, key=lambda pair: rates[pair]), max(rates.values())
-    found = f"{rates[slowest]:.1f} Gb/s ({slowest})"
+    found = Message("{gbits:.1f} Gb/s ({pair})", gbits=rates[slowest], pair=slowest)
     if len(rates) > 1:
-        found += f" to {fastest:.1f} Gb/s over {len(rates)} pairs"
+        found = Message(
+            "{gbits:.1f} Gb/s ({pair}) to {fastest:.1f} Gb/s over {n} pairs",
+            gbits=rates[slowest],
+            pair=slowest,
+            fastest=fastest,
+            n=len(rates),
+        )
     share = rates[slowest] / limit
-    impact = f"{limit:g} Gb/s are expected: exchanges between nodes take {1 / share:.1f} times as long."
+    impact = f"Expected {limit:g} Gb/s: exchanges between nodes take {1 / share:.1f} times as long."
     fix = "see the checks link and link-errors of both nodes, their MTU, and what else uses the network"
     if share < BANDWIDTH_LEAST:
         return failed(found, impact, fix)
@@ -224,9 +248,8 @@ def _with_iperf3(server: Machine, client: Machine) -> float:
     send = ["iperf3", "-c", address(server), "-p", str(IPERF3_PORT), "-t", str(TEST_S), "-P", "4", "-J"]
     report = json.loads(_between(server, listen, client, send))
     if "sum_received" not in report["end"]:
-        raise CheckAborted(
-            unavailable(f"iperf3 did not measure: {report.get('error', 'its report has no received bytes')}")
-        )
+        reason = report.get("error") or Message("its report has no received bytes")
+        raise CheckAborted(unavailable(Message("iperf3 did not measure: {reason}", reason=reason)))
     return report["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
@@ -243,15 +266,15 @@ def _with_ib_write_bw(server: Machine, client: Machine) -> float:
 
 
 def write_bandwidth(text: str) -> float:
-    """BW average of the table that ib_write_bw prints with --report_gbits, Gb/s."""
+    """Average bandwidth in the table of `ib_write_bw --report_gbits`, Gb/s."""
     rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", text, re.MULTILINE)
     if not rows:
-        raise CheckAborted(unavailable("ib_write_bw printed no bandwidth"))
+        raise CheckAborted(unavailable(Message("ib_write_bw printed no bandwidth")))
     return float(rows[-1])
 
 
 def _between(server: Machine, listen: list[str], client: Machine, send: list[str]) -> str:
-    """The output of a client once its server listens; CheckAborted if they do not meet."""
+    """The output of a client once its server listens; CheckAborted if they cannot connect."""
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.run, listen, timeout=SERVER_S + 5)
         for _ in range(10):
@@ -262,16 +285,22 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
         if done.status:
             raise CheckAborted(
                 failed(
-                    f"{client.name} does not reach {send[0]} on {server.name}: {_reason(done)}",
+                    Message(
+                        "{client} does not reach {tool} on {server}: {reason}",
+                        client=client.name,
+                        tool=send[0],
+                        server=server.name,
+                        reason=_reason(done),
+                    ),
                     "The nodes cannot exchange data, or only over other ports.",
-                    "open the firewall among the nodes; check routes and cluster_interface",
+                    "open the firewall between the nodes; check routes and cluster_interface",
                 )
             )
     return done.stdout
 
 
 def _reason(done: Result) -> str:
-    """Why a program failed; iperf3 writes it into its JSON."""
+    """Why a program failed; iperf3 reports it in its JSON."""
     try:
         return json.loads(done.stdout)["error"]
     except (ValueError, KeyError):
@@ -285,9 +314,13 @@ def address(machine: Machine) -> str:
     if not found:
         raise CheckAborted(
             failed(
-                f"{machine.expected.interface} of {machine.name} has no IPv4 address",
-                "Ranks cannot meet there.",
-                "give it one, or correct cluster_interface",
+                Message(
+                    "{interface} of {machine} has no IPv4 address",
+                    interface=machine.expected.interface,
+                    machine=machine.name,
+                ),
+                "Ranks cannot connect to it.",
+                "assign one, or correct cluster_interface",
             )
         )
     return found[0]
@@ -296,7 +329,7 @@ def address(machine: Machine) -> str:
 CHECKS = (
     Check("link", "the link is up and fast", check_link),
     Check("link-errors", "error counters of the link", check_errors),
-    Check("names", "nodes know each other's names", check_names),
+    Check("names", "nodes resolve each other's names", check_names),
     Check("ssh", "nodes reach each other by SSH", check_ssh),
-    Check("bandwidth", "bandwidth between each two nodes", check_bandwidth, together=True),
+    Check("bandwidth", "bandwidth between every two nodes", check_bandwidth, together=True),
 )

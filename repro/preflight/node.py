@@ -1,4 +1,4 @@
-"""Checks of a machine itself: locked memory, shared memory, disk, clock, and the port of the rendezvous."""
+"""Checks of the machine: locked memory, shared memory, disk, clock, and the rendezvous port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from repro.cluster.local_shell import LocalShell
 from repro.preflight.framework import Check, Finding, Machine, failed, ok, unavailable, warning
+from repro.utils.i18n import Message
 
 GIB = 2**30
 SHARED_MEMORY = 1 * GIB
@@ -19,37 +20,37 @@ def check_memlock(machine: Machine) -> Finding:
     limits = machine.text(["cat", "/proc/self/limits"])
     (soft,) = re.findall(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
     if soft == "unlimited":
-        return ok("unlimited")
-    found = f"{int(soft) // 1024:,} KiB"
+        return ok(Message("unlimited"))
+    found = Message("{kib:,} KiB", kib=int(soft) // 1024)
     fix = "`make provision` sets it; by hand: `* - memlock unlimited` in /etc/security/limits.d, then log in again"
     if machine.expected.hca and not machine.expected.containers:
-        return failed(found, "InfiniBand must lock the memory it sends from: transfers fail or fall back to TCP.", fix)
-    return warning(found, "Only InfiniBand outside of containers needs more; these are started with memlock=-1.", fix)
+        return failed(found, "InfiniBand needs locked memory: transfers fail or fall back to TCP.", fix)
+    return warning(found, "Only InfiniBand outside containers needs more; containers are started with memlock=-1.", fix)
 
 
 def check_shared_memory(machine: Machine) -> Finding:
     size, free, _ = space(machine, "/dev/shm")
-    found = f"{free / GIB:.1f} of {size / GIB:.1f} GiB free"
+    found = Message("{free:.1f} of {size:.1f} GiB free", free=free / GIB, size=size / GIB)
     if free >= SHARED_MEMORY:
         return ok(found)
-    impact = "NCCL exchanges data between the GPUs of a node through it where they cannot reach each other."
+    impact = "NCCL uses it for data between GPUs of a node without peer access."
     fix = "remove what fills /dev/shm, or enlarge it: mount -o remount,size=8G /dev/shm"
     return (warning if machine.expected.gpu == "" else failed)(found, impact, fix)
 
 
 def check_disk(machine: Machine) -> Finding:
     size, free, where = space(machine, machine.expected.work)
-    found = f"{free / GIB:.1f} of {size / GIB:.1f} GiB free on {where}"
-    impact = "Logs and metrics of a run go there; image and compiled code need 5 GiB once."
+    found = Message("{free:.1f} of {size:.1f} GiB free on {where}", free=free / GIB, size=size / GIB, where=where)
+    impact = "Logs and metrics of runs are written there; image and compiled code need 5 GiB once."
     if free < DISK_LEAST:
-        return failed(found, impact, "free some space; old runs can go, and so can `docker image prune`")
+        return failed(found, impact, "free some space: delete old runs, or use `docker image prune`")
     if free < DISK_ENOUGH:
         return warning(found, impact, "free some space before a long run")
     return ok(found)
 
 
 def space(machine: Machine, path: str) -> tuple[int, int, str]:
-    """Size and free space of a file system in bytes, and its mount point; for a missing path, of its first parent."""
+    """Size and free space of a file system in bytes, and its mount point; for a missing path, of its nearest parent."""
     for place in (PurePosixPath(path), *PurePosixPath(path).parents):
         done = machine.run(["df", "-B1", "--output=size,avail,target", str(place)])
         if done.status == 0:
@@ -62,14 +63,18 @@ def check_clock(machine: Machine) -> Finding:
     if isinstance(machine.runner, LocalShell):
         synchronized = machine.text(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).strip()
         if synchronized == "yes":
-            return ok("synchronized with a time server")
+            return ok(Message("synchronized with a time server"))
         return warning(
-            "not synchronized with a time server", "Times in the report may be off.", "timedatectl set-ntp true"
+            Message("not synchronized with a time server"),
+            "Times in the report may be off.",
+            "timedatectl set-ntp true",
         )
     offset, accuracy = min((_offset(machine) for _ in range(3)), key=lambda found: found[1])
-    found = f"{offset:+.3f} s from the controller's, known to {accuracy:.3f} s"
+    found = Message(
+        "{offset:+.3f} s from the controller, uncertainty {accuracy:.3f} s", offset=offset, accuracy=accuracy
+    )
     distance = max(0.0, abs(offset) - accuracy)
-    impact = "Logs of several nodes cannot be put in order, and file times mislead."
+    impact = "Logs of several nodes cannot be ordered, and file times mislead."
     fix = "sudo chronyc makestep (FIX=1); `make provision` sets up chrony"
     if distance > SKEW_MOST_S:
         return failed(found, impact, fix)
@@ -77,7 +82,7 @@ def check_clock(machine: Machine) -> Finding:
 
 
 def _offset(machine: Machine) -> tuple[float, float]:
-    """Seconds that a machine's clock is ahead, and the uncertainty: half of the time that asking took."""
+    """Seconds by which a machine's clock is ahead, and the uncertainty: half of the round-trip time."""
     before = time.time()
     there = float(machine.text(["date", "+%s.%N"]))
     after = time.time()
@@ -91,24 +96,24 @@ def step_clock(machine: Machine) -> None:
 def check_port(machine: Machine) -> Finding:
     port = machine.expected.port
     if not port:
-        return unavailable("each run takes a free port", "PORT= sets one, which is then checked")
+        return unavailable(Message("each run uses a free port"), "PORT= sets one, which is then checked")
     lines = machine.text(["ss", "-Hltnp"]).splitlines()
     holders = [line for line in lines if line.split()[3].rpartition(":")[2] == str(port)]
     if not holders:
-        return ok(f"port {port} is free")
+        return ok(Message("port {port} is free", port=port))
     names = sorted(set(re.findall(r'\("([^"]+)",pid=(\d+)', " ".join(holders))))
-    who = ", ".join(f"{name} (pid {pid})" for name, pid in names) or "a process of another user"
+    who = ", ".join(f"{name} (pid {pid})" for name, pid in names) or Message("a process of another user")
     return failed(
-        f"port {port} is held by {who}",
-        "The ranks cannot find each other: rank 0 must listen there.",
-        "end it if it is left over from a run, or choose another port (PORT=, or cluster_port)",
+        Message("port {port} is held by {who}", port=port, who=who),
+        "The ranks cannot find each other: rank 0 must listen on this port.",
+        "end it if it is left over from a run, or choose another port (PORT= or cluster_port)",
     )
 
 
 CHECKS = (
-    Check("memlock", "memory that may be locked", check_memlock),
+    Check("memlock", "limit of locked memory", check_memlock),
     Check("shared-memory", "size of /dev/shm", check_shared_memory),
-    Check("disk", "space for results", check_disk),
+    Check("disk", "disk space for results", check_disk),
     Check("clock", "the clock is right", check_clock, step_clock),
-    Check("port", "the rendezvous can listen", check_port),
+    Check("port", "the rendezvous port is free", check_port),
 )

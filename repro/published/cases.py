@@ -1,4 +1,4 @@
-"""The catalogue of published cases: what each one is, and how to find it."""
+"""The catalogue of published cases, and how to select from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class CaseError(ReproError):
-    """Case data that does not hold together, or a selection of nothing; `problems` has a line for each fault."""
+    """Inconsistent case data, or a selection without cases; `problems` has one line per fault."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -222,13 +222,13 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
 
 
 def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
-    """Column titles, and a row of texts for each case with what it is and what was published."""
+    """Column titles, and one row of texts per case with its configuration and published figures."""
     columns = ["case", "GPUs", "layout", "micro-batch", "steps", "global batch", "precision"]
     return [*columns, "samples/s", "ms", "MiB", "speed-up"], [_row(case) for case in cases]
 
 
 def cases_json(cases: Iterable[Case]) -> list[dict]:
-    """An object per case, with what it is and what was published; `output.schema.json` describes it."""
+    """One object per case with its configuration and published figures; `output.schema.json` describes it."""
     return [
         {
             "name": case.name,

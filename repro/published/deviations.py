@@ -1,4 +1,4 @@
-"""What the ports of the published programs cannot keep of them, as `repro/models/deviations.toml` lists it."""
+"""Differences between the published programs and their ports, from `repro/models/deviations.toml`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def deviations() -> tuple[Deviation, ...]:
 
 
 def deviations_of(config: Mapping, *matters: str) -> tuple[Deviation, ...]:
-    """What a trainer with this configuration cannot keep of the published program; with `matters`, what may matter so."""
+    """Deviations of a trainer with this configuration; with `matters`, only those that may affect it."""
     return tuple(
         each for each in deviations() if each.applies(config) and (not matters or set(matters) & set(each.matters))
     )

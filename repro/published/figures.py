@@ -49,10 +49,10 @@ class Figure(float):
 
 @dataclass(frozen=True)
 class Published:
-    """What a report prints of one case; None where it prints nothing.
+    """Figures that a report prints for one case; None if it prints nothing.
 
-    `gpu_utilisation` is in per cent, `repeats` are the throughputs of single runs, and `printed` holds whatever
-    else stands beside them, by name.
+    `gpu_utilisation` is in per cent, `repeats` are the throughputs of single runs, and `printed` has everything else
+    printed with them, by name.
     """
 
     throughput: Figure
@@ -69,8 +69,8 @@ class Published:
 class Peer:
     """One figure of another framework, or of another OneFlow release, on the published cluster.
 
-    `case` is named where the peer ran that very case, `optimizer_sharding` is given where the peer varied it, and
-    `reports` are the reports whose cases it stands beside.
+    `case` is set if the peer ran the same case, `optimizer_sharding` if the peer varied it; `reports` are the reports
+    whose cases it is compared with.
     """
 
     framework: str
@@ -157,7 +157,7 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
 
 
 def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
-    """The peers' figures that stand beside a case: same precision, number of GPUs and, if asked, batch size."""
+    """Figures of other frameworks to compare with a case: same precision, number of GPUs and, if asked, batch size."""
     return tuple(
         peer
         for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)

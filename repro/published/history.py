@@ -1,6 +1,6 @@
-"""What the sources of the published reports tell beyond their figures, and what neither tells: `history.toml`.
+"""Findings from the sources of the published reports beyond their figures, and open questions: `history.toml`.
 
-Every number in a text stands in a quoted source of its entry or follows from such numbers by a stated calculation.
+Every number in a text is in a quoted source of its entry or follows from such numbers by a stated calculation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from repro.published.validators import Findings, listed, one_of, table, text
 from repro.utils.paths import DATA
 
 FILE = DATA / "history.toml"
-STATES = ("told", "open")
+STATES = ("settled", "open")
 SLUG = text(r"[a-z0-9]+(?:-[a-z0-9]+)*", "words in lower case, joined by hyphens")
 REFERENCE = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40})(?::(?P<path>[^#\s]+)(?:#L(?P<first>\d+)(?:-L(?P<last>\d+))?)?)?"
@@ -45,7 +45,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 @dataclass(frozen=True)
 class Source:
-    """A place in a repository at a commit, what is written there, and the commit's date where it matters."""
+    """A place in a repository at a commit, a quote from it, and the date of the commit if it matters."""
 
     at: str
     quote: str
@@ -65,15 +65,16 @@ class Source:
 
     @property
     def fragments(self) -> tuple[str, ...]:
-        """The pieces of the quote between its omissions, each of which is in the source."""
+        """The parts of the quote between its omissions, each of which is in the source."""
         return tuple(part.strip() for part in self.quote.split("…") if part.strip())
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that sources tell ("told") or leave "open": texts by language, and what it means for a comparison.
+    """One point that sources settle ("settled") or leave "open", with texts by language and the consequence for
+    comparisons.
 
-    `derived` maps a number in a text to the calculation that gives it.
+    `derived` maps a number in a text to its calculation.
     """
 
     slug: str
@@ -88,7 +89,7 @@ class Entry:
 
 
 def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
-    """All entries, in the order of the file; CaseError with a line per fault where one does not hold."""
+    """All entries, in the order of the file; CaseError with one line per fault if the file is invalid."""
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -151,10 +152,10 @@ def numbers(text: str) -> set[float]:
 
 
 def unfounded(entry: Entry) -> Iterator[str]:
-    """What is wrong with an entry's numbers, a line each.
+    """Faults in an entry's numbers, one line each.
 
-    A number is wrong that no source has, that its calculation does not give, or that only one language has. A report's
-    date and a source's are sources too.
+    A number is wrong if no source has it, if its calculation yields another value, or if only one language has it.
+    Dates of reports and sources count as sources.
     """
     sourced = set[float]().union(*(numbers(source.quote) for source in entry.sources))
     dates = " ".join((*entry.reports, *(source.date for source in entry.sources)))

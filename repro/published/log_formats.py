@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """What the rows of one generation, or of two that differ by a stamp, look like. `start` is a cheap first check."""
+    """Row format of one log generation, or of two that differ only in a time stamp. `start` is a cheap first check."""
 
     generations: str
     start: bytes
@@ -100,7 +100,7 @@ def _list(text: str) -> list | str:
 
 
 def stated_iterations_per_epoch(configuration: Mapping[str, object]) -> int | None:
-    """Return what the log prints, else the samples an epoch over the global batch, rounded up."""
+    """The printed value, otherwise the samples per epoch divided by the global batch size, rounded up."""
     printed, samples = configuration.get("iterations_per_epoch"), configuration.get("num_examples")
     batch = stated_global_batch(configuration)
     if isinstance(printed, int) and printed > 0:

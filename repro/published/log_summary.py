@@ -9,10 +9,10 @@ from repro.published.rules import RuleError, first_epoch, latency_ms, throughput
 
 
 def summary(path: str | Path) -> dict:
-    """Everything one log says, JSON-able: what `make parse` prints.
+    """Contents of one log for JSON: the output of `make parse`.
 
-    Figures follow the published rule of the log's generation. Where that cannot be applied, the nearest one that
-    can is used and named in ``rule``, and ``warnings`` says why; without any, throughput is None.
+    Figures follow the published rule of the log's generation. If it cannot be applied, the closest rule that can is
+    used and named in ``rule``, and ``warnings`` says why; without any, throughput is None.
     """
     log = parse(path)
     warnings = list(log.notes)

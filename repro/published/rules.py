@@ -12,7 +12,7 @@ from repro.published.logs import Log, LogError, Row
 
 
 class RuleError(LogError):
-    """A measuring rule cannot be applied to a log; the message says what the log lacks."""
+    """A measuring rule cannot be applied to a log; the message says what is missing."""
 
     def __init__(self, log: Log, rule: Rule, reason: str):
         super().__init__(f"the rule '{rule.kind}' cannot be applied: {reason}", log.path)

@@ -1,4 +1,4 @@
-"""What a case file may say: its keys, the kind and bounds of each value, and what must agree with what."""
+"""Schema of case files: keys, type and bounds of each value, and consistency between values."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _below(values: dict, key: str) -> dict:
 
 
 def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tuple[str, str]]:
-    """What is right alone but not together; looks only at keys which are right alone."""
+    """Faults in combinations of values; only looks at keys that are valid by themselves."""
 
     def hold(*keys: str) -> bool:
         return all(key in case and CASE[key](case[key]) is None for key in keys)
@@ -216,7 +216,7 @@ def _indivisible(shape: dict, tensor: int, pipeline: int) -> Iterator[tuple[str,
 
 
 def taken_twice(files: dict[str, dict]) -> Iterator[str]:
-    """A fault for every report id and case name that several sound files, or one, give twice."""
+    """One fault per report id or case name that occurs twice, in one or several valid files."""
     ids: dict[str, str] = {}
     names: dict[str, tuple[str, int]] = {}
     for file, data in files.items():
@@ -242,7 +242,7 @@ def unknown_cases(files: dict[str, dict]) -> Iterator[str]:
 
 
 def unknown(name: object, known: Iterable[str], what: str) -> str:
-    """Say that there is no such thing, what may have been meant, and what there is."""
+    """Say that a name is unknown, what may have been meant, and which names exist."""
     import difflib
 
     known = list(known)

@@ -1,4 +1,4 @@
-"""Tells a comparison of two runs: a document in each language, JSON, and a table for the terminal."""
+"""Renders a comparison of two runs: a document in each language, JSON, and a table for the terminal."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def build(comparison: RunComparison, language: str) -> Document:
 
 
 def units_table(_: Translate, comparison: RunComparison) -> Table:
-    """The matched units, a row each."""
+    """The matched units, one row each."""
     columns = (
         Column(_("Configuration")),
         *(
@@ -83,24 +83,24 @@ def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
 
 def _units(_: Translate, comparison: RunComparison) -> Section:
     if comparison.scale == SMOKE:
-        text = _("Both runs are smoke runs: the ratios only show that figures were measured, none of them is judged.")
+        text = _("Both runs are smoke runs: the ratios only show that something was measured; none of them is judged.")
     else:
         text = _(
-            "Throughputs count as the same if the interval of their ratio lies within {tolerance} around 1, as faster or "
-            "slower if it lies wholly outside, and as inconclusive otherwise, or if its confidence is below 95%."
+            "Throughputs are the same if the interval of their ratio is within {tolerance} around 1, faster or "
+            "slower if it is entirely outside, and inconclusive otherwise or if its confidence is below 95%."
         )
         text = text.format(tolerance=f"±{comparison.tolerance * 100:.2f}%")
-    return Section("units", _("Unit by unit"), (Text(text), units_table(_, comparison)))
+    return Section("units", _("By configuration"), (Text(text), units_table(_, comparison)))
 
 
 def _apart(_: Translate, comparison: RunComparison) -> list[Section]:
-    """What could not be compared: other configurations under one name, and units that one run lacks."""
+    """Units that were not compared: different configurations under one name, and units missing in one run."""
     blocks: list[Block] = []
     rows = [(pair.name, key, *map(str, values)) for pair in comparison.pairs for key, values in pair.different.items()]
     if rows:
         columns = tuple(map(Column, (_("Configuration"), _("Setting"), _("First"), _("Second"))))
         blocks += [
-            Text(_("These have one name and differ in what they run, so that they are not compared:")),
+            Text(_("Not compared, because the names are the same but the configurations differ:")),
             Table("different", columns, tuple(words(*row) for row in rows)),
         ]
     exclusive = [(_("first"), name) for name in comparison.only_first]
@@ -108,7 +108,7 @@ def _apart(_: Translate, comparison: RunComparison) -> list[Section]:
     if exclusive:
         columns = (Column(_("Only in")), Column(_("Configuration")))
         blocks += [
-            Text(_("These are in one run only:")),
+            Text(_("Configurations in only one of the runs:")),
             Table("alone", columns, tuple(words(*row) for row in exclusive)),
         ]
     return [Section("apart", _("Not compared"), tuple(blocks))] if blocks else []
@@ -116,13 +116,13 @@ def _apart(_: Translate, comparison: RunComparison) -> list[Section]:
 
 def _environment(_: Translate, comparison: RunComparison) -> Section:
     if not comparison.environment:
-        return Section("environment", _("What differs in the environment"), (Text(_("Nothing that was recorded.")),))
+        return Section("environment", _("Environment differences"), (Text(_("Nothing recorded differs.")),))
     columns = (Column(_("Item")), Column(_("First")), Column(_("Second")))
     rows = tuple(
         words(name, *("–" if value is None else value for value in values))
         for name, values in comparison.environment.items()
     )
-    return Section("environment", _("What differs in the environment"), (Table("environment", columns, rows),))
+    return Section("environment", _("Environment differences"), (Table("environment", columns, rows),))
 
 
 def _attempts(_: Translate, comparison: RunComparison) -> Section:

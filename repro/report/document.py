@@ -1,7 +1,7 @@
-"""What a report consists of, before it is Markdown or HTML: sections of text, tables, figures and attached files.
+"""The parts of a report, independent of Markdown or HTML: sections of text, tables, figures and attached files.
 
-A report is built once per language, with all its sentences looked up in that language's catalogue; both languages
-have the same sections, blocks, identifiers and numbers, and each format is one template over these classes.
+A report is built once per language, with all sentences looked up in that language's catalogue. Both languages have the
+same sections, blocks, identifiers and numbers; each format is one template over these classes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TONES = ("", "good", "bad", "muted")
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell. `sort` is what it is sorted by if not its text, `note` a remark shown with it.
+    """A table cell. `sort` is the sort key if it is not the text, `note` is shown after the text.
 
-    `anchor` is what a link within the page leads to this cell by; it is the same in each language.
+    `anchor` is the target of links to this cell; it is the same in each language.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: `file` is an SVG in this language; `alternative` says what it shows to one who cannot see it."""
+    """A picture: `file` is an SVG in this language, `alternative` describes it for readers who cannot see it."""
 
     id: str
     file: Path
@@ -140,7 +140,7 @@ class Document:
 
 
 def figure(value: float | None, decimals: int) -> Cell:
-    """A number with a fixed count of decimals, a dash where there is none."""
+    """A number with a fixed number of decimals, or a dash for None."""
     return Cell("–", float("-inf")) if value is None else Cell(f"{value:.{decimals}f}", float(value))
 
 
@@ -165,7 +165,7 @@ def words(*texts: str) -> tuple[Cell, ...]:
 
 
 def markdown(document: Document, folder: Path) -> str:
-    """The document as Markdown; files are linked relative to `folder`, where it will stand."""
+    """The document as Markdown; links to files are relative to `folder`, its future location."""
 
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
@@ -191,7 +191,7 @@ def plain(text: str) -> str:
 
 
 def template(name: str) -> Template:
-    """A compiled template of this package; those ending in `.html.j2` escape what they are given."""
+    """A compiled template of this package; templates ending in `.html.j2` escape their values."""
     import jinja2
 
     cache = CACHE / "jinja2"

@@ -1,4 +1,4 @@
-"""Renders a report as one HTML file that holds both languages, figures and attached files, and loads nothing."""
+"""Renders a report as one self-contained HTML file with both languages, figures and attached files."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _edition(document: Document) -> dict:
 
 
 def _shortcuts(_: Translate, document: Document) -> list[tuple[str, str]]:
-    """What is one click away at the top: the environment and the attached files, where the report has them."""
+    """Links at the top: the environment and the attached files, if the report has them."""
     has_files = [each.id for each in document.sections if any(isinstance(b, Attachment) for b in each.blocks)]
     environment = [each.id for each in document.sections if each.id == "environment"]
     found = [(_("Environment"), environment), (_("Raw data"), has_files)]
@@ -212,7 +212,7 @@ def _breakable(escaped: str) -> Markup:
 
 
 def inline(figure: Figure, prefix: str) -> Markup:
-    """The SVG of a figure for a place inside a page: its identifiers get a prefix, and it says what it shows."""
+    """The SVG of a figure for use inside a page: with a prefix for its identifiers, and a description."""
     from markupsafe import Markup, escape
 
     svg = figure.file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables about training programs: the choices of the published and the tuned one, and what a port cannot keep."""
+"""Tables on training programs: options of the published and the tuned program, and deviations of the ports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from repro.report.document import Cell, Column, Table, words
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
-    "speed": N_("same mathematics, other speed"),
-    "mathematics": N_("other mathematics"),
-    "data": N_("other input"),
+    "speed": N_("same mathematics, different speed"),
+    "mathematics": N_("different mathematics"),
+    "data": N_("different input"),
     "runtime": N_("runtime"),
 }
 MATTERS = {SPEED: N_("speed"), MEMORY: N_("memory"), LOSS: N_("loss")}
@@ -24,44 +24,44 @@ EVIDENCE = {
     "source": N_("source code"),
 }
 NAMES = ("report", "log_generation", "form")
-"""Fields of a program that name it and are no choices."""
+"""Fields that identify a program rather than configure it."""
 CHOICES = {
-    "loss_per_sample": N_("The loss is a value per sample, each gradient is divided by the global batch"),
-    "bias_correction": N_("Adam corrects the bias of its moments"),
-    "not_decayed": N_("No weight decay of parameters with this in their names"),
-    "l2_on_all": N_("The weight decay is also an L2 penalty on every parameter"),
-    "warmup_to_base": N_("The warm-up rises to the base learning rate"),
-    "loss_scale": N_("First loss scale under AMP"),
-    "loss_scale_window": N_("Iterations without overflow after which the loss scale doubles"),
-    "inputs": N_("Inputs that are fed, where not all are"),
-    "data": N_("Kind of data that is read"),
-    "data_parts": N_("Parts of the data"),
-    "standin": N_("What stands in for the data where nobody has them"),
-    "fuse_add_to_output": N_("Additions are fused into the operator before"),
-    "fuse_model_update": N_("Scaling and clipping are fused into the update"),
-    "fuse_cast_scale": N_("Casts and scaling are fused"),
-    "cudnn_search": N_("How convolutions choose their algorithm"),
-    "norm_in_one_kernel": N_("The norm of all gradients is computed together"),
-    "rewritten": N_("Operators of the compiled job are replaced by faster ones"),
-    "fusion_mib": N_("Fused collectives: at most this many MiB"),
-    "fusion_ops": N_("Fused collectives: at most this many operators"),
-    "nccl_streams": N_("Streams of NCCL"),
-    "copy_buffer": N_("All-reduces are fused by way of a copy buffer"),
-    "fuse_sharded": N_("Reduce-scatters and all-gathers are fused"),
-    "compute_stream": N_("Collectives share the stream of the computation"),
-    "own_zero": N_("The optimizer is sharded by signatures of parameters, not by OneFlow's pass"),
-    "half_gradients": N_("Gradients are cast to half precision by operators of the model"),
+    "loss_per_sample": N_("Per-sample loss; gradients divided by the global batch size"),
+    "bias_correction": N_("Adam with bias correction"),
+    "not_decayed": N_("No weight decay for parameters whose names contain"),
+    "l2_on_all": N_("Weight decay also applied as an L2 penalty to every parameter"),
+    "warmup_to_base": N_("Warm-up up to the base learning rate"),
+    "loss_scale": N_("Initial loss scale under AMP"),
+    "loss_scale_window": N_("Overflow-free iterations before the loss scale doubles"),
+    "inputs": N_("Inputs fed (if not all)"),
+    "data": N_("Input data format"),
+    "data_parts": N_("Data parts"),
+    "standin": N_("Stand-in for unavailable data"),
+    "fuse_add_to_output": N_("Additions fused into the preceding operator"),
+    "fuse_model_update": N_("Scaling and clipping fused into the update"),
+    "fuse_cast_scale": N_("Casts and scaling fused"),
+    "cudnn_search": N_("Selection of convolution algorithms"),
+    "norm_in_one_kernel": N_("Norm of all gradients computed together"),
+    "rewritten": N_("Operators of the compiled job replaced by faster ones"),
+    "fusion_mib": N_("Largest fused collective (MiB)"),
+    "fusion_ops": N_("Most operators per fused collective"),
+    "nccl_streams": N_("NCCL streams"),
+    "copy_buffer": N_("All-reduces fused through a copy buffer"),
+    "fuse_sharded": N_("Reduce-scatters and all-gathers fused"),
+    "compute_stream": N_("Collectives on the compute stream"),
+    "own_zero": N_("Optimizer sharded by parameter signatures rather than by OneFlow's pass"),
+    "half_gradients": N_("Gradients cast to half precision by operators of the model"),
     "merge_chains": N_("Independent parts of the graph share memory"),
-    "switches": N_("Environment variables ONEFLOW_… that are set"),
-    "one_update": N_("All parameters are updated by few kernels"),
+    "switches": N_("ONEFLOW_… environment variables set"),
+    "one_update": N_("All parameters updated by a few kernels"),
     "keep_batches": N_("Synthetic batches stay on the GPU"),
-    "fetch_each": N_("Outputs are fetched in each iteration"),
+    "fetch_each": N_("Outputs fetched in each iteration"),
 }
-"""What each choice of `repro.models.programs.Program` is."""
+"""Description of each option of `repro.models.programs.Program`."""
 
 
 def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False) -> Table:
-    """The choices of a published program and of its tuned one; `only_tuned` leaves out those that are equal."""
+    """The options of a published program and its tuned one; `only_tuned` omits those that are equal."""
     tuned = published.tuned()
     pairs = [
         (each.name, getattr(published, each.name), getattr(tuned, each.name))
@@ -73,7 +73,7 @@ def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = F
         for name, ours, other in pairs
         if ours != other or not only_tuned
     )
-    return Table(id, (Column(_("Choice")), Column(_("Published program")), Column(_("Tuned program"))), rows)
+    return Table(id, (Column(_("Option")), Column(_("Published program")), Column(_("Tuned program"))), rows)
 
 
 def _value(_: Translate, value: object) -> str:
@@ -87,20 +87,20 @@ def _value(_: Translate, value: object) -> str:
 def deviation_table(
     _: Translate, language: str, id: str, found: Iterable[Deviation], reports: Sequence[str] = ()
 ) -> Table:
-    """Deviations in a language, a row each.
+    """Deviations in one language, one row each.
 
-    With `reports`, what was configured to run, a column names those of these whose programs differ so; without it, one
+    With `reports`, the configured ones, a column names those whose programs have the deviation; without it, a column
     names the configurations that do.
     """
     scope = _("Programs") if reports else _("Configurations")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
-        *(_("Known from"), _("Matters for"), _("Sources")),
+        *(_("Evidence"), _("Affects"), _("Sources")),
     )
     rows = []
     for each in found:
-        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("every one")
-        own = _("every one") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
+        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("all of them")
+        own = _("all of them") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
         row = words(
             each.id,
             own if reports else where,

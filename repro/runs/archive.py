@@ -32,9 +32,9 @@ class Archive:
 
 
 def archive(run: Run, target: Path | None = None) -> Archive:
-    """Pack a run's folder with an RO-Crate into `target`, by default `<run>.zip` beside the folder.
+    """Pack a run's folder with an RO-Crate into `target`, by default `<run>.zip` next to the folder.
 
-    RecordError if the folder is not as it was recorded, or if what was packed is not: nothing is written then.
+    RecordError, without writing anything, if the folder or the packed files differ from the record.
     """
     found = verify(run.folder)
     if not found.holds:

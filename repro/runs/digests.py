@@ -1,7 +1,7 @@
-"""The list of every kept run's digest, `reports/reproduced/SHA256SUMS`: lines are only ever added to it.
+"""The list of the digests of all kept runs, `reports/reproduced/SHA256SUMS`, to which lines are only added.
 
-`sha256sum -c` reads it too. An archive that differs from its line, has none, or is gone although it has one, is found;
-so is a line that was changed, as long as the history of the list is there (`repro.runs.history`).
+`sha256sum -c` reads it too. It reveals archives that differ from their line, have no line, or are missing; changed
+lines are found if the history of the list is available (`repro.runs.history`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPRODUCED = REPORTS / "reproduced"
 NAME = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 LOST = re.compile(r"# no commit ([0-9a-f]{40}): \S.*")
-"""A comment on runs of a commit that the repository does not hold, with the reason."""
+"""A comment on runs of a commit that is not in the repository, with the reason."""
 
 
 def list_of(archive: Path) -> Path | None:
@@ -27,7 +27,7 @@ def list_of(archive: Path) -> Path | None:
 
 
 def read(listed: Path) -> dict[str, str]:
-    """Path below the list's folder to SHA-256; empty if there is no list. RecordError names a line that is none."""
+    """Maps paths below the list's folder to SHA-256; empty without a list. RecordError names an invalid line."""
     found: dict[str, str] = {}
     for number, line in enumerate(_lines(listed), 1):
         entry = LINE.fullmatch(line)
@@ -39,7 +39,7 @@ def read(listed: Path) -> dict[str, str]:
 
 
 def lost_commits(listed: Path) -> frozenset[str]:
-    """The commits that the list says the repository does not hold."""
+    """The commits that are not in the repository according to the list."""
     return frozenset(found[1] for line in _lines(listed) if (found := LOST.fullmatch(line)))
 
 
@@ -64,7 +64,7 @@ def in_order(host: Path) -> list[Path]:
 
 
 def fault_of(archive: Path, listed: Path) -> str | None:
-    """What is wrong with an archive by the list; None if it is the one that was kept."""
+    """What is wrong with an archive according to the list; None if it is unchanged."""
     expected, found = entered(archive, listed), sha256(archive)
     if expected is None:
         return f"{archive} has no line in {listed}: it was never kept (`make archive RUN=<id> HOST=<name>` keeps a run)"

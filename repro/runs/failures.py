@@ -26,7 +26,7 @@ KNOWN_ON_GPUS = [
     (r"CUDA driver version is insufficient", N_("the NVIDIA driver is too old for CUDA 10.2: install 440.33 or newer")),
 ]
 STACK = re.compile(r"\s*@ +(0x[0-9a-f]+|\(nil\))|\*\*\* Check failure stack trace")
-"""A line of the native stack that OneFlow prints after it has printed what is wrong."""
+"""A line of the native stack trace that OneFlow prints after the error."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Failure:
     hint: str | None = None
 
     def text(self, translate: Translate = str) -> str:
-        """The reason as one sentence, with what is known about its cause; what others said in it is `one_line`."""
+        """The reason as one sentence, with the known cause, if any; quoted output is made `one_line`."""
         values = {key: one_line(value) if isinstance(value, str) else value for key, value in self.values.items()}
         reason = translate(self.message).format(**values)
         return f"{reason} ({translate(self.hint)})" if self.hint else reason
@@ -59,9 +59,9 @@ def no_number(iteration: int) -> Failure:
 
 
 def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size: int = 200_000) -> Failure:
-    """Add the known meaning of what the logs end with, if there is one.
+    """Add the known meaning of the last log lines, if there is one.
 
-    On the CPU OneFlow says at every start that it finds no CUDA driver; there that explains nothing.
+    On the CPU, OneFlow always reports at the start that it finds no CUDA driver, which explains nothing.
     """
     known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
     for path in logs:
@@ -73,7 +73,7 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
 
 
 def last_lines(path: Path, count: int = 15, size: int = 100_000) -> list[str]:
-    """The last lines of a log that are no native stack, `printable`, if it is there and not empty."""
+    """The last `printable` lines of a log without native stack traces, if it exists and is not empty."""
     if not path.exists():
         return []
     lines = printable(_read_end(path, size), LINE).strip().split("\n")

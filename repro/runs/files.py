@@ -1,7 +1,7 @@
-"""Opens the files of a run where they are: in its folder, or in the ZIP archive that it was packed into.
+"""Opens the files of a run in place: in its folder, or in the ZIP archive it was packed into.
 
-`open_files` gives a run's root; paths below it are made with `/` and behave alike for both, so that whatever reads a
-run need not know which it is. An archive is opened once and read in place, without unpacking it.
+`open_files` returns a run's root. Paths below it are built with `/` and behave the same for both, so readers need not
+know which it is. An archive is opened once and read without unpacking.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from repro.utils.paths import sha256
 
 ARCHIVE = ".zip"
 SIGNATURE = ".sig"
-"""What the name of a signature adds to that of the file which it is of (`repro.runs.signature`)."""
+"""Suffix of a signature file (`repro.runs.signature`)."""
 KEPT = "kept.json"
 """In a kept run: how it differs from the run as it was recorded; written by `repro.report.host.keep`."""
 PREFLIGHT = "preflight.json"
@@ -44,7 +44,7 @@ def is_archive(path: Path) -> bool:
 def open_files(path: Path) -> RunPath:
     """The root of a run's files: the folder itself, or the inside of an archive.
 
-    RecordError if an archive cannot be read, or holds two files of the same name.
+    RecordError if an archive cannot be read, or contains two files of the same name.
     """
     if not is_archive(path):
         return path
@@ -59,7 +59,7 @@ def open_files(path: Path) -> RunPath:
 
 
 def names(root: RunPath) -> list[str]:
-    """Paths, relative to the root and sorted, of everything below it that is no folder."""
+    """Paths of all files below the root, relative to it and sorted."""
     if isinstance(root, zipfile.Path):
         every = (name for name in root.root.namelist() if not name.endswith("/"))
         return sorted(name.removeprefix(root.at) for name in every if name.startswith(root.at))
@@ -82,7 +82,8 @@ def content(path: RunPath) -> bytes:
 
 
 def lines(path: RunPath) -> list[str]:
-    """The whole lines of a file, without their ends; none if there is no such file. A last line without end is cut off.
+    """The complete lines of a file, without line ends; none if the file does not exist. An incomplete last line is
+    dropped.
 
     UnicodeDecodeError if it is not UTF-8.
     """
@@ -90,7 +91,7 @@ def lines(path: RunPath) -> list[str]:
 
 
 def events(metrics: RunPath) -> list[dict]:
-    """The events of a rank's metrics (JSON Lines); none if there is no such file."""
+    """The events in a rank's metrics (JSON Lines); none if the file does not exist."""
     return [json.loads(line) for line in lines(metrics)]
 
 
@@ -103,7 +104,7 @@ def read_json(path: RunPath) -> Any:
 
 
 def read_toml(path: Path) -> dict:
-    """The content of a TOML file beside kept runs, empty if there is none; RecordError if it is not TOML in UTF-8."""
+    """The content of a TOML file next to kept runs, empty if it does not exist; RecordError if it is not TOML in UTF-8."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ class History:
     gap: str = ""
 
     def holds(self, commit: str) -> bool | None:
-        """Whether a commit is there; None if that cannot be told."""
+        """Whether a commit exists; None if this cannot be determined."""
         if commit in self.commits:
             return True
         return None if self.gap else False

@@ -1,7 +1,7 @@
-"""Records the SHA-256 of every file of a run, and finds whatever was changed, added or removed since.
+"""Records the SHA-256 of every file of a run, and finds files that were changed, added or removed later.
 
-The record is `manifest-sha256.txt`, which `sha256sum -c` reads too. What was measured is recorded once; what is derived
-from it is recorded again whenever it is written again.
+The record is `manifest-sha256.txt`, which `sha256sum -c` reads too. Measured files are recorded once; derived files are
+recorded again whenever they are rewritten.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ def check_recordable(run: Run) -> None:
 
 
 def discard_derived(folder: Path) -> None:
-    """Remove what is derived before it is written again: a file that is not would be of an earlier state."""
+    """Remove derived files before they are rewritten; one left over would reflect an earlier state."""
     for path in names(folder):
         if DERIVED.fullmatch(path):
             (folder / path).unlink()
@@ -108,9 +108,9 @@ def verify(root: RunPath) -> Verification:
 
 
 def alterations(root: RunPath) -> list[str]:
-    """A line for each file that was measured, not derived, and is no longer as recorded; [] without a record.
+    """One line per measured (not derived) file that differs from the record; [] without a record.
 
-    Attempts that have no record yet, as a run that was killed leaves them, are no alterations.
+    Attempts without a record, as a killed run leaves them, do not count as changes.
     """
     if not (root / MANIFEST).is_file():
         return []

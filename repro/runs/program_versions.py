@@ -1,8 +1,8 @@
-"""Which code of the training programs a run was made with, so that runs of equal code can be told from others.
+"""The code of the training programs behind a run, to distinguish runs with equal code from others.
 
-An attempt records the digest of its program's files (`repro.launch.program_code`). Runs from before it did are looked
-up in `reports/reproduced/code.toml`, which has what git calls the folders of the programs at their commits; `make
-verify HOST=` holds it against the history. What neither tells is equal to nothing but runs of the same commit without changed files.
+An attempt records the digest of its program's files (`repro.launch.program_code`). Earlier runs are looked up in
+`reports/reproduced/code.toml`, which has the git names of the programs' folders at their commits; `make verify HOST=`
+checks it against the history. Code found in neither only equals that of runs of the same commit without changed files.
 """
 
 from __future__ import annotations

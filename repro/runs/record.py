@@ -1,4 +1,4 @@
-"""A run's record: what was planned, one line for each attempt that ended, and nothing ever rewritten."""
+"""A run's record: the plan, and one line per finished attempt; nothing is ever rewritten."""
 
 import errno
 import json
@@ -101,7 +101,7 @@ class Run:
 
     @classmethod
     def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
-        """The run of that name in `runs`, or whose folder or archive it is, wherever that is; without a name the latest.
+        """The run with this name in `runs`, or with this folder or archive anywhere; without a name, the latest.
 
         RecordError if there is no such run.
         """
@@ -116,7 +116,7 @@ class Run:
         return cls.open(name or latest, runs)
 
     def description(self) -> dict:
-        """What was planned and where, as written when the run was made, in the terms of today."""
+        """The plan and the machine, as written when the run was created, in current terms."""
         return in_terms_of_today(read_json(self.files / "run.json"))
 
     def attempts(self) -> list[dict]:
@@ -158,7 +158,7 @@ class Run:
 
     @staticmethod
     def _drop_half_line(file: IO[bytes]) -> None:
-        """A line that a full disk or a crash cut off is no record: its attempt is run again."""
+        """A line truncated by a full disk or a crash is not a record: its attempt is run again."""
         end = file.seek(0, os.SEEK_END)
         if end:
             file.seek(0)
@@ -211,7 +211,7 @@ def in_terms_of_today(description: dict) -> dict:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it says that a disk, or what a user may take of it, is full."""
+    """Whether an error means that a disk or a quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -186,7 +186,7 @@ def _hardware(environment: dict) -> list[dict]:
 
 
 def _with_properties(entity: dict, values: list[tuple]) -> list[dict]:
-    """An entity and its properties, which are entities of their own: a crate's graph is flat."""
+    """An entity and its properties, which are separate entities because a crate's graph is flat."""
     properties = [
         {"@id": f"{entity['@id']}-{quote(name)}", "@type": "PropertyValue", "name": name, "value": value}
         for name, value in values

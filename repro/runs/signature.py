@@ -1,4 +1,4 @@
-"""An optional signature of a run by an SSH key: `<file>.sig` beside the file, made and verified by ssh-keygen.
+"""An optional signature of a run by an SSH key: `<file>.sig` next to the file, made and verified by ssh-keygen.
 
 What is signed is the manifest in a run's folder, an archive, or the list of kept runs:
 
@@ -26,16 +26,16 @@ TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Signature:
-    """What a signature says: `good` if it is that of these very bytes; `text` is a line on it for a person."""
+    """Result of checking a signature: `good` if it matches these bytes; `text` describes it."""
 
     good: bool
     text: str
 
 
 def signature(file: RunPath, signers: Path = SIGNERS) -> Signature | None:
-    """The signature beside a file, which may be in an archive; None if there is none.
+    """The signature next to a file, which may be in an archive; None if there is none.
 
-    One by a key that the signers do not name is good, and its text says that nobody knows whose it is.
+    A signature by an unlisted key is good, and its text says that the owner is unknown.
     """
     folder: RunPath = file.parent if isinstance(file, Path) else cast(zipfile.Path, file.parent)
     beside = folder / f"{file.name}{SIGNATURE}"

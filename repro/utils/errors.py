@@ -6,9 +6,9 @@ INTERRUPTED = 130
 
 
 class ReproError(Exception):
-    """What keeps a task from going on; the message says what is wrong, where, and what to do.
+    """An error that ends a task; the message says what is wrong, where, and what to do.
 
-    `status` is the exit status of the task: 2 where the input is wrong, 1 where something failed on the way.
+    `status` is the exit status of the task: 2 for wrong input, 1 for a failure during the task.
     """
 
     status: int = BAD_INPUT

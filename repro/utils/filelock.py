@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Make a folder, and hold its lock; other processes that want it wait."""
+    """Create a folder and hold its lock; other processes that want it wait."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -11,12 +11,61 @@ from repro.utils.paths import PACKAGE
 FOLDER = PACKAGE / "locale"
 LANGUAGES = ("zh", "en")
 Translate = Callable[[str], str]
-"""What looks a message up: a catalogue's `gettext`, conventionally called `_`."""
+"""Looks a message up: a catalogue's `gettext`, conventionally named `_`."""
 
 
 def N_(message: str) -> str:
-    """Mark a message for translation where it is written; it is looked up where it is shown."""
+    """Mark a message for translation at its definition; it is looked up when it is shown."""
     return message
+
+
+class Message(str):
+    """A sentence with values: the English text as a string, which can be looked up in a catalogue and kept as JSON.
+
+    A value may be a `Message` itself, or a list, which is shown with the language's commas. Values are filled in by
+    `str.format`, so the message may have format specifications.
+    """
+
+    message: str
+    values: dict[str, object]
+
+    def __new__(cls, message: str, **values: object) -> "Message":
+        made = super().__new__(cls, message.format(**{name: _shown(value, str) for name, value in values.items()}))
+        made.message, made.values = message, values
+        return made
+
+    def text(self, translate: Translate = str) -> str:
+        """The sentence in the language of `translate`, a catalogue's gettext."""
+        return translate(self.message).format(**{name: _shown(value, translate) for name, value in self.values.items()})
+
+    def as_json(self) -> dict:
+        """Message and values, for a record that is shown in another language later."""
+        return {"message": self.message, "values": {name: _kept(value) for name, value in self.values.items()}}
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Message":
+        """The message that `as_json` was called on, read from its two keys; others are ignored."""
+        return cls(content["message"], **{name: _read(value) for name, value in content["values"].items()})
+
+
+def _shown(value: object, translate: Translate) -> object:
+    if isinstance(value, Message):
+        return value.text(translate)
+    if isinstance(value, list | tuple):
+        return translate(", ").join(str(_shown(each, translate)) for each in value)
+    return value
+
+
+def _kept(value: object) -> object:
+    if isinstance(value, Message):
+        return value.as_json()
+    return [_kept(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _read(value: object) -> object:
+    if isinstance(value, dict):
+        return Message.from_json(value)
+    return [_read(each) for each in value] if isinstance(value, list) else value
 
 
 def catalogue(language: str) -> gettext.NullTranslations:

@@ -51,5 +51,5 @@ def make_looks(most: int, allowed: float) -> Looks:
 
 
 def trim_at(looks: Looks, repeats: int) -> int:
-    """The trim of the last look that was reached after so many repeats; 0 before the first."""
+    """The trim of the last look reached after this many repeats; 0 before the first."""
     return max((look.trim for look in looks if look.repeats <= repeats), default=0)

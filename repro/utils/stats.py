@@ -13,10 +13,10 @@ HALVINGS = 60
 
 @dataclass(frozen=True)
 class Spread:
-    """How far repeated measurements lie apart, in their own unit.
+    """Spread of repeated measurements, in their own unit.
 
-    `iqr` is the interquartile range, `standard_deviation` that of the sample (n - 1), `cv` the standard deviation over
-    the mean, without a unit. They are None where there are too few samples.
+    `iqr` is the interquartile range, `standard_deviation` that of the sample (n - 1), `cv` the standard deviation
+    divided by the mean, dimensionless. They are None with too few samples.
     """
 
     samples: int
@@ -147,10 +147,11 @@ def order_interval(values: Sequence[float], trim: int) -> tuple[float, float]:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
-    """The narrowest interval between order statistics that covers the median with this confidence, else the widest.
+    """The narrowest interval between order statistics that covers the median with this confidence, otherwise the
+    widest.
 
-    From FEWEST samples on; whoever needs the confidence has to look at what was reached: 50 % with 2 samples, 75 % with
-    3, 87.5 % with 4, 93.75 % with 5, and at least 95 % from 6 on.
+    From FEWEST samples on. Callers that need the confidence must check the value reached: 50% with 2 samples, 75% with
+    3, 87.5% with 4, 93.75% with 5, and at least 95% from 6 on.
     """
     count = len(values)
     if count < FEWEST:

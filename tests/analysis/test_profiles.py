@@ -159,12 +159,12 @@ def test_times_go_by_the_nearest_pair_of_clocks():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no record"),
+        ("", "contains no record"),
         (lines(*iterations(10), more=["12 x 0 7 1"]), "cannot be read: 12 x 0 7 1"),
         (lines(*iterations(10), more=["dropped 3"]), "CUPTI lost 3 records"),
-        (lines(*iterations(4)), "does not cover the iterations"),
-        (lines(*iterations(4, begin=1_000_140.0)), "does not cover the iterations"),
-        (lines(), "does not cover the iterations"),
+        (lines(*iterations(4)), "does not cover the measured iterations"),
+        (lines(*iterations(4, begin=1_000_140.0)), "does not cover the measured iterations"),
+        (lines(), "does not cover the measured iterations"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(tmp_path, text, message):

@@ -150,8 +150,8 @@ def test_the_expected_number_of_false_verdicts_is_said(tmp_path):
     assert found.false_verdicts == pytest.approx(3 * 0.03125)
     render(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
-    assert "nothing is corrected for judging several cases. Of the 3 verdicts" in english
-    assert "at most 0.09 can be expected to be false by chance" in english and "至多为 0.09" in chinese
+    assert "without correction for judging several cases. Of 3 verdicts" in english
+    assert "at most 0.09 are expected to be wrong by chance" in english and "至多为 0.09" in chinese
     assert "(96.8%)" in english and "(96.8%)" in chinese
 
 
@@ -176,7 +176,7 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     assert found == {
         "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),
         "driver": ("440.33.01", "470.57.02"),
-        "input": ("Megatron-format tokens of an OpenWebText sample, split 949, 50, 1", "synthetic"),
+        "input": ("OpenWebText sample as Megatron tokens, split 949, 50, 1", "synthetic"),
         "code": ("0123456789ab", "3"),
         "published_stack": ("10.2", "cu112"),
     }
@@ -191,7 +191,7 @@ def test_a_stand_in_for_the_data_is_a_remark_and_no_obstacle(tmp_path):
     assert verdict.outcome == "reproduced"
     remark = next(each for each in verdict.remarks if each.aspect == "input")
     assert remark.measured == "stand-in"
-    assert "here with a stand-in for it" in remark.text()
+    assert "here with stand-in data" in remark.text()
 
 
 def test_the_release_that_stands_for_the_published_one_is_the_locked_one():
@@ -227,7 +227,7 @@ def test_the_report_says_what_tolerances_were_estimated_on(tmp_path):
     render(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert "1.09%: published noise of the same report, estimated on DP_8x1x1_16_1536x16, 2D_8x1x1_16_1536x16" in english
-    assert "1.09%：同一报告已发布数据的波动，由 DP_8x1x1_16_1536x16" in chinese
+    assert "1.09%：同一报告已发布数据的噪声，由 DP_8x1x1_16_1536x16" in chinese
 
 
 def test_a_given_tolerance_replaces_every_other_and_is_named_in_the_outcome(tmp_path):
@@ -325,7 +325,7 @@ def test_a_case_that_was_stopped_is_complete_and_has_the_confidence_of_all_looks
     assert found.verdicts[0].ratio.interval.confidence == 1 - error(LOOKS)
     render(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
-    assert "after 6, 12 repeats, where 0, 1 values are taken off" in english and "重复 6、12 次之后" in chinese
+    assert "after 6, 12 repeats, with 0, 1 values trimmed" in english and "重复 6、12 次之后" in chinese
     assert "| 6/6 |" in english
 
 
@@ -431,10 +431,10 @@ def test_the_tuned_program_never_decides_a_verdict(tmp_path):
     assert (reason.aspect, reason.expected, reason.measured) == ("program", "published", "tuned")
     assert found.status == 0 and found.short_of == []
     assert {each.case for each in found.comparisons} <= {SINGLE} and len(found.comparisons) <= 1
-    for language, text in (("en", "never decides a verdict"), ("zh", "不参与判定")):
+    for language, text in (("en", "never gets a verdict"), ("zh", "不参与判定")):
         assert text in reason.text(catalogue(language).gettext)
     alone = judged(published_run(tmp_path, [SINGLE], programs=("tuned",), label="tuned"))
-    assert alone.status == 3 and "never decides a verdict" in alone.summary()
+    assert alone.status == 3 and "never gets a verdict" in alone.summary()
 
 
 def test_the_gain_of_tuning_is_a_ratio_with_an_interval(tmp_path):
@@ -687,11 +687,11 @@ def test_the_file_is_deterministic_and_the_report_tells_it_in_both_languages(tmp
     assert (run.folder / "verdicts.json").read_bytes() == first
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert f"| {EIGHT} | reproduced |" in english and f"| {EIGHT} | 已复现 |" in chinese
-    section = re.compile(r"^## (?:Verdicts|判定)\n.*?(?=^## (?:Beside|与已发布))", re.M | re.S)
+    section = re.compile(r"^## (?:Verdicts|判定)\n.*?(?=^## (?:Compared with|与原报告))", re.M | re.S)
     sections = [section.search(text)[0] for text in (english, chinese)]
     numbers = [re.findall(r"\d+\.\d+", text) for text in sections]
     assert numbers[0] == numbers[1] and len(numbers[0]) > 10
-    assert "Attempts that failed: 1" in sections[0] and "失败的尝试：1" in sections[1]
+    assert "Failed attempts: 1" in sections[0] and "失败的尝试：1" in sections[1]
 
 
 def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(tmp_path):
@@ -699,7 +699,7 @@ def test_a_report_on_derived_cases_alone_says_that_there_is_nothing_to_compare(t
     rewrite(run, lambda description: description["plan"]["units"][0].update(stands_for=[]))
     render(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
-    assert "No case ran as it was published" in english and "没有用例按已发布的设置原样运行" in chinese
+    assert "No case ran with its published settings" in english and "没有用例按已发布的设置运行" in chinese
     assert "| Verdict |" not in english and "()" not in english
 
 

@@ -478,7 +478,7 @@ def two_equal_repeats(scene):
     return [verdict(published_run(scene.runs, [CASE.name], (1.0, 1.0)))]
 
 
-@attack("a trainer that trains nothing: its loss is constant", r"loss: it does not fall: 9 at first, 9 at last")
+@attack("a trainer that trains nothing: its loss is constant", r"loss: it does not fall: 9 at the start, 9 at the end")
 def constant_loss(scene):
     run = published_run(scene.runs, [CASE.name], SOUND)
     edit_lines(

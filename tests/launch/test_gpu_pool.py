@@ -73,7 +73,7 @@ def test_curves_side_by_side_are_all_recorded_and_the_report_says_so(task, tmp_p
     assert {attempt["status"] for attempt in ended} == {"ok"}
     assert re.search(r"^    bert_fp32_1x1x1\w*: \d+\.\d+ samples/s", done.stderr, re.MULTILINE)
     assert most_at_once(ended) == 3
-    assert "| Side by side | up to 3 attempts at once" in (folder / "report.en.md").read_text()
+    assert "| Concurrency | up to 3 attempts at once" in (folder / "report.en.md").read_text()
 
 
 def test_failures_side_by_side_are_tried_again(task, tmp_path):

@@ -41,7 +41,7 @@ def test_nothing_fits():
 def test_reasons_name_what_costs():
     found = search(shape_of("2304x24"), V100, 64)
     deep = next(each for each in found if each.job.layout.pipeline == 8)
-    assert "pipeline idle" in reasons(deep, V100)
+    assert "pipeline bubble" in reasons(deep, V100)
     titles, rows = candidates_table(found, V100)
     assert len(rows) == 10
     assert {len(row) for row in rows} == {len(titles)}

@@ -113,13 +113,13 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]
     assert [verdict["unit"] for verdict in verdicts] == ours[:1]
     said = {
-        "en": "`pytorch-unfused`: computes what the published program",
-        "zh": "`pytorch-unfused`: 计算与已发布的程序相同",
+        "en": "`pytorch-unfused`: computes the same as the published program",
+        "zh": "`pytorch-unfused`: 计算与原程序相同",
     }
     for language in ("en", "zh"):
         text = (folder / f"report.{language}.md").read_text()
         assert said[language] in text
-        equal = catalogue(language).gettext("the repeats are all equal, which says nothing of their spread")
+        equal = catalogue(language).gettext("the repeats are all equal, so their spread is unknown")
         assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 | – |" in text
         assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 100.0% | {equal} |" in text
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
@@ -133,4 +133,4 @@ def test_a_run_with_baselines_is_resumed(task, tmp_path):
     found = attempts(folder)
     assert [attempt["status"] for attempt in found] == ["failed"] * 3 + ["ok"] * 3
     text = (folder / "report.en.md").read_text()
-    assert "| Baselines that print OneFlow's losses | 2 / 2 |" in text
+    assert "| Baselines whose losses match OneFlow's | 2 / 2 |" in text

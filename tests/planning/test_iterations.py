@@ -142,6 +142,6 @@ def test_the_verdict_remarks_on_the_length(tmp_path):
     run = Run.create("x", {"environment": environment(), "plan": found.as_json()}, tmp_path)
     attempts = _attempts(found)
     (verdict,) = judge(run, found, attempts, summarise(found, attempts)).verdicts
-    assert "iterations: 140 were published, here 120: the rule reads the same ones of them" in [
+    assert "iterations: published 140, here 120: the rule covers the same ones" in [
         remark.text() for remark in verdict.remarks
     ]

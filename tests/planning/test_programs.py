@@ -136,7 +136,7 @@ def test_both_programs_from_the_task_to_the_reports(task, tmp_path):
     english, chinese = ((folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert "| Training program | published program of bert-2020-08-22; tuned program of bert-2020-08-22 |" in english
     assert "| OneFlow | stand-in |" in english
-    assert "| Tuned programs that print the published ones' losses | 1 / 1 |" in english
+    assert "| Tuned programs whose losses match the published ones | 1 / 1 |" in english
     assert "| 训练程序 | 原程序：bert-2020-08-22；调优程序：bert-2020-08-22 |" in chinese
 
 

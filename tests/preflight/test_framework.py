@@ -32,7 +32,7 @@ def test_checks_are_chosen_by_name():
     checks = [Check(name, name, ok) for name in ("disk", "port", "link")]
     assert [check.name for check in choose(checks, "link, disk")] == ["disk", "link"]
     assert choose(checks, None) == checks
-    with pytest.raises(PreflightError, match="ONLY=lnk: no such check; there are disk, port, link"):
+    with pytest.raises(PreflightError, match="ONLY=lnk: no such check; known checks: disk, port, link"):
         choose(checks, "lnk")
 
 
@@ -84,8 +84,8 @@ def table(bus, device="cuda", transports=("P2P",)):
 def test_an_all_reduce_is_held_to_what_the_links_can_do(bus, limit, result):
     finding = judge(table(bus), limit)
     assert finding.result == result
-    assert f"{bus:.1f} GB/s over P2P, 20 us" in finding.found
-    assert ("no figure of the links" in finding.found) == (limit is None)
+    assert f"{bus:.1f} GB/s over P2P, 20 µs" in finding.found
+    assert ("bandwidth of the links is not known" in finding.found) == (limit is None)
 
 
 def test_hardware_is_taken_from_names_and_links():

@@ -61,12 +61,12 @@ CASES = [
     ),
     ("gpu-busy", {QUERY: "0, 9000, 97\n", "nvidia-smi --query-compute-apps": ""}, FAILED, "MiB: GPU 0: 9000"),
     ("gpu-busy", {}, UNAVAILABLE, "nvidia-smi is not installed"),
-    ("gpu-throttled", {QUERY: "0, 0x0000000000000001, 33\n"}, OK, "GPU 0: 33 C"),
+    ("gpu-throttled", {QUERY: "0, 0x0000000000000001, 33\n"}, OK, "GPU 0: 33"),
     (
         "gpu-throttled",
         {QUERY: "0, 0x0000000000000001, 33\n1, 0x0000000000000048, 91\n"},
         FAILED,
-        "GPU 1: hardware slowdown and hardware thermal limit",
+        "GPU 1: hardware slowdown, hardware thermal limit",
     ),
     ("gpu-throttled", {QUERY: "0, 0x0000000000000004, 33\n"}, WARNING, "GPU 0 at the power cap"),
     ("gpu-throttled", {QUERY: "0, [N/A], 33\n"}, UNAVAILABLE, "do not report"),
@@ -80,17 +80,17 @@ CASES = [
         "power brake",
     ),
     ("gpu-clocks", {QUERY: "0, 1312, 1312, 877, 877\n"}, OK, "GPU 0: 1312 MHz"),
-    ("gpu-clocks", {QUERY: "0, 1005, 1312, 877, 877\n"}, WARNING, "GPU 0: 1005 MHz, by default 1312"),
+    ("gpu-clocks", {QUERY: "0, 1005, 1312, 877, 877\n"}, WARNING, "GPU 0: 1005 MHz, default 1312"),
     ("gpu-clocks", {QUERY: "0, [N/A], [N/A], [N/A], [N/A]\n"}, OK, "no application clocks"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n", REMAPPED: ""}, OK, "no errors"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n1, Enabled, 2, 2, 0, No\n"}, FAILED, "GPU 1: 2"),
-    ("gpu-ecc", {QUERY: "0, Enabled, 0, 1, 0, Yes\n"}, FAILED, "waits to be retired"),
+    ("gpu-ecc", {QUERY: "0, Enabled, 0, 1, 0, Yes\n"}, FAILED, "pending retirement"),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, No, No\n"}, OK, "no errors"),
     (
         "gpu-ecc",
         {QUERY: "0, Enabled, 0, 0, 0, [N/A]\n", REMAPPED: "00000000:00:06.0, Yes, No\n"},
         FAILED,
-        "00000000:00:06.0: a bad row waits to be remapped",
+        "00000000:00:06.0: a bad row is waiting to be remapped",
     ),
     ("gpu-ecc", {QUERY: "0, Enabled, 0, 0, 0, No\n", REMAPPED: (1, "Option is not recognized.")}, OK, "no errors"),
     ("gpu-ecc", {QUERY: "0, Disabled, [N/A], [N/A], [N/A], No\n", REMAPPED: ""}, WARNING, "GPU 0: Disabled"),
@@ -101,12 +101,12 @@ CASES = [
     ("gpu-xid", {"dmesg": XID_45 + XID_79}, FAILED, "0000:01:00: Xid 79 (GPU fell off the bus) x 1"),
     ("gpu-xid", {"dmesg": XID_45 + XID_45 + XID_13}, WARNING, "0000:dc:00: Xid 45 (program ended) x 2"),
     ("gpu-xid", {"dmesg": [(1, DENIED), XID_79]}, FAILED, "Xid 79"),
-    ("gpu-xid", {"dmesg": (1, DENIED)}, UNAVAILABLE, "not be read"),
+    ("gpu-xid", {"dmesg": (1, DENIED)}, UNAVAILABLE, "no permission to read"),
     ("gpu-persistence", {QUERY: "0, Enabled\n"}, OK, "on"),
     ("gpu-persistence", {QUERY: "0, Enabled\n1, Disabled\n"}, WARNING, "off on GPU 1"),
-    ("gpu-peers", {QUERY: names(3), "nvidia-smi topo": ALL_PEERS}, OK, "all 3 reach each other"),
+    ("gpu-peers", {QUERY: names(3), "nvidia-smi topo": ALL_PEERS}, OK, "all 3 GPUs reach each other"),
     ("gpu-peers", {QUERY: names(2), "nvidia-smi topo": NO_PEERS}, FAILED, "GPU 0-1: GNS"),
-    ("gpu-peers", {QUERY: names(1)}, UNAVAILABLE, "no peer"),
+    ("gpu-peers", {QUERY: names(1)}, UNAVAILABLE, "only one GPU"),
     ("gpu-peers", {QUERY: names(4), "nvidia-smi topo": ALL_PEERS}, UNAVAILABLE, "not list all"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n" * 8}, OK, "8 GPUs in a container"),
     ("container", {"docker run": "GPU 0: Tesla V100 (UUID: GPU-1)\n"}, FAILED, "1 GPUs in a container, 8 on"),
@@ -151,7 +151,7 @@ def test_without_gpus_a_container_must_start():
 def test_any_gpus_will_do_on_this_machine():
     assert look("gpus", {QUERY: names(3)}).result == OK
     assert look("gpus", {QUERY: names(1) + names(1, "Tesla T4")}).result == WARNING
-    assert look("gpus", {}).found == "no NVIDIA driver here, so no GPU"
+    assert look("gpus", {}).found == "no NVIDIA driver on this machine, so no GPU"
 
 
 @pytest.mark.parametrize(

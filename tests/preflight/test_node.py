@@ -60,7 +60,7 @@ CASES = [
     ("port", {"ss": FREE}, {"port": 29500}, OK, "port 29500 is free"),
     ("port", {"ss": BUSY}, {"port": 29500}, FAILED, "port 29500 is held by python3 (pid 4242)"),
     ("port", {"ss": HIDDEN}, {"port": 29500}, FAILED, "held by a process of another user"),
-    ("port", {"ss": BUSY}, {}, UNAVAILABLE, "takes a free port"),
+    ("port", {"ss": BUSY}, {}, UNAVAILABLE, "uses a free port"),
     ("port", {}, {"port": 29500}, UNAVAILABLE, "ss is not installed"),
 ]
 

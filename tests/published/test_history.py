@@ -15,7 +15,7 @@ ENTRY = next(entry for entry in HISTORY if entry.derived)
 
 
 def test_the_history_tells_what_no_figure_does():
-    assert {entry.slug for entry in HISTORY if entry.state == "told"} >= {
+    assert {entry.slug for entry in HISTORY if entry.state == "settled"} >= {
         "resnet50-accuracy-of-one",
         "resnet50-figures-taken-back",
         "resnet50-weight-decay-twice",
@@ -100,7 +100,7 @@ def test_quoted_log_rows_are_those_of_the_sample_logs():
 @pytest.mark.parametrize(
     ("before", "after", "fault"),
     [
-        ('state = "told"', 'state = "guessed"', "state: is 'guessed'"),
+        ('state = "settled"', 'state = "guessed"', "state: is 'guessed'"),
         (
             'reports = ["resnet50-2020-08-08", "resnet50-2020-08-21"]',
             'reports = ["resnet50-2019"]',

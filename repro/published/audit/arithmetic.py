@@ -1,15 +1,15 @@
-"""Rules that recompute a report's figures from its own figures; each yields a finding, or HOLDS, a comparison.
+"""Rules that recompute a report's figures from its own figures; each yields one finding, or HOLDS, per comparison.
 
-A rule compares at the digits that were printed, and knows nothing of what it will find.
+Rules compare to the printed precision and are independent of each other.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import Finding, Findings, Message, Place, as_figure, compare, ratio_reach, unless
+from repro.published.audit.findings import Finding, Findings, Place, as_figure, compare, ratio_reach, unless
 from repro.published.figures import Figure, baseline, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def outliers(material: Material) -> Findings:
 def _outlier(case: Case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
     off, allowed = abs(run / middle - 1), OUTLIER_SPREADS * usual
     rule = Message(
-        "run {number} lies {off} % off the median {median}; the report's other groups have a CV of {usual} % at most",
+        "run {number} is {off}% off the median {median}; the largest CV of the report's other groups is {usual}%",
         number=number,
         off=f"{100 * off:.2f}",
         median=middle,
@@ -112,7 +112,7 @@ def latencies(material: Material) -> Findings:
 def _latency(check: str, case: Case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
     value = 1000 * case.global_batch / latency_ms
     rule = Message(
-        "throughput = global batch / latency = {batch} / {latency} ms = {value} samples/s",
+        "throughput = global batch size / latency = {batch} / {latency} ms = {value} samples/s",
         batch=case.global_batch,
         latency=latency_ms,
         value=f"{value:.4f}",
@@ -129,7 +129,7 @@ def products(material: Material) -> Findings:
             "gpus": (
                 gpus,
                 Message(
-                    "GPUs = nodes x GPUs a node = {nodes} x {gpus} = {value}",
+                    "GPUs = nodes x GPUs per node = {nodes} x {gpus} = {value}",
                     nodes=case.nodes,
                     gpus=case.gpus_per_node,
                     value=gpus,
@@ -138,7 +138,7 @@ def products(material: Material) -> Findings:
             "micro_batch_times_data": (
                 batch,
                 Message(
-                    "micro-batch x data parallel size = {micro} x {data} = {value}",
+                    "micro-batch size x data-parallel size = {micro} x {data} = {value}",
                     micro=case.micro_batch,
                     data=data,
                     value=batch,
@@ -150,8 +150,8 @@ def products(material: Material) -> Findings:
                 yield compare("product", case, column, as_figure(printed[column]), value, rule, table="cases")
         global_batch = batch * case.accumulation_steps
         rule = Message(
-            "global batch = micro-batch x data parallel size x accumulation steps = {micro} x {data} x {steps} "
-            "= {value}",
+            "global batch size = micro-batch size x data-parallel size x accumulation steps = {micro} x {data} x "
+            "{steps} = {value}",
             micro=case.micro_batch,
             data=data,
             steps=case.accumulation_steps,
@@ -161,7 +161,7 @@ def products(material: Material) -> Findings:
 
 
 def changes(material: Material) -> Findings:
-    """Differences and percentages printed beside a case with optimizer sharding, against the case without."""
+    """Changes printed for a case with optimizer sharding, compared with the case without."""
     for case in material.cases:
         plain = next((other for other in material.cases if _differs_in_sharding(case, other)), None)
         if plain is None:
@@ -202,13 +202,13 @@ def _change(material: Material, case: Case, figure: str, before: Figure, after: 
     if share is not None:
         value = 100 * (after - before) / before
         rule = Message(
-            "change = ({after} - {before}) / {before} = {value} %", after=after, before=before, value=f"{value:+.2f}"
+            "change = ({after} - {before}) / {before} = {value}%", after=after, before=before, value=f"{value:+.2f}"
         )
         evidence = None
         if difference is not None and difference != after - before:
             own = 100 * difference / before
             evidence = Message(
-                "the printed difference {difference} would be {own} % of {before}",
+                "the printed difference {difference} would be {own}% of {before}",
                 difference=difference,
                 own=f"{own:+.1f}",
                 before=before,
@@ -227,7 +227,7 @@ def _change(material: Material, case: Case, figure: str, before: Figure, after: 
 
 
 def _savings(material: Material, case: Case, printed: float) -> Message:
-    """What the other cases say: sharding over d ranks frees 1 - 1/d of the optimizer's state, whatever the batch."""
+    """Evidence from the other cases: sharding over d ranks frees 1 - 1/d of the optimizer state at any batch size."""
     freed, texts = 1 - 1 / case.layout.data, []
     for other in material.cases:
         plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)
@@ -236,8 +236,8 @@ def _savings(material: Material, case: Case, printed: float) -> Message:
             if before is not None and after is not None:
                 texts.append(f"{(before - after) / (1 - 1 / other.layout.data):.0f} ({other.layout.data} GPU)")
     return Message(
-        "sharding over d ranks frees 1 - 1/d of the state; the whole state by the printed memory is {states}, "
-        "by the printed difference {state}",
+        "sharding over d ranks frees 1 - 1/d of the state; the full state is {states} by the printed memory and "
+        "{state} by the printed difference",
         states=texts,
         state=f"{abs(printed) / freed:.0f}",
     )
@@ -246,8 +246,8 @@ def _savings(material: Material, case: Case, printed: float) -> Message:
 RULES = (
     ("median", N_("medians of repeated runs"), medians),
     ("outlier", N_("single runs against their median"), outliers),
-    ("speed-up", N_("speed-ups against 1 GPU"), speedups),
-    ("latency", N_("throughput against global batch and latency"), latencies),
+    ("speed-up", N_("speed-ups over 1 GPU"), speedups),
+    ("latency", N_("throughput against global batch size and latency"), latencies),
     ("product", N_("products of counts and batch sizes"), products),
     ("change", N_("differences and percentages with optimizer sharding"), changes),
 )

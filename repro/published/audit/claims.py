@@ -1,4 +1,4 @@
-"""Rules that hold what a report says of its tests against the tests: titles, names, logs, precision, switches."""
+"""Rules that check a report's statements about its tests: titles, names, logs, precision, switches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
-from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import HOLDS, Finding, Findings, Place, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material
@@ -41,8 +41,8 @@ def titles(material: Material) -> Findings:
         title = report.title_printed.lower()
         named = {spec.name for spec in specs() if any(word in title for word in spec.title_words)}
         subject = report.claims["subject"]
-        rule = Message("the title names another model than the report tests: {subject}", subject=subject)
-        evidence = Message("all {n} cases are of {model}", n=len(material.cases_of(report)), model=subject)
+        rule = Message("the title names a different model; the report tests {subject}", subject=subject)
+        evidence = Message("all {n} cases are {model}", n=len(material.cases_of(report)), model=subject)
         yield unless(
             not named or report.model in named,
             "title",
@@ -57,7 +57,7 @@ def titles(material: Material) -> Findings:
 
 
 def names(material: Material) -> Findings:
-    """What a case's name, its log's name and its layout column state are its parameters."""
+    """The parameters in a case's name, its log's name and its layout column are those of the case."""
     for case in material.cases:
         printed = case.published.printed
         yield _name(case, "cases", "case", case.name, NAMES)
@@ -73,7 +73,7 @@ def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, .
     stated = {key: int(value) for key, value in match.groupdict().items() if value and key != "group"} if match else {}
     wrong = [key for key, value in stated.items() if value != known[key]]
     right = ", ".join(f"{key} {known[key]}" for key in wrong)
-    rule = Message("the name does not have the form of the report's other names")
+    rule = Message("the name differs in form from the report's other names")
     if match:
         named = ", ".join(f"{key} {stated[key]}" for key in wrong)
         rule = Message("the name says {named}, the case has {right}", named=named, right=right)
@@ -103,7 +103,7 @@ def words(material: Material) -> Findings:
                 rule,
             )
         if text := printed.get("description"):
-            rule = Message("the case's optimizer sharding is {stage}", stage=case.optimizer_sharding)
+            rule = Message("the case has optimizer sharding stage {stage}", stage=case.optimizer_sharding)
             yield unless(
                 text == ("on_optimization" if case.optimizer_sharding else "off_optimization"),
                 "description",
@@ -128,12 +128,12 @@ def _group_fits(case: Case, kinds: list[str]) -> bool:
 
 
 def _cell(case: Case, column: str, key: str) -> Finding | None:
-    """A cell such as "9547(-1754,↓15.5%)" holds the figures that the catalogue keeps of it one by one."""
+    """A cell such as "9547(-1754,↓15.5%)" contains the figures recorded individually in the catalogue."""
     printed = case.published.printed
     parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
     known = [abs(float(part)) for part in parts if part is not None]
     held = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", printed[column])]
-    rule = Message("the figures in the cell are not those kept of it: {known}", known=[f"{v:g}" for v in known])
+    rule = Message("the cell does not contain the recorded figures {known}", known=[f"{v:g}" for v in known])
     return unless(
         held == known,
         "cell",
@@ -154,7 +154,7 @@ def shared_logs(material: Material) -> Findings:
             other = first.setdefault((case.report, log), case)
             mine, theirs = _figures(case), _figures(other)
             rule = Message(
-                "{other} names the same log, yet one log cannot give both {mine} and {theirs}",
+                "{other} names the same log, but one log cannot yield both {mine} and {theirs}",
                 other=other.name,
                 mine=mine,
                 theirs=theirs,
@@ -172,7 +172,7 @@ def shared_logs(material: Material) -> Findings:
                 rule,
                 evidence,
                 "warning",
-                Message("the log of {other} too", other=other.name),
+                Message("also the log of {other}", other=other.name),
                 Message(source) if right else None,
             )
 
@@ -204,13 +204,12 @@ def precisions(material: Material) -> Findings:
         if "precision_scope" in report.claims:
             others = [other for other in material.reports if other.precision != meant]
             rule = Message(
-                "the benchmark's tests are said to cover {claimed} only; these reports are of mixed fp16 "
-                "precision: {others}",
+                "the text says that all tests are {claimed}; these reports use fp16 mixed precision: {others}",
                 claimed=claimed,
                 others=[other.id for other in others],
             )
             evidence = Message(
-                "true when it was written, {date}; the others are of {dates}",
+                "correct when written ({date}); the other reports are from {dates}",
                 date=report.date,
                 dates=[other.date for other in others],
             )
@@ -230,13 +229,13 @@ def precisions(material: Material) -> Findings:
 
 
 def switches(material: Material) -> Findings:
-    """A switch's name says what it switches on, and the scripts of one report use one folder."""
+    """A switch does what its name says, and the scripts of one report use the same folder."""
     for report in material.reports:
         if "sharding_flag" in report.claims:
             yield _flag(report.id, report.claims["sharding_flag"], material.cases_of(report))
         folders = report.claims.get("script_folders", ())
         rule = Message(
-            "the report's two scripts use two folders for one trainer; the text names {folder}",
+            "the report's two scripts use different folders for one trainer; the text names {folder}",
             folder=folders[0] if folders else "",
         )
         yield unless(
@@ -261,8 +260,8 @@ def _flag(report: str, flag: str, cases: Sequence[Case]) -> Finding | None:
     if less is None or more is None:
         return HOLDS
     rule = Message(
-        'with "on" the optimizer\'s state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the '
-        "name says the opposite",
+        'with "on", the optimizer state is distributed: {on} takes {less} MiB, {off} takes {more} MiB; the name says '
+        "the opposite",
         on=on.name,
         less=less,
         off=off.name,
@@ -286,6 +285,6 @@ RULES = (
     ("name", N_("names of cases and logs against parameters"), names),
     ("words", N_("groups, switches and composed cells"), words),
     ("log", N_("one log for one set of figures"), shared_logs),
-    ("precision", N_("claims on precision"), precisions),
+    ("precision", N_("claims about precision"), precisions),
     ("wording", N_("names of switches and folders"), switches),
 )

@@ -1,4 +1,4 @@
-"""Rules that hold a report's figures against other tables, other cases, the hardware and the published formula."""
+"""Rules that compare a report's figures with other tables, other cases, the hardware and the published formula."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from repro.published.audit.findings import (
     HOLDS,
     Finding,
     Findings,
-    Message,
     Place,
     as_figure,
     at_precision,
@@ -20,7 +19,7 @@ from repro.published.audit.findings import (
 )
 from repro.published.audit.flops import efficiency
 from repro.published.figures import Figure, baseline, duplicates, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material
@@ -33,7 +32,7 @@ NOISE_SIGMAS = 3
 
 
 def copies(material: Material) -> Findings:
-    """Tables that print the very runs of the cases print the same figures, to the digits of the coarser one."""
+    """Tables of the same runs print the same figures, to the precision of the coarser one."""
     for report, table, rows in material.also_printed():
         columns = ("throughput", "speedup", "latency_ms", "memory_mib")
         for column in (name for name in table["columns"] if name in columns and table.get("same_run")):
@@ -64,9 +63,9 @@ def _cut(value: float, decimals: int) -> float:
 def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) -> Finding:
     source = table["source"]
     right = ", ".join(at_precision(own, other.decimals) for _, own, other in cut)
-    rule = Message("from {own} the rounded values are {right}", own=[own for _, own, _ in cut], right=right.split(", "))
+    rule = Message("{own} round to {right}", own=[own for _, own, _ in cut], right=right.split(", "))
     evidence = Message(
-        "{n} of {all} values are cut off where they should be rounded up: {cases}; source: {source}",
+        "{n} of {all} values are truncated instead of rounded up: {cases}; source: {source}",
         n=len(cut),
         all=count,
         cases=[case.name for case, _, _ in cut],
@@ -79,7 +78,7 @@ def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) ->
 
 def _differs(report: Report, table: dict, column: str, case: Case, own: Figure, other: Figure, pairs: list) -> Finding:
     what, source = table["what"], table["source"]
-    rule = Message('the table "{table}" prints {other} for the same run', table=Message(what), other=other)
+    rule = Message('the table "{table}" has {other} for the same run', table=Message(what), other=other)
     evidence = Message("source of the other table: {source}", source=Message(source))
     single = baseline(case, [each for each, _ in pairs])
     if column == "speedup" and single:
@@ -110,9 +109,9 @@ def _two_speedups(report: Report, table: dict, case: Case, single: Case, decimal
     mine, mine_single = case.published.throughput, single.published.throughput
     theirs, theirs_single = other[case.name], other[single.name]
     return Message(
-        "{own} / {own_single} = {own_exact} gives {own_speedup}; the other table's {other} / {other_single} = "
-        "{other_exact} gives {other_speedup}: each follows from its own throughputs, and the one with more digits is "
-        "the better; source: {source}",
+        "{own} / {own_single} = {own_exact}, rounded {own_speedup}; the other table has {other} / {other_single} = "
+        "{other_exact}, rounded {other_speedup}: each follows from its own throughputs, and the one with more digits "
+        "is more accurate; source: {source}",
         own=mine,
         own_single=mine_single,
         own_exact=f"{mine / mine_single:.5f}",
@@ -126,7 +125,7 @@ def _two_speedups(report: Report, table: dict, case: Case, single: Case, decimal
 
 
 def efficiencies(material: Material) -> Findings:
-    """TFLOP/s a GPU, share of the peak and PFLOP/s follow from the latency by the published formula."""
+    """TFLOP/s per GPU, share of peak and PFLOP/s follow from the latency by the published formula."""
     for report, table, rows in material.also_printed("tflops_per_gpu"):
         peak = material.cluster(report)["hardware"]["gpu_peak_tflops"]
         decimals = {name: max(as_figure(row[name]).decimals for row in rows) for name in table["columns"][1:]}
@@ -141,7 +140,7 @@ def efficiencies(material: Material) -> Findings:
             for column, value in values.items():
                 if column in row:
                     rule = Message(
-                        "{flop} TFLOP an iteration / {latency} ms / {gpus} GPU = {rate} TFLOP/s, {share} % of {peak}",
+                        "{flop} TFLOP per iteration / {latency} ms / {gpus} GPUs = {rate} TFLOP/s, {share}% of {peak}",
                         flop=f"{found.teraflop:.2f}",
                         latency=case.published.latency_ms,
                         gpus=found.gpus,
@@ -162,14 +161,14 @@ def efficiencies(material: Material) -> Findings:
 
 
 def scaling(material: Material) -> Findings:
-    """At the same work a GPU, more GPUs are faster, and not by more than their number beyond the published noise."""
+    """At the same work per GPU, more GPUs are faster, but not beyond their number and the published noise."""
     tolerance = NOISE_SIGMAS * math.sqrt(2) * published_noise(material.cases).largest
     for smaller, larger in material.scaling_steps():
         growth = larger.layout.world_size / smaller.layout.world_size
         ratio = larger.published.throughput / smaller.published.throughput
         rule = Message(
-            "{gpus} times the GPUs of {smaller} ({few}) give {ratio} times its throughput; 1 to {most} is "
-            "possible within the published noise",
+            "with {gpus} times the GPUs of {smaller} ({few}), throughput is {ratio} times as high; 1 to {most} is "
+            "plausible given the published noise",
             gpus=f"{growth:g}",
             smaller=smaller.name,
             few=smaller.published.throughput,
@@ -214,7 +213,7 @@ def _differs_in_batch(case: Case, other: Case) -> bool:
 
 
 def repeated_configurations(material: Material) -> Findings:
-    """One configuration under two names: free repeats, to be pointed out, and to agree within the noise."""
+    """One configuration under two names is a repeat: it is pointed out, and must agree within the noise."""
     noise = published_noise(case for case in material.cases if case.published.repeats).largest
     for group in duplicates(material.cases):
         for first, second in combinations(group, 2):
@@ -224,14 +223,14 @@ def repeated_configurations(material: Material) -> Findings:
             if apart > NOISE_SIGMAS * math.sqrt(2) * noise:
                 kind, severity = "inconsistency", "error"
             rule = Message(
-                "same layout, batch and shape as {first}; throughputs {one} and {other} differ by {apart} %",
+                "same layout, batch size and shape as {first}; throughputs {one} and {other} differ by {apart}%",
                 first=first.name,
                 one=one,
                 other=other,
                 apart=f"{100 * apart:.2f}",
             )
             evidence = Message(
-                "a free estimate of the noise; the largest CV of seven runs in the reports is {cv} %",
+                "gives an estimate of the noise; the largest CV of seven runs in the reports is {cv}%",
                 cv=f"{100 * noise:.2f}",
             )
             yield finding(
@@ -249,9 +248,9 @@ def repeated_configurations(material: Material) -> Findings:
 
 
 RULES = (
-    ("copy", N_("tables that print the same runs"), copies),
-    ("efficiency", N_("TFLOP/s a GPU and share of the peak"), efficiencies),
+    ("copy", N_("tables of the same runs"), copies),
+    ("efficiency", N_("TFLOP/s per GPU and share of peak"), efficiencies),
     ("scaling", N_("scaling between 1 and the ideal"), scaling),
-    ("memory", N_("memory within the GPU and growing with the batch"), memory),
+    ("memory", N_("memory fits the GPU and grows with the batch size"), memory),
     ("duplicate", N_("configurations published twice"), repeated_configurations),
 )

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import HOLDS, Finding, Findings, Message, Place, as_figure, finding, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import HOLDS, Finding, Findings, Place, as_figure, finding, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material
@@ -24,9 +24,9 @@ def missing(material: Material) -> Findings:
         there = {(case.micro_batch, case.layout.world_size) for case in cases}
         for batch, devices in product(claims.get("batch_sizes", ()), claims.get("devices", ())):
             later, source = _later_run(report, batch, devices)
-            evidence = Message("a later run of the same team gives {value} samples/s for it", value=later)
+            evidence = Message("a later run of the same team has {value} samples/s", value=later)
             rule = Message(
-                "the text announces batch sizes {batches}, each on {devices} GPUs; this row is not there",
+                "the text announces batch sizes {batches}, each on {devices} GPUs; this row is missing",
                 batches=claims["batch_sizes"],
                 devices=claims["devices"],
             )
@@ -52,7 +52,10 @@ def missing(material: Material) -> Findings:
 def _range(report: Report, announced: list[int], sizes: list[int]) -> Finding | None:
     low, high = announced
     rule = Message(
-        "the text announces tests on {low} to {high} GPUs; the tables have {sizes}", low=low, high=high, sizes=sizes
+        "the text announces tests on {low} to {high} GPUs; the tables have only {sizes}",
+        low=low,
+        high=high,
+        sizes=sizes,
     )
     absent = low if low not in sizes else high
     return unless(
@@ -91,7 +94,7 @@ def stray(material: Material) -> Findings:
 def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     batch, gpus, value = row["micro_batch"], row["nodes"] * row["gpus_per_node"], row["throughput"]
     rule = Message(
-        "batch size {batch} is none of {batches}, which the text announces; the row is one run, not {repeats}",
+        "the text announces batch sizes {batches}, not {batch}; the row is a single run, not {repeats}",
         batch=batch,
         batches=announced,
         repeats=report.rule.repeats,
@@ -100,20 +103,20 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     evidence = None
     if later:
         evidence = Message(
-            "a later run of the same team gives {later} samples/s at batch size {batch}; the row is "
-            "{apart} % off it, so it belongs to a test at that batch size",
+            "a later run of the same team has {later} samples/s at batch size {batch}; the row differs from it by "
+            "{apart}%, which is consistent with a test at that batch size",
             later=later,
             batch=batch,
             apart=f"{100 * (value / later - 1):+.2f}",
         )
     printed = f"{row['nodes']} | {row['gpus_per_node']} | {batch} | {value}"
     place = Place("all-results", f"bs{batch}, {gpus} GPU", "throughput")
-    note = Message("stray row: the text announces no batch size {batch}", batch=batch)
+    note = Message("stray row: the text does not announce batch size {batch}", batch=batch)
     return finding("stray", report.id, place, "stray", printed, "", rule, evidence, note=note)
 
 
 def _later_run(report: Report, batch: int, gpus: int) -> tuple[Figure | None, Message | None]:
-    """What the table of a later run, where the catalogue has one, gives for a configuration, and its source."""
+    """Throughput of a configuration in the table of a later run, if the catalogue has one, and its source."""
     source = next((table["source"] for table in report.also_printed if table["what"] == "later run"), "")
     found = (
         (row["throughput"], Message(source))
@@ -132,7 +135,7 @@ def example_logs(material: Material) -> Findings:
         case = material.cases_of(report)[0]
         steps = [row["iteration"] for row in rows]
         rule = Message(
-            "{iterations} iterations are printed every {interval}",
+            "{iterations} iterations, with a row every {interval}",
             iterations=case.iterations,
             interval=case.log_interval,
         )
@@ -155,14 +158,14 @@ def _example(report: Report, cases: Sequence[Case], kept: list[float]) -> Findin
     near = min(cases, key=lambda case: abs(case.published.throughput - mean))
     value = near.published.throughput
     rule = Message(
-        "by the report's rule the example's throughput is the mean of {n} rows, {mean}; no table prints that",
+        "by the report's rule, the throughput of the example is the mean of {n} rows, {mean}; no table has this figure",
         n=len(kept),
         mean=f"{mean:.3f}",
     )
     apart = 100 * (value / mean - 1)
     evidence = Message(
-        "the nearest published figure is {value} of {case}, {apart} % off: the log is an example, not the "
-        "source of a published figure",
+        "the closest published figure is {value} of {case} ({apart}%): the log is an example, not the source of a "
+        "published figure",
         value=value,
         case=near.name,
         apart=f"{apart:+.2f}",
@@ -210,7 +213,7 @@ def encodings(material: Material) -> Findings:
     for report in material.reports:
         for section, key, text in _texts(report):
             right = _decoded(text)
-            rule = Message("its bytes are UTF-8, read in another encoding")
+            rule = Message("UTF-8 bytes decoded with another encoding")
             yield unless(
                 right is None,
                 "encoding",
@@ -221,7 +224,7 @@ def encodings(material: Material) -> Findings:
                 right or "",
                 rule,
                 severity="note",
-                note=Message("broken characters put right"),
+                note=Message("garbled characters corrected"),
             )
 
 
@@ -233,7 +236,7 @@ def _texts(report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def _decoded(text: str) -> str | None:
-    """The text with its first wrongly decoded run put right, or None if there is none."""
+    """The text with its first wrongly decoded run corrected, or None if there is none."""
     for run in re.findall(r"[\u0080-\u024f\u2010-\u2122]{2,}", text):
         for encoding in ("cp1252", "latin-1"):
             try:
@@ -273,14 +276,14 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
     near = difflib.get_close_matches(word.lower(), TERMS, 1, LIKENESS)
     if not near or word.lower().removesuffix("s") == near[0].removesuffix("s"):
         return HOLDS
-    rule = Message('"{word}" is a slip for "{term}"', word=word, term=near[0])
+    rule = Message('"{word}" is a misspelling of "{term}"', word=word, term=near[0])
     source = Message("the usual spelling")
     return finding("spelling", report, place, "editorial", word, near[0], rule, severity="note", source=source)
 
 
 def _unit(report: str, place: Place, unit: str) -> Finding | None:
     right = next((known for known in UNITS if known.lower() == unit.lower()), unit)
-    rule = Message("the prefix m is milli, mega is M; nvidia-smi, by which memory is read, counts MiB")
+    rule = Message("m is the prefix milli, mega is M; memory is read with nvidia-smi, which reports MiB")
     source = Message("nvidia-smi prints MiB")
     return unless(
         right == unit, "unit", report, place, "editorial", unit, f"{right} (MiB)", rule, severity="note", source=source
@@ -293,14 +296,16 @@ def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> F
     form = re.compile("_".join(rf"\d+{part}" for part in parts))
     layouts = dict.fromkeys(case.published.printed.get("layout", "") for case in cases)
     wrong = [text for text in layouts if text and not form.fullmatch(text)]
-    rule = Message("the heading promises {n} numbers, the rows do not follow it: {rows}", n=len(parts), rows=wrong)
+    rule = Message(
+        "the heading specifies {n} numbers, but the rows have another form: {rows}", n=len(parts), rows=wrong
+    )
     return unless(not wrong, "pattern", report, place, "editorial", ", ".join(wrong[:1]), "", rule, severity="note")
 
 
 RULES = (
-    ("missing", N_("rows that the text announces"), missing),
-    ("stray", N_("rows that the text does not announce"), stray),
+    ("missing", N_("rows announced in the text"), missing),
+    ("stray", N_("rows not announced in the text"), stray),
     ("example", N_("example logs"), example_logs),
-    ("encoding", N_("broken text"), encodings),
+    ("encoding", N_("garbled text"), encodings),
     ("spelling", N_("headings, units and spelling"), wordings),
 )

@@ -1,4 +1,4 @@
-"""Audits the published reports: every rule over every figure and statement, what holds counted, what does not kept."""
+"""Audits the published reports: applies every rule, counts the comparisons and collects the findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Material:
 
     @classmethod
     def load(cls, data: Path = DATA) -> Material:
-        """Read a folder laid out as `repro/data`; CaseError for data that is missing or does not hold together."""
+        """Read a folder with the structure of `repro/data`; CaseError for missing or inconsistent data."""
         catalogue = load_catalogue(data / "cases")
         names = dict.fromkeys(report.cluster for report in catalogue.reports)
         try:
@@ -73,7 +73,7 @@ class Material:
                     yield report, table, report.also(table["what"])
 
     def scaling_steps(self) -> Iterator[tuple[Case, Case]]:
-        """Pairs of cases with the same data-parallel work a GPU, each with the next larger number of GPUs."""
+        """Pairs of cases with the same data-parallel work per GPU, each with the next larger number of GPUs."""
         groups: dict[tuple, list[Case]] = {}
         for case in self.cases:
             if case.layout.data == case.layout.world_size:
@@ -96,7 +96,7 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Everything an audit says of one set of data."""
+    """The result of an audit of one set of data."""
 
     material: Material
     checks: tuple[Check, ...]
@@ -118,7 +118,7 @@ class Audit:
 
 
 def audit(data: Path | Material = DATA) -> Audit:
-    """Apply every rule to a folder of published data, or to what was read of one.
+    """Apply every rule to a folder of published data, or to data that was already read.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def _efficiencies(material: Material) -> tuple[Efficiency, ...]:
 
 
 def as_json(result: Audit) -> str:
-    """The audit as `audit.json` keeps it: the same text for the same data."""
+    """The content of `audit.json`; the same data gives the same text."""
     content = {
         "findings": [found.as_json() for found in result.findings],
         "checks": [
@@ -188,10 +188,10 @@ def differences(result: Audit, kept: Path) -> list[str]:
 
 
 def register_faults(result: Audit, register: Path = REGISTER) -> list[str]:
-    """What is wrong between an audit and the register of its identifiers, a line each.
+    """Differences between an audit and the register of its identifiers, one line each.
 
-    An identifier names a rule and its subject. One that was given once is either found again or withdrawn with a
-    reason, so that no finding disappears unseen and no identifier comes to mean something else.
+    An identifier names a rule and its subject. Every identifier ever given must either be found again or be withdrawn
+    with a reason, so that no finding disappears unnoticed and no identifier changes its meaning.
     """
     data = tomllib.loads(register.read_text(encoding="utf-8"))
     given, withdrawn = data["given"], [each["id"] for each in data.get("withdrawn", ())]

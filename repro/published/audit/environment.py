@@ -1,12 +1,12 @@
-"""Rules on what a report ran on: builds, drivers, commits, hardware and topology, against each other."""
+"""Rules on the environment of a report: builds, drivers, commits, hardware and topology must be consistent."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import Finding, Findings, Message, Place, unless
-from repro.utils.i18n import N_
+from repro.published.audit.findings import Finding, Findings, Place, unless
+from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.engine import Material
@@ -23,7 +23,7 @@ COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 NVLINKS = 6
 """NVLinks of a V100 (NVIDIA Tesla V100 GPU Architecture, WP-08608-001)."""
 HARDWARE = ("cpu", "memory", "network")
-CLUSTER = Message("the other reports of the cluster")
+CLUSTER = Message("the other reports on the same cluster")
 SOFTWARE = ("cuda", "driver", "cudnn", "nccl", "python", "os")
 
 
@@ -50,7 +50,7 @@ def versions(material: Material) -> Findings:
             yield from _wheel(report, *wheel.split("-")[1:3])
         if commit := environment.get("oneflow_commit"):
             short = (COMMIT.findall(report.oneflow) or [""])[-1]
-            rule = Message("the version names commit {short}, the link {commit}", short=short, commit=commit)
+            rule = Message("the version has commit {short}, the link {commit}", short=short, commit=commit)
             yield unless(
                 short and commit.startswith(short),
                 "commit",
@@ -66,7 +66,7 @@ def versions(material: Material) -> Findings:
 def _cuda(report: Report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
     rule = Message(
-        "the OneFlow build {build} is for CUDA {built}, the environment says {claimed}",
+        "the OneFlow build {build} is for CUDA {built}, but the environment table has {claimed}",
         build=report.oneflow,
         built=built,
         claimed=claimed,
@@ -79,8 +79,8 @@ def _cuda(report: Report, built: str) -> Findings:
         "CUDA {built} needs driver {needed} or newer; {driver} is older", built=built, needed=needed, driver=driver
     )
     evidence = Message(
-        "on this driver such a build starts with NVIDIA's forward compatibility package at best, which the "
-        "report does not mention: driver or build were others than printed"
+        "on this driver, such a build needs at least NVIDIA's forward-compatibility package, which the report does "
+        "not mention: the driver or the build must have been different from what is printed"
     )
     yield unless(
         version(driver) >= version(needed),
@@ -99,7 +99,7 @@ def _cuda(report: Report, built: str) -> Findings:
 def _wheel(report: Report, number: str, tag: str) -> Findings:
     match = re.search(r"\d+\.\d+\S*", report.oneflow)
     printed = match[0] if match else report.oneflow
-    rule = Message("the wheel that the report installs is version {number}", number=number)
+    rule = Message("the report installs a wheel of version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
     yield unless(
         printed == number,
@@ -114,7 +114,7 @@ def _wheel(report: Report, number: str, tag: str) -> Findings:
         "warning",
     )
     python = report.environment.get("python", "")
-    rule = Message("the wheel is for {tag}, the report says Python {python}", tag=tag, python=python)
+    rule = Message("the wheel is for {tag}, but the report has Python {python}", tag=tag, python=python)
     yield unless(
         tag == "cp" + "".join(map(str, version(python)[:2])),
         "python",
@@ -132,7 +132,7 @@ def trainers(material: Material) -> Findings:
     for report in material.reports:
         place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
         commits = COMMIT.findall(printed)
-        rule = Message("a branch is named but no commit; what it pointed to at the time cannot be told from the report")
+        rule = Message("the report names a branch but no commit, so the code that was measured cannot be determined")
         yield unless(bool(commits), "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
         for commit in commits:
             kept = report.trainer["commit"]
@@ -157,7 +157,7 @@ def _repeated_reports(material: Material, report: Report) -> Message | None:
     tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
     others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
     named = [f"{other} ({material.catalogue.report(other).trainer['printed']})" for other in sorted(others)]
-    return Message("so do the reports whose runs it repeats: {named}", named=named) if named else None
+    return Message("the reports whose runs it reprints name it too: {named}", named=named) if named else None
 
 
 def environments(material: Material) -> Findings:
@@ -190,14 +190,14 @@ def environments(material: Material) -> Findings:
 
 
 def _environment(agrees: bool, report: str, key: str, printed: str, known: str) -> Finding | None:
-    rule, place = Message("the cluster's other reports say {known}", known=known), Place("environment", "", key)
+    rule, place = Message("the other reports on this cluster have {known}", known=known), Place("environment", "", key)
     return unless(agrees, "environment", report, place, "inconsistency", printed, known, rule, source=CLUSTER)
 
 
 def _same_words(printed: str, known: str) -> bool:
-    """Whether a text has all words of another in their order, whatever stands between them.
+    """Whether a text contains all words of another, consecutively.
 
-    A comma whose encoding was broken is no word, and `encodings` reports it.
+    A comma with a broken encoding is not a word; `encodings` reports it.
     """
     mine, theirs = (re.findall(r"[A-Za-z0-9.]+", re.sub(r"[\u0080-\uffff]", " ", text)) for text in (printed, known))
     return any(mine[start : start + len(theirs)] == theirs for start in range(len(mine)))
@@ -249,7 +249,7 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
     stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
     parts = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
-    rule = Message("a node of the cluster has {n} GPUs of the kind {model}", n=count, model=model)
+    rule = Message("the cluster has {n} {model} GPUs per node", n=count, model=model)
     return unless(
         stated == [count] and all(word in printed for word in parts),
         "gpus",
@@ -270,7 +270,7 @@ def _threads(affinities: list[str]) -> int:
 
 
 def topologies(material: Material) -> Findings:
-    """The topology matrix is symmetric and gives each GPU all its NVLinks."""
+    """The topology matrix is symmetric and shows all NVLinks of each GPU."""
     reports = [report for report in material.reports if report.environment.get("topology")]
     for name in dict.fromkeys(report.cluster for report in reports):
         owner = next(report.id for report in reports if report.cluster == name)
@@ -278,7 +278,7 @@ def topologies(material: Material) -> Findings:
         for row, device in enumerate(devices):
             for column in range(row):
                 there, back = links[row][column], links[column][row]
-                rule = Message("in the other direction the matrix says {back}", back=back)
+                rule = Message("the matrix has {back} in the other direction", back=back)
                 yield unless(
                     there == back,
                     "topology",

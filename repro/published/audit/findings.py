@@ -1,4 +1,4 @@
-"""What an audit finds: one discrepancy, where it stands, what is printed, what is right, and by which rule."""
+"""The findings of an audit: a discrepancy with its place, the printed and the correct value, and the rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro.published.figures import Figure
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Message, Translate
 
 if TYPE_CHECKING:
     from repro.published.cases import Case
@@ -17,31 +17,8 @@ if TYPE_CHECKING:
 KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
 SEVERITIES = ("error", "warning", "note")
 HOLDS = None
-"""What a rule yields for a comparison that comes out right."""
+"""Yielded by a rule for a comparison without discrepancy."""
 Findings = Iterator["Finding | None"]
-
-
-class Message:
-    """A sentence in English with the values that belong in it; it is looked up in a catalogue when shown.
-
-    A value may be a sentence itself, or a list, which is shown with the language's commas.
-    """
-
-    def __init__(self, message: str, **values: object) -> None:
-        self.message, self.values = message, values
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def text(self, translate: Translate = lambda message: message) -> str:
-        """The sentence in the language of `translate`, a catalogue's gettext."""
-
-        def shown(value: object) -> object:
-            if isinstance(value, Message):
-                return value.text(translate)
-            return translate(", ").join(map(str, value)) if isinstance(value, list | tuple) else value
-
-        return translate(self.message).format(**{name: shown(value) for name, value in self.values.items()})
 
 
 @dataclass(frozen=True)
@@ -60,11 +37,11 @@ class Place:
 class Finding:
     """One discrepancy in one published report.
 
-    `id` names the report, the rule and the subject, and nothing else, so that it stays when other findings come and go.
-    `expected` is what should be there, empty where that is not known: it follows from the report's own figures and
-    text, or else `source` names where it is from. `rule` is the comparison in words with its numbers, `evidence` what else speaks for it. `severity` is "error"
-    where a figure or statement is wrong, "warning" where the report contradicts itself or another source and a
-    reader may be misled, "note" where only care is needed. `note` is a remark short enough to stand beside a figure.
+    `id` consists of report, rule and subject only, so that it is stable when other findings come and go. `expected` is
+    the correct value, empty if unknown: it follows from the report's own figures and text, unless `source` names
+    another origin. `rule` is the comparison in words with its numbers, `evidence` is further support. `severity` is
+    "error" if a figure or statement is wrong, "warning" if the report contradicts itself or another source and may
+    mislead, "note" if it only needs care. `note` is short enough to be shown after a figure.
     """
 
     id: str
@@ -85,16 +62,16 @@ class Finding:
 
     @property
     def recomputed(self) -> str:
-        """What follows from the report's own figures, empty if nothing does."""
+        """The value recomputed from the report's own figures, empty if there is none."""
         return "" if self.source else self.expected
 
     @property
     def elsewhere(self) -> str:
-        """What another source gives, empty if none does."""
+        """The value from another source, empty if there is none."""
         return self.expected if self.source else ""
 
     def remark(self, translate: Translate = lambda message: message) -> str:
-        """What to show beside the figure."""
+        """The note to show after the figure."""
         if self.note:
             return self.note.text(translate)
         known = Message("audit: {value}", value=self.recomputed)
@@ -103,7 +80,7 @@ class Finding:
         return known.text(translate) if self.expected else translate("see the audit")
 
     def as_json(self) -> dict:
-        """The form in which `audit.json` keeps it, in English."""
+        """The entry of `audit.json`, in English."""
         return {
             "id": self.id,
             "report": self.report,
@@ -139,7 +116,9 @@ def finding(
 
 
 def slug(*parts: str) -> str:
-    """The parts that are not empty, each with a hyphen for what is neither letter, digit, ".", "=", "+", "-" nor "_"."""
+    """Join the non-empty parts with "/", replacing all characters except letters, digits, ".", "=", "+", "-" and "_"
+    with hyphens.
+    """
     return "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts if part)
 
 
@@ -157,7 +136,7 @@ def unless(
     note: Message | None = None,
     source: Message | None = None,
 ) -> Finding | None:
-    """HOLDS if `right`, else the finding of the other arguments."""
+    """HOLDS if `right`, otherwise the finding with the other arguments."""
     if right:
         return HOLDS
     return finding(check, report, place, kind, printed, expected, rule, evidence, severity, note, source)
@@ -176,10 +155,10 @@ def compare(
     reach: tuple[float, float] | None = None,
     source: Message | None = None,
 ) -> Finding | None:
-    """HOLDS if a printed figure of a case is `value` to its last digit, else an arithmetic finding.
+    """HOLDS if a printed figure of a case is `value` to its last digit, otherwise an arithmetic finding.
 
-    `reach` is how far the rounding of the figures that `value` was computed from may have moved it: where that
-    explains the printed figure, the finding is a warning and says so.
+    `reach` is the range that `value` may have if its inputs were rounded. If this explains the printed figure, the
+    finding is a warning and says so.
     """
     if printed.agrees(value):
         return HOLDS
@@ -188,7 +167,7 @@ def compare(
         low, high = (at_precision(end, printed.decimals) for end in reach)
         severity = "warning"
         evidence = Message(
-            "unrounded inputs may have given {low} to {high}; the printed inputs give {value}",
+            "unrounded inputs may have led to {low} to {high}; the printed inputs lead to {value}",
             low=low,
             high=high,
             value=at_precision(value, printed.decimals),
@@ -208,17 +187,17 @@ def compare(
 
 
 def ratio_reach(above: Figure, below: Figure, scale: float = 1.0) -> tuple[float, float]:
-    """Smallest and largest scale x above / below by what the two printed figures may have been before rounding."""
+    """Smallest and largest scale x above / below, given the rounding of the two printed figures."""
     low = scale * (above - above.half_unit) / (below + below.half_unit)
     return low, scale * (above + above.half_unit) / (below - below.half_unit)
 
 
 def at_precision(value: float, decimals: int) -> str:
-    """A recomputed value with the digits that the printed one has."""
+    """A recomputed value with as many decimals as the printed one."""
     return f"{value:.{decimals}f}"
 
 
 def as_figure(value: object, decimals: int = 0) -> Figure:
-    """A printed value with at least so many decimals: a table that drops trailing zeros prints 41 for 41.00."""
+    """A printed value with at least this many decimals: tables that drop trailing zeros print 41 for 41.00."""
     figure = value if isinstance(value, Figure) else Figure(str(value))
     return figure if figure.decimals >= decimals else Figure(f"{figure:.{decimals}f}")

@@ -17,7 +17,7 @@ VOCABULARY = 51200
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What one GPT case achieved; `share_of_peak` is from 0 to 1."""
+    """Achieved FLOP/s of one GPT case; `share_of_peak` is from 0 to 1."""
 
     case: str
     gpus: int

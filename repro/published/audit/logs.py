@@ -1,4 +1,4 @@
-"""Recomputes published figures from original log files: which case a log belongs to, and what its rule gives."""
+"""Recomputes published figures from original log files: matches logs with cases and applies the measuring rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHARDED = {"on": 1, "off": 0, "True": 1, "False": 0}
 
 
 class NoLogs(LogError):
-    """A folder is missing or holds no log of a published case."""
+    """A folder is missing or contains no log of a published case."""
 
     def __str__(self) -> str:
         return self.reason
@@ -69,7 +69,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Source:
-    """One file: the cases it may be the log of, what was compared, and why it was not if it was not."""
+    """One log file: the cases it may belong to, the comparisons, or the reason why there are none."""
 
     file: Path
     cases: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Source:
 
 @dataclass(frozen=True)
 class FromLogs:
-    """What a folder of logs says of the published figures."""
+    """Comparison of a folder of logs with the published figures."""
 
     sources: tuple[Source, ...]
     medians: dict[str, Compared] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class FromLogs:
         }
 
     def lines(self) -> list[str]:
-        """The comparison as text, a line a file and a line a median."""
+        """The comparison as text, one line per file and per median."""
         lines = []
         for source in self.sources:
             run = f" run {source.run}" if source.run else ""
@@ -124,15 +124,15 @@ class FromLogs:
 
 
 def from_logs(folder: Path, catalogue: Catalogue) -> FromLogs:
-    """Match every log under a folder to its published case and recompute the figures by the report's rule.
+    """Match every log under a folder with its published case and recompute the figures by the report's rule.
 
-    A log is matched by the configuration that it states; where it states none, by the file name printed in the
-    report, or by nodes, GPUs and batch size in its path.
+    A log is matched by the configuration it states, otherwise by the file name printed in the report, or by nodes, GPUs
+    and batch size in its path.
 
     Raises
     ------
     NoLogs
-        The folder is missing or no file in it is the log of a published case.
+        The folder is missing or none of its files is the log of a published case.
     """
     if not folder.is_dir():
         raise NoLogs(f"LOGS={folder}: no such folder")
@@ -154,7 +154,7 @@ def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
         return Source(
             name,
             problem="neither the log nor its path names a published case: "
-            "nodes, GPUs a node, batch size or layout are needed",
+            "nodes, GPUs per node, batch size or layout are needed",
         )
     try:
         found = throughput(log, cases[0].rule, cases[0].global_batch)
@@ -222,7 +222,7 @@ def _in_path(name: Path) -> dict[str, int]:
 
 
 def _by(stated: Mapping[str, object], cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Cases of one configuration that has all of what is stated; none where it leaves several open."""
+    """Cases of one configuration with everything that is stated; none if several configurations match."""
     known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
     fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]
     configurations = {

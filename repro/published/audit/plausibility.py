@@ -1,6 +1,6 @@
-"""Rules on what a figure can be: memory against the model's state, work against the peak, scaling, training progress.
+"""Plausibility rules: memory against the model's state, work against the peak, scaling, training progress.
 
-Most bounds are not the report's own: each finding names where its bound is from.
+Most bounds do not come from the report: each finding names the source of its bound.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import Finding, Findings, Message, Place, slug, unless
+from repro.published.audit.findings import Finding, Findings, Place, slug, unless
 from repro.published.figures import Figure, Peer, published_noise
-from repro.utils.i18n import N_
+from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PEER_STEP = 0.75
 ENOUGH_PEERS = 3
 TOP_1 = 0.80
 """More than a fully trained ResNet50 reaches: 0.7715 by `TRAINED`."""
-TRAINED = Message("He et al. (CVPR 2016), table 4: top-1 error 22.85 % after whole trainings")
+TRAINED = Message("He et al. (CVPR 2016), table 4: top-1 error 22.85% after full training")
 IMAGES = 1_281_167
 """Images of the training set of ImageNet 2012."""
 
@@ -70,7 +70,7 @@ def _padded_shape(case: Case) -> dict[str, int]:
 
 
 def memory_floors(material: Material) -> Findings:
-    """A GPU holds at least its share of the parameters and of the optimizer's state."""
+    """A GPU needs at least the memory of its share of the parameters and the optimizer state."""
     for case in material.cases:
         yield from _floor(case, case.published.memory_mib, "memory-floor", case.report)
     for peer, case in _peer_cases(material):
@@ -80,7 +80,7 @@ def memory_floors(material: Material) -> Findings:
 def _floor(case: Case, used: Figure | None, check: str, report: str) -> Findings:
     least = state_floor_mib(case)
     if used is not None and least is not None:
-        rule = Message("parameters and optimizer state alone take {least} MiB of each GPU", least=f"{least:.0f}")
+        rule = Message("parameters and optimizer state alone take {least} MiB per GPU", least=f"{least:.0f}")
         place = Place("results", case.name, "memory_mib")
         source = Message("the number of parameters, counted from the model's shape")
         yield unless(used >= least, check, report, place, "inconsistency", used, f">= {least:.0f}", rule, source=source)
@@ -102,7 +102,7 @@ def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
 
 
 def memory_siblings(material: Material) -> Findings:
-    """More data-parallel ranks change the memory of none of them; with sharding it only falls."""
+    """The memory of a rank does not depend on the number of data-parallel ranks; with sharding it only falls."""
     for report, table, used in _memory_tables(material):
         groups: dict[tuple, list[tuple[Case, Figure]]] = {}
         for case, memory in used:
@@ -144,7 +144,7 @@ def _alike(report: str, table: str, group: list[tuple[Case, Figure]]) -> Finding
         off = used / middle - 1
         within = off <= MEMORY_SPREAD if case.layout.data == 1 else abs(off) <= MEMORY_SPREAD
         rule = Message(
-            "with other numbers of GPUs the same work per GPU takes {middle} MiB (median); this is {off} % off",
+            "the same work per GPU takes {middle} MiB (median) with other numbers of GPUs; this is {off}% off",
             middle=f"{middle:g}",
             off=f"{100 * off:+.1f}",
         )
@@ -156,7 +156,7 @@ def _falling(report: str, table: str, group: list[tuple[Case, Figure]]) -> Findi
     ordered = sorted(group, key=lambda each: each[0].layout.data)
     for (fewer, before), (more, after) in pairwise(ordered):
         rule = Message(
-            "{fewer} takes {before} MiB with fewer GPUs, each of which keeps a larger share of the state",
+            "{fewer} takes only {before} MiB with fewer GPUs, although each holds a larger share of the state",
             fewer=fewer.name,
             before=before,
         )
@@ -178,7 +178,7 @@ def sharding_savings(material: Material) -> Findings:
         parameters = spec.parameters(_padded_shape(case)) / (case.layout.tensor * case.layout.pipeline)
         most = parameters * SHARDED_BYTES * (1 - 1 / case.layout.data) / MIB
         rule = Message(
-            "sharding frees {freed} MiB; 0 to {most} MiB of state can be freed",
+            "sharding frees {freed} MiB; the state allows for 0 to {most} MiB",
             freed=f"{before - after:g}",
             most=f"{most:.0f}",
         )
@@ -205,9 +205,9 @@ def _differs_in_sharding(case: Case, other: Case) -> bool:
 
 
 def implied_tflops(case: Case, throughput: float) -> float | None:
-    """Matrix operations in TFLOP/s per GPU that a throughput stands for, None if nobody has counted them.
+    """Matrix operations in TFLOP/s per GPU implied by a throughput, None if they have not been counted.
 
-    The vocabulary counts as the trainer pads it.
+    The vocabulary counts as padded by the trainer.
     """
     spec = spec_of(case.model)
     if spec.training_flops is None:
@@ -236,13 +236,13 @@ def peaks(material: Material) -> Findings:
 
 
 def _below_peak(material: Material, case: Case, throughput: Figure, check: str, report: str) -> Findings:
-    """A convolution may be computed with fewer operations than it is counted with (Winograd): doubtful, not wrong."""
+    """A violation for a convolutional model is doubtful, not wrong: Winograd needs fewer operations than counted."""
     rate = implied_tflops(case, throughput)
     if rate is None:
         return
     peak = peak_tflops(case, material.cluster_of(case)["hardware"])
     rule = Message(
-        "{throughput} samples/s on {gpus} GPU are {rate} TFLOP/s per GPU; the peak in this precision is {peak}",
+        "{throughput} samples/s on {gpus} GPUs are {rate} TFLOP/s per GPU; the peak in this precision is {peak}",
         throughput=throughput,
         gpus=case.layout.world_size,
         rate=f"{rate:.2f}",
@@ -263,7 +263,8 @@ def peer_scaling(material: Material) -> Findings:
         growth, ratio = larger.gpus / smaller.gpus, larger.throughput / smaller.throughput
         place = Place("peers", _peer_name(larger), "throughput")
         rule = Message(
-            "{gpus} times the GPUs give {ratio} times the throughput; 1 to {most} is possible within the published noise",
+            "with {gpus} times the GPUs, throughput is {ratio} times as high; 1 to {most} is plausible given the "
+            "published noise",
             gpus=f"{growth:g}",
             ratio=f"{ratio:.3f}",
             most=f"{growth * (1 + tolerance):.3f}",
@@ -283,13 +284,14 @@ def peer_scaling(material: Material) -> Findings:
 
 def _peer_step(larger: Peer, smaller: Peer, ratio: float, usual: float) -> Finding | None:
     rule = Message(
-        "from {few} to {many} GPUs it gains a factor of {ratio}, the other frameworks {usual} (median)",
+        "from {few} to {many} GPUs, throughput grows by a factor of {ratio}, for the other frameworks by {usual} "
+        "(median)",
         few=smaller.gpus,
         many=larger.gpus,
         ratio=f"{ratio:.2f}",
         usual=f"{usual:.2f}",
     )
-    evidence = Message("a comparison at this size compares a fault of this set-up as much as the frameworks")
+    evidence = Message("a comparison at this size may reflect a problem of that set-up rather than the frameworks")
     place = Place("peers", _peer_name(larger), "throughput")
     fits = ratio >= PEER_STEP * usual
     return unless(fits, "peer-step", "peers", place, "inconsistency", larger.throughput, "", rule, evidence, "warning")
@@ -326,14 +328,14 @@ def _accuracy(report: Report, table: str, rows: Iterable[dict], cases: Iterable[
     highest = max(rows, key=lambda row: row["top_1"])  # the first of equal ones
     images = max(case.global_batch for case in cases) * highest["iteration"]
     rule = Message(
-        "top-1 is {value} at iteration {n}, after {images} images at most, which is {share} of an epoch of ImageNet; "
-        "a fully trained ResNet50 reaches less",
+        "top-1 is {value} at iteration {n}, after at most {images} images, or {share} epochs of ImageNet; a fully "
+        "trained ResNet50 stays below that",
         value=highest["top_1"],
         n=highest["iteration"],
         images=images,
         share=f"{images / IMAGES:.2f}",
     )
-    evidence = Message("the labels can only have been equal, so that the data was not that of ImageNet")
+    evidence = Message("all labels must have been identical, so the data was not ImageNet")
     place = Place(table, "", "top_1")
     return unless(
         highest["top_1"] <= TOP_1,
@@ -365,13 +367,13 @@ def schedules(material: Material) -> Findings:
 
 def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding | None:
     rule = Message(
-        "the run of {iterations} iterations ends in the warm-up of {warmup}, at {share} % of the learning rate {lr}",
+        "the run of {iterations} iterations ends within the warm-up of {warmup}, at {share}% of the learning rate {lr}",
         iterations=iterations,
         warmup=warmup,
         share=f"{100 * iterations / max(warmup, 1):.1f}",
         lr=f"{case.training['optimizer']['lr']:g}",
     )
-    evidence = Message("of no weight for throughput; losses and accuracies are those of hardly any training")
+    evidence = Message("no effect on throughput; losses and accuracies reflect almost no training")
     place = Place("settings", f"{iterations} iterations", "warmup_iterations")
     return unless(
         iterations >= warmup,
@@ -390,7 +392,7 @@ def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding
 
 def _decay(report: Report, case: Case, iterations: int, decay: int) -> Finding | None:
     rule = Message(
-        "the learning rate has decayed after {decay} iterations, the run has {iterations}",
+        "the learning-rate decay ends at iteration {decay}, the run at {iterations}",
         decay=decay,
         iterations=iterations,
     )
@@ -418,9 +420,9 @@ def _settings(report: Report) -> Message | None:
 
 RULES = (
     ("memory-floor", N_("memory against parameters and optimizer state"), memory_floors),
-    ("memory-siblings", N_("memory against other numbers of GPUs"), memory_siblings),
-    ("sharding-saving", N_("memory freed by sharding against the state"), sharding_savings),
-    ("peak", N_("implied operations per second against the peak"), peaks),
+    ("memory-siblings", N_("memory across numbers of GPUs"), memory_siblings),
+    ("sharding-saving", N_("memory freed by sharding, against the optimizer state"), sharding_savings),
+    ("peak", N_("implied FLOP/s against the peak"), peaks),
     ("peer-scaling", N_("scaling of other frameworks"), peer_scaling),
     ("accuracy", N_("accuracies in sample logs"), accuracies),
     ("schedule", N_("iterations against the learning-rate schedule"), schedules),

@@ -68,15 +68,15 @@ def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> Figur
     def chart(_: Translate) -> LineChart:
         series = lines(_)
         return LineChart(
-            _("Throughput against GPUs"), "samples/s", _("GPUs"), tuple(series), ideal_line(series, _("ideal"))
+            _("Throughput by number of GPUs"), "samples/s", _("GPUs"), tuple(series), ideal_line(series, _("ideal"))
         )
 
     return FigureSpec(
         figure_spec,
         chart,
         lambda _: _(
-            "The dashed line is the highest throughput of one GPU times the number of GPUs. "
-            "Each GPU's batch stays the same."
+            "The dashed line is the highest single-GPU throughput times the number of GPUs. The batch size per GPU "
+            "is constant."
         ),
     )
 
@@ -89,7 +89,7 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
         last = max(x for each in series for x, _y in each.points)
         return LineChart(
             _("Scaling efficiency"),
-            _("throughput over that of one GPU times the number of GPUs"),
+            _("throughput / (one GPU's throughput × number of GPUs)"),
             _("GPUs"),
             series,
             Series(_("ideal"), ((1, 1.0), (last, 1.0))),
@@ -97,7 +97,7 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
         )
 
     return FigureSpec(
-        figure_spec, chart, lambda _: _("The scale does not start at zero, so that small differences can be seen.")
+        figure_spec, chart, lambda _: _("The scale does not start at zero, to make small differences visible.")
     )
 
 
@@ -108,7 +108,7 @@ def gpus_text(_: Translate, count: int) -> str:
 
 def batch_and_gpus(_: Translate, batch: int, gpus: int) -> str:
     """A batch size a GPU and a number of GPUs in words."""
-    return _("batch {n}, {gpus}").format(n=batch, gpus=gpus_text(_, gpus))
+    return _("batch size {n}, {gpus}").format(n=batch, gpus=gpus_text(_, gpus))
 
 
 def efficiency(series: Series) -> Series:
@@ -140,4 +140,4 @@ def repeats_chart(_: Translate, rows: Sequence[tuple[str, tuple[float, ...]]]) -
 
 def repeats_caption(_: Translate) -> str:
     """What the figure of repeats shows."""
-    return _("Every circle is one repeat; the upright line is the median of the row, whose value stands at the left.")
+    return _("Each circle is one repeat; the vertical line is the median of the row, whose value is on the left.")

@@ -54,7 +54,7 @@ def shown_figures(host: Host) -> list[FigureSpec]:
         ),
         *learning_figures(Convergence(tuple(learned))),
         *([_waterfalls(pairs)] if (pairs := profiled(host)) else []),
-        *([stacked_figure("profile", bars, lambda _: _("Where the time of an iteration goes"))] if bars else []),
+        *([stacked_figure("profile", bars, lambda _: _("Where iteration time goes"))] if bars else []),
     ]
 
 

@@ -45,7 +45,7 @@ def _ratios(host: Host) -> FigureSpec:
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
             _("OneFlow compared with PyTorch"),
-            _("throughput of OneFlow over that of PyTorch in the same run"),
+            _("OneFlow throughput / PyTorch throughput in the same run"),
             tuple((_heading(_, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
             (_("ratio"), "n", _("verdict")),
             (_("several runs, 95% interval"), _("one run, interval within it"), _("target")),
@@ -139,8 +139,8 @@ def _efficiency(host: Host) -> FigureSpec:
         "efficiency",
         chart,
         lambda _: _(
-            "Lines and points of one colour do the same work per GPU (bs: batch per GPU). A model without a dashed line was "
-            "not published on one GPU. Each panel has its own scale, which does not start at zero."
+            "Lines and points of one colour do the same work per GPU (bs: batch size per GPU). A model without a "
+            "dashed line was not published on one GPU. Each panel has its own scale, which does not start at zero."
         ),
     )
 
@@ -182,5 +182,7 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
     return FigureSpec(
         "coverage",
         chart,
-        lambda _: _("bs: batch per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes."),
+        lambda _: _(
+            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes."
+        ),
     )

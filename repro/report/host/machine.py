@@ -12,7 +12,7 @@ from repro.report.host.cells import columns, count, measured
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
-from repro.utils.i18n import N_, Translate
+from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
 RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
@@ -197,7 +197,7 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     for number, kept in enumerate(host.preflights, 1):
         tables = preflight_tables(kept)
         rows = tuple(
-            words(each["check"], _(RESULTS.get(each["result"], each["result"])), each["found"])
+            words(each["check"], _(RESULTS.get(each["result"], each["result"])), _found(_, each))
             for each in tables["findings"]
         )
         caption = _("`make preflight`, kept in [{name}](runs/{name}.zip). What was found is quoted as printed:").format(
@@ -214,6 +214,11 @@ def preflight(_: Translate, host: Host) -> list[Section]:
     return found
 
 
+def _found(_: Translate, finding: dict) -> str:
+    """The facts of a check; without a message (an old record, another program's output) the text is shown as code."""
+    return Message.from_json(finding).text(_) if "message" in finding else f"`{finding['found']}`"
+
+
 def _operators(_: Translate, kernels: dict, number: str) -> Text:
     results = kernels["results"]
     wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
@@ -227,7 +232,7 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
             n=len(results),
             wrong=len(wrong),
             worst=_("; ").join(
-                f"{each['operator']}, {each['part']} ({each['precision']}) {each['error']:.1e}" for each in worst
+                f"`{each['operator']}, {each['part']}` ({each['precision']}) {each['error']:.1e}" for each in worst
             )
             or "–",
         )

@@ -131,7 +131,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
         )
         for row in rows
     )
-    caption = _("Both programs took turns within each run; above 1 the tuned one is faster.")
+    caption = _("The programs were interleaved in each run; above 1 the tuned program is faster.")
     return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, found, caption),))]
 
 
@@ -168,9 +168,9 @@ def scaling(_: Translate, host: Host) -> list[Section]:
         *columns(_("Verdict"), _("Published (V100)"), _("Target")),
     )
     caption = _(
-        "Scaling efficiency: throughput over that of one GPU times the number of GPUs, in the same run and with the same "
-        "batch per GPU; lowest to highest of the configurations. Published: that of the original cases, on the number "
-        "of V100s in brackets."
+        "Scaling efficiency: throughput divided by that of one GPU times the number of GPUs, in the same run and "
+        "with the same batch size per GPU; lowest to highest of the configurations. Published: that of the original "
+        "cases, on the number of V100s in parentheses."
     )
     return [
         Section("scaling", _("How does it scale?"), (Table("scaling", titles, short, caption),)),
@@ -271,7 +271,7 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
         *columns(
             numeric=(
                 _("GPUs"),
-                _("Global batch"),
+                _("Global batch size"),
                 _("Throughput (samples/s)"),
                 _("Expected (samples/s)"),
                 _("Measured / expected"),

@@ -80,11 +80,11 @@ def _counting(_: Translate, host: Host) -> list[Section]:
         return []
     several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
     text = _(
-        "There is one row per configuration, training program and baseline, under whatever name a run had the case. Its "
-        "figure is the geometric mean over runs, of which each contributes the median of its repeats; memory is the "
-        "median over runs. The interval follows from how far the runs lie apart (Student's t on logarithms, equal weight "
-        "per run, 95%), so it covers the variance of hosts and days as well as that of repeats. A single run has no such "
-        "interval and decides no target."
+        "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
+        "Its figure is the geometric mean over runs; each run contributes the median of its repeats. Memory is the "
+        "median over runs. The interval follows from the spread of the runs (Student's t on logarithms, equal weight "
+        "per run, 95%), so it covers the variance of hosts and days as well as that of repeats. A single run has no "
+        "such interval and decides no target."
     )
     rule = _(
         "Of the runs of a configuration, those count whose code of the programs is the newest run's; the others are listed "

@@ -1,4 +1,4 @@
-"""The page of the performance model: what it predicts, how far it is off, what it cannot say.
+"""The page of the performance model: predictions, errors, limitations.
 
 Imports `perfmodel` and `published`. Start reading at `page.py`.
 """

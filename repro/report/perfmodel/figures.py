@@ -1,4 +1,4 @@
-"""The figures of the performance model's report: published beside modelled, and GPT on paper."""
+"""The figures of the performance model's page: published and modelled figures, and the GPT projection."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _beside(results: pd.DataFrame) -> list[FigureSpec]:
     def memory(_: Translate) -> DotChart:
         return DotChart(
             _("Memory, published and modelled"),
-            _("MiB a GPU; held-out cases"),
+            _("MiB per GPU; held-out cases"),
             tuple(printed["name"]),
             tuple(zip(printed["memory"], printed["model_memory"], strict=True)),
             (_("published"), _("modelled")),
@@ -121,23 +121,23 @@ def _beside(results: pd.DataFrame) -> list[FigureSpec]:
 
     return [
         FigureSpec("throughput", throughput, lambda _: _("None of these cases was used to fit the constants.")),
-        FigureSpec("memory", memory, lambda _: _("Cases whose memory was published and that the fit did not see.")),
+        FigureSpec("memory", memory, lambda _: _("Cases with published memory that were not used for the fit.")),
     ]
 
 
 def _scale(study: Study) -> list[FigureSpec]:
     def weak(_: Translate) -> ShareChart:
         return ShareChart(
-            _("Modelled: share of the peak, batch growing with the GPUs"),
-            _("GPT 2304x24, 4 sequences a GPU; best layout at each size"),
+            _("Modelled: share of peak, batch size growing with the GPUs"),
+            _("GPT 2304x24, 4 sequences per GPU; best layout at each size"),
             _("GPUs"),
             _shares(study.weak),
         )
 
     def strong(_: Translate) -> ShareChart:
         return ShareChart(
-            _("Modelled: share of the peak, fixed global batch"),
-            _("GPT 2304x24, global batch 8192; best layout at each size"),
+            _("Modelled: share of peak, fixed global batch size"),
+            _("GPT 2304x24, global batch size 8192; best layout at each size"),
             _("GPUs"),
             _shares(study.strong),
         )
@@ -148,8 +148,8 @@ def _scale(study: Study) -> list[FigureSpec]:
 
 def _modelled_caption(_: Translate) -> str:
     return _(
-        "Modelled, not measured. The share is the model's own FLOPs, without recompute, over the peak of the tensor "
-        "cores; a missing point means that no layout fits into the memory."
+        "Modelled, not measured. The share is the model's own FLOPs, without recompute, divided by the tensor cores' "
+        "peak. A missing point means that no layout fits into memory."
     )
 
 

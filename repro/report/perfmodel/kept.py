@@ -1,4 +1,4 @@
-"""What the kept runs measured, as the performance model is validated against it."""
+"""Measurements of the kept runs, for the validation of the performance model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
 
 
 def _rows(host: str, kept: KeptRun) -> list[dict]:
-    """What a run measured of each case on one machine; nothing on GPUs that the model does not know."""
+    """A run's measurement of each case on one machine; none for GPUs unknown to the model."""
     found: list[dict] = []
     try:
         from_devices(kept.gpus[0]["name"], len(kept.gpus))

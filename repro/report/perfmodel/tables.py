@@ -18,19 +18,19 @@ from repro.report.document import Cell, Column, Table, factor, figure
 from repro.utils.i18n import N_
 
 MEANINGS = {
-    "matrix_tensor": N_("share of the tensor cores' peak that matrix products reach"),
-    "matrix_fp32": N_("share of the fp32 peak that products and convolutions reach"),
-    "memory": N_("share of the memory bandwidth that kernels reach"),
-    "network": N_("share of a port's rate that collectives reach"),
-    "interference": N_("how much a hidden transfer slows the computation beside it, as a share of its own time"),
-    "jitter": N_("standard deviation of the ranks' speeds, as all wait for the slowest"),
-    "launch_us": N_("what a kernel costs besides its work, µs"),
+    "matrix_tensor": N_("share of the tensor cores' peak reached by matrix products"),
+    "matrix_fp32": N_("share of the fp32 peak reached by products and convolutions"),
+    "memory": N_("share of the memory bandwidth reached by kernels"),
+    "network": N_("share of the port rate reached by collectives"),
+    "interference": N_("slowdown of computation by a hidden transfer, as a share of the transfer's own time"),
+    "jitter": N_("standard deviation of the ranks' speeds (all wait for the slowest)"),
+    "launch_us": N_("fixed overhead per kernel, µs"),
     "context_mib": N_("CUDA context, libraries and their workspaces, MiB"),
-    "communicator_mib": N_("NCCL and the network layer where there is more than one rank, MiB"),
+    "communicator_mib": N_("NCCL and the network layer with more than one rank, MiB"),
 }
 KINDS = {
-    "data": N_("plain data parallelism of a shape that the fit saw"),
-    "untrained": N_("plain data parallelism of another shape"),
+    "data": N_("plain data parallelism, shape used for the fit"),
+    "untrained": N_("plain data parallelism, other shapes"),
     "sharded": N_("data parallelism with a sharded optimizer"),
     "tensor": N_("tensor parallelism, alone or with data parallelism"),
     "pipeline": N_("pipeline parallelism, alone or with others"),
@@ -48,9 +48,9 @@ SPENT = {
     "element": N_("norm and element-wise"),
     "launch": N_("launches"),
     "tensor_parallel": N_("tensor-parallel all-reduces"),
-    "bubble": N_("pipeline idle"),
+    "bubble": N_("pipeline bubble"),
     "transfer": N_("transfers"),
-    "data_parallel": N_("gradients' sum"),
+    "data_parallel": N_("gradient reduction"),
     "update": N_("optimizer"),
     "waiting": N_("slowest rank"),
 }
@@ -116,7 +116,7 @@ def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table
     others = results["kind"] != "data"
     groups = [
         *((_(KINDS[kind]), results[results["kind"] == kind]) for kind in KINDS if (results["kind"] == kind).any()),
-        (_("all but plain data parallelism"), results[others]),
+        (_("everything except plain data parallelism"), results[others]),
         (_("all"), results),
     ]
     columns = (
@@ -150,7 +150,7 @@ def uncertainty_table(_: Callable, calibration: Calibration) -> Table:
     columns = (
         Column(_("Kind of case")),
         *(Column(title, numeric=True) for title in titles),
-        Column(_("Judges a measurement")),
+        Column(_("Used to judge")),
     )
     of_kind = (
         (_("V100, published programs: {kind}").format(kind=_(KINDS[kind])), level) for kind, level in _here(calibration)
@@ -197,7 +197,7 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
 
 
 def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
-    """Each training that kept runs measured, beside its prediction."""
+    """Each training measured by kept runs, with its prediction."""
     words = (_("Measurement"), _("Program"), "GPU", _("Newest run"))
     numeric = (
         _("Runs"),
@@ -228,8 +228,8 @@ def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
 
 
 def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
-    """Each figure of Megatron-LM beside its prediction, TFLOP/s a GPU."""
-    titles = (_("Published (TFLOP/s a GPU)"), _("Modelled (TFLOP/s a GPU)"), _("Error"))
+    """Each figure of Megatron-LM with its prediction, TFLOP/s per GPU."""
+    titles = (_("Published (TFLOP/s per GPU)"), _("Modelled (TFLOP/s per GPU)"), _("Error"))
     columns = (Column(_("Measurement")), Column("GPU"), *(Column(title, numeric=True) for title in titles))
     rows = tuple(
         (Cell(each.name), Cell(each.gpu), figure(each.measured, 1), figure(each.modelled, 1), _signed(each.error))
@@ -258,7 +258,7 @@ def study_table(_: Callable, name: str, lines: dict[str, tuple[Point, ...]]) -> 
         (Cell(str(gpus), gpus), *(_point(_, points[index]) for points in lines.values()))
         for index, gpus in enumerate(sizes)
     )
-    caption = _("Data x tensor x pipeline: modelled samples/s (model TFLOP/s a GPU)")
+    caption = _("Data x tensor x pipeline: modelled samples/s (model TFLOP/s per GPU)")
     return Table(name, columns, rows, caption)
 
 

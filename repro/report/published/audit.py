@@ -1,4 +1,4 @@
-"""The audit as sections of a document: findings, what was compared, how much noise there is, derived efficiency."""
+"""The audit as sections of a document: findings, comparisons, noise, derived efficiency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {
     "stray": N_("stray row"),
     "missing": N_("missing"),
 }
-SEVERITIES = {"error": N_("error"), "warning": N_("doubtful"), "note": N_("remark")}
+SEVERITIES = {"error": N_("error"), "warning": N_("doubtful"), "note": N_("note")}
 TONES = {"error": "bad", "warning": "", "note": "muted"}
 TABLES = {
     "results": N_("results"),
@@ -52,7 +52,7 @@ COLUMNS = {
     "flag": N_("switch"),
     "precision": N_("precision"),
     "script_folders": N_("script folders"),
-    "global_batch": N_("global batch"),
+    "global_batch": N_("global batch size"),
     "warmup_iterations": N_("warm-up"),
     "top_1": N_("top-1 accuracy"),
     "section Test Environment": N_("section Test Environment"),
@@ -73,7 +73,7 @@ def place(_: Translate, found: Finding) -> str:
 def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False) -> Section:
     """All findings as a table."""
     if not found:
-        return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked holds.")),))
+        return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
     first = (Column(_("Report")),) if with_report else ()
     columns = (
         *first,
@@ -83,19 +83,25 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
                 N_("Place"),
                 N_("Printed"),
                 N_("Recomputed"),
-                N_("By another source"),
+                N_("According to other sources"),
                 N_("Kind"),
                 N_("Severity"),
                 N_("Why"),
             )
         ),
     )
-    rows = tuple((*((Cell(each.report),) if with_report else ()), *_row(_, each)) for each in found)
+    rows = tuple(
+        (
+            *((Cell(_(TABLES[each.report]) if each.report in TABLES else each.report),) if with_report else ()),
+            *_row(_, each),
+        )
+        for each in found
+    )
     text = Text(
         _(
-            "“Recomputed” is what follows from the report's own figures and text, to the precision that it prints; what "
-            "comes from anywhere else is in the next column, with its source. Error: wrong. Doubtful: contradicts "
-            "another source or may mislead. Remark: read with care."
+            "“Recomputed” is calculated from the report's own figures and text, to the precision that it prints; "
+            "values from elsewhere are in the next column, with their source. Error: wrong. Doubtful: contradicts "
+            "another source or may mislead. Note: read with care."
         )
     )
     return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
@@ -104,7 +110,7 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
 def tally(_: Translate, found: tuple[Finding, ...]) -> str:
     """How many findings of each weight."""
     count = Counter(each.severity for each in found)
-    return _("Findings: {all}; errors: {errors}, doubtful: {warnings}, remarks: {notes}.").format(
+    return _("Findings: {all} (errors: {errors}; doubtful: {warnings}; notes: {notes}).").format(
         all=len(found), errors=count["error"], warnings=count["warning"], notes=count["note"]
     )
 
@@ -127,7 +133,7 @@ def _elsewhere(_: Translate, found: Finding) -> str:
 
 
 def checks(_: Translate, result: Audit) -> Section:
-    """How often each rule was applied, so that a reader sees what was found right."""
+    """Number of comparisons and findings per rule."""
     rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
     total = (
         Cell(_("all")),
@@ -155,7 +161,7 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
         low, high = min(cvs), max(cvs)
         blocks.append(
             Text(
-                _("{n} configurations were run {runs} times each; their CV is {low} to {high} %.").format(
+                _("{n} configurations were run {runs} times each, with CVs of {low}% to {high}%.").format(
                     n=len(spreads), runs=spreads[0].samples, low=f"{100 * low:.2f}", high=f"{100 * high:.2f}"
                 )
             )
@@ -174,14 +180,14 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
             *(Column(_(title)) for title in (N_("Case"), N_("Same configuration as"))),
             *(
                 Column(_(title), numeric=True)
-                for title in (N_("Throughput (samples/s)"), N_("Throughput again"), N_("Difference"))
+                for title in (N_("Throughput (samples/s)"), N_("Second throughput"), N_("Difference"))
             ),
         )
         blocks += [
             Text(
                 _(
-                    "These configurations were measured twice under two names. The difference between the two "
-                    "figures, over their mean, is a free estimate of the noise of a single run:"
+                    "These configurations were measured twice, under two names. The difference between the two "
+                    "figures, relative to their mean, gives an estimate of run-to-run noise at no extra cost:"
                 )
             ),
             Table("duplicates", columns, rows),
@@ -209,8 +215,8 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
     return [
         Text(
             _(
-                "Steps between neighbouring numbers of GPUs that scale above the ideal; so small an excess lies "
-                "within the noise and is no finding:"
+                "Steps to the next larger number of GPUs that scale better than ideal. The excess is within the "
+                "noise, so it is not a finding:"
             )
         ),
         Table("above-ideal", columns, tuple(rows)),
@@ -218,7 +224,7 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
 
 
 def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
-    """TFLOP/s a GPU and share of the peak of a report's GPT cases, beside what the team published."""
+    """TFLOP/s per GPU and share of peak of a report's GPT cases, with the team's own figures."""
     material = result.material
     own = [each for each in result.efficiencies if material.catalogue.case(each.case).report == report]
     if not own:
@@ -244,25 +250,26 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
         )
     text = Text(
         _(
-            "F = 96 B s l h² (1 + s/(6h) + V/(16 l h)) floating-point operations an iteration with full activation "
-            "checkpointing (arXiv 2104.04473, equation 3), B the global batch, s the sequence length, l layers, h hidden "
-            "size. V is 51200 for all cases, as in the team's own figures, whatever each vocabulary was padded to. Divided "
-            "by the published latency and the number of GPUs, against the V100's {peak} TFLOP/s. The three columns to the "
-            "right are the team's own, from `{source}`."
+            "F = 96 B s l h² (1 + s/(6h) + V/(16 l h)) floating-point operations per iteration with full activation "
+            "checkpointing (arXiv 2104.04473, equation 3), where B is the global batch size, s the sequence length, "
+            "l the number of layers and h the hidden size. V is 51200 for all cases, as in the team's own figures, "
+            "regardless of how each vocabulary was padded. F is divided by the published latency and the number of "
+            "GPUs and compared with the V100's peak of {peak} TFLOP/s. The three columns on the right are the team's "
+            "own figures, from `{source}`."
         ).format(peak=f"{peak:g}", source=_efficiency_source(result, report))
     )
     titles = (
         N_("GPUs"),
-        N_("TFLOP an iteration"),
-        N_("TFLOP/s a GPU"),
-        N_("Share of the peak"),
-        N_("PFLOP/s in all"),
-        N_("TFLOP/s a GPU, published"),
-        N_("Share of the peak in %, published"),
-        N_("PFLOP/s in all, published"),
+        N_("TFLOP per iteration"),
+        N_("TFLOP/s per GPU"),
+        N_("Share of peak"),
+        N_("PFLOP/s in total"),
+        N_("TFLOP/s per GPU, published"),
+        N_("Share of peak in %, published"),
+        N_("PFLOP/s in total, published"),
     )
     columns = (Column(_("Case")), *(Column(_(title), numeric=True) for title in titles))
-    return Section("efficiency", _("Efficiency, derived"), (text, Table("efficiency", columns, tuple(rows))))
+    return Section("efficiency", _("Derived efficiency"), (text, Table("efficiency", columns, tuple(rows))))
 
 
 def _published(result: Audit, report: str, case: str, column: str, value: float | None) -> Cell:

@@ -1,4 +1,6 @@
-"""What surrounds a published report's figures: environment, settings, measuring rule, what it leaves open, sources."""
+"""Sections of a published report other than its figures: environment, settings, measuring rule, unstated values,
+sources.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,11 @@ SETTINGS = {
     "rdma": "RDMA",
     "nccl_on_compute_stream": N_("NCCL on the compute stream"),
     "memory_reading": N_("How memory was read"),
-    "sharding_flag": N_("Switch of the sharding"),
+    "sharding_flag": N_("Sharding switch"),
 }
 SHAPE = {
     "seq_length": N_("sequence length"),
-    "max_predictions": N_("masked predictions a sequence"),
+    "max_predictions": N_("masked predictions per sequence"),
     "vocab_size": N_("vocabulary"),
     "layers": N_("layers"),
     "hidden_size": N_("hidden size"),
@@ -61,11 +63,11 @@ SHAPE = {
 
 
 def environment(sheet: Sheet) -> Section:
-    """Hardware and software as printed; what this report leaves out comes from the others of the same cluster."""
+    """Hardware and software as printed; what the report omits is taken from other reports on the same cluster."""
     _, report = sheet._, sheet.report
     cluster = sheet.result.material.cluster(report)
     known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
-    own, others = _("this report"), _("other reports of the cluster")
+    own, others = _("this report"), _("other reports on the same cluster")
     rows: list[tuple[Cell, ...]] = [
         (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))
     ]
@@ -85,19 +87,19 @@ def environment(sheet: Sheet) -> Section:
     rows.append((Cell(_("Trainer")), Cell(f"`{trainer['repository']}`, `{trainer['path']}`"), Cell(own)))
     rows.append(
         (
-            Cell(_("Trainer's version, as printed")),
+            Cell(_("Trainer version, as printed")),
             sheet.cell("environment", "", "trainer", f"`{trainer['printed']}`"),
             Cell(own),
         )
     )
     rows.append(
         (
-            Cell(_("Trainer's version, followed here")),
+            Cell(_("Trainer version used here")),
             Cell(f"`{trainer['commit']}`"),
             Cell(_source_of(sheet, "report.trainer")),
         )
     )
-    columns = (Column(_("Item")), Column(_("Value")), Column(_("Stated by")))
+    columns = (Column(_("Item")), Column(_("Value")), Column(_("Source")))
     return Section("environment", _("Environment"), (Table("environment", columns, tuple(rows)), *_topology(sheet)))
 
 
@@ -111,19 +113,19 @@ def _printed(sheet: Sheet, key: str) -> Cell:
 def _source_of(sheet: Sheet, key: str) -> str:
     _ = sheet._
     unstated = any(entry["key"].startswith(key) for entry in sheet.report.unstated)
-    return _("see what the report leaves open") if unstated else _("this report")
+    return _("see “Not stated in the report”") if unstated else _("this report")
 
 
 def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
     _, report = sheet._, sheet.report
     topology = sheet.result.material.cluster(report)["topology"]
     if report.environment.get("topology"):
-        yield Text(_("Topology of a node, by `nvidia-smi topo -m`:"))
+        yield Text(_("Node topology, by `nvidia-smi topo -m`:"))
     else:
         yield Text(
             _(
-                "This report prints no topology; that of the same cluster's nodes, by `nvidia-smi topo -m` in the "
-                "other reports:"
+                "This report does not print a topology. This is the topology of the same cluster's nodes, by "
+                "`nvidia-smi topo -m`, from the other reports:"
             )
         )
     devices = topology["devices"]
@@ -137,7 +139,7 @@ def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
 
 
 def settings(sheet: Sheet) -> Section:
-    """What was trained and how, from the cases and from the report's further settings."""
+    """Model and training settings, from the cases and from the report's further settings."""
     _, rows = sheet._, []
     for title, text in _settings(sheet):
         rows.append(words(_(title), text))
@@ -145,7 +147,7 @@ def settings(sheet: Sheet) -> Section:
         rows.append(words(_(SETTINGS[key]), _value(_, value)))
     if "xla" in sheet.report.claims:
         rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
-    note = Text(_("Values that the report does not print are listed further down, each with where it comes from."))
+    note = Text(_("Values that the report does not print are listed below with their sources."))
     table = Table("settings", (Column(_("Item")), Column(_("Value"))), tuple(rows))
     return Section("settings", _("Settings"), (note, table))
 
@@ -155,13 +157,13 @@ def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
     first, same = cases[0], len({tuple(case.shape.items()) for case in cases}) == 1
     shape = {key: value for key, value in first.shape.items() if same or key in ("seq_length", "vocab_size")}
     sizes = _("; ").join(f"{_(SHAPE.get(key, key))} {value}" for key, value in shape.items())
-    yield N_("Model"), sizes if same else _("{shape}; the rest differs by case").format(shape=sizes)
+    yield N_("Model"), sizes if same else _("{shape}; the rest varies by case").format(shape=sizes)
     spec = spec_of(first.model)
     if spec.vocabulary_block > 1:
         ranks = sorted({case.layout.tensor for case in cases})
         padded = [f"{size}: {spec.padded_vocab_size(first.shape['vocab_size'], size)}" for size in ranks]
         yield N_("Vocabulary after padding, by tensor parallel size"), _("; ").join(padded)
-    yield N_("Batch a GPU or data-parallel rank"), _several(_, (case.micro_batch for case in cases))
+    yield N_("Batch size per GPU or data-parallel rank"), _several(_, (case.micro_batch for case in cases))
     yield N_("Accumulation steps"), _several(_, (case.accumulation_steps for case in cases))
     yield N_("Precision"), _("fp16 mixed precision (AMP)") if first.precision == "amp" else "fp32"
     yield N_("Activation checkpointing"), _value(_, first.activation_checkpointing)
@@ -202,14 +204,14 @@ def _value(_: Translate, value: object) -> str:
 def rule(sheet: Sheet) -> Section:
     """How a figure was read off its logs."""
     _, measured = sheet._, sheet.report.rule
-    stated = _("stated in the report") if measured.stated else _("not or not fully stated in the report")
+    stated = _("stated in the report") if measured.stated else _("not stated, or not fully stated, in the report")
     rows = (
         words(_("Rule"), rule_text(_, measured)),
         words(_("Stated"), stated),
         words(_("Source of the rule"), _(measured.source)),
         words(
             _("Log generation"),
-            _("{letter}, of the five forms A to E that this project reads").format(letter=sheet.report.log_generation),
+            _("{letter} (this project reads the five formats A to E)").format(letter=sheet.report.log_generation),
         ),
     )
     return Section("rule", _("Measuring rule"), (Table("rule", (Column(_("Item")), Column(_("Value"))), rows),))
@@ -239,21 +241,21 @@ def example(sheet: Sheet) -> Section | None:
     )
     text = Text(
         _(
-            "The report shows how it reads a log by this example; the first row is left out of the mean, as its "
-            "start is not timed right."
+            "The report illustrates its rule with this log. The first row is excluded from the mean because its "
+            "start time is inaccurate."
         )
     )
     return Section("example", _("Example log"), (text, table))
 
 
 def open_points(sheet: Sheet) -> Section:
-    """What the report does not say, and what is used in its place."""
+    """Values that the report does not state, and the values used instead."""
     _ = sheet._
     entries = [(entry["key"], entry["reason"]) for entry in sheet.report.unstated]
     rows = tuple((Cell(f"`{key}`"), Cell(_(reason))) for key, reason in entries)
-    text = Text(_("Names are those of this project's case files."))
-    table = Table("open", (Column(_("Name")), Column(_("What is used, and why"))), rows)
-    return Section("open", _("What the report leaves open"), (text, table))
+    text = Text(_("Names are the keys of this project's case files."))
+    table = Table("open", (Column(_("Name")), Column(_("Value used, and why"))), rows)
+    return Section("open", _("Not stated in the report"), (text, table))
 
 
 def reproduce(sheet: Sheet) -> Section:
@@ -265,8 +267,8 @@ def reproduce(sheet: Sheet) -> Section:
     command = f'make bench CASES="{pattern}"\n{one}'
     text = Text(
         _(
-            "From the root of this repository, all cases of this report, or one of them, each repeated until its "
-            "verdict is decided. Without a GPU they run at smoke scale, which says nothing of speed."
+            "Run from the root of this repository: all cases of this report, or one of them. Each case repeats until "
+            "its verdict is decided. Without a GPU the cases run at smoke scale, which says nothing about speed."
         )
     )
     return Section("reproduce", _("Run it yourself"), (text, Code(command)))
@@ -284,5 +286,5 @@ def sources(sheet: Sheet) -> Section:
     items += [_("{what}: {source}").format(what=_(what), source=_(source)) for what, source in tables]
     if "logs" in report.claims:
         items.append(_("Logs, as the report names them: `{address}`").format(address=report.claims["logs"]))
-    items.append(_("Data from which this file is rendered: `repro/data/cases/{file}`").format(file=report.file))
+    items.append(_("This file is rendered from `repro/data/cases/{file}`").format(file=report.file))
     return Section("sources", _("Sources"), (Items(tuple(items)),))

@@ -61,7 +61,7 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
 
 def _by_batch(lines: dict) -> Callable:
     return lambda _: [
-        Series(_("batch {n}").format(n=batch) if len(lines) > 1 else "OneFlow", tuple(points))
+        Series(_("batch size {n}").format(n=batch) if len(lines) > 1 else "OneFlow", tuple(points))
         for batch, points in lines.items()
     ]
 
@@ -91,7 +91,7 @@ def _compared_batches(cases: tuple[Case, ...]) -> list[tuple[int, ...]]:
 
 
 def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
-    """Frameworks beside the report at each number of GPUs, at the first batch size or the largest each can take."""
+    """Other frameworks at each number of GPUs, at the first batch size or the largest of each."""
     others = [peer for peer in peers(cases[0].model, precision=cases[0].precision) if peer.micro_batch in batches]
     own = [case for case in cases if case.micro_batch == batches[0]]
     columns = [
@@ -113,11 +113,11 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
             values[rows[0]] = float(next(c for c in own if c.layout.world_size == gpus).published.throughput)
             panels.append(Panel(gpus_text(_, gpus), tuple((values[row],) for row in rows)))
         title = (
-            _("Beside other frameworks, largest batch of each")
+            _("Compared with other frameworks, largest batch size of each")
             if largest
-            else _("Beside other frameworks, batch {n}").format(n=batches[0])
+            else _("Compared with other frameworks, batch size {n}").format(n=batches[0])
         )
-        subtitle = _("samples/s; batch a GPU in brackets") if largest else "samples/s"
+        subtitle = _("samples/s; batch size per GPU in parentheses") if largest else "samples/s"
         return BarChart(title, subtitle, tuple(rows), tuple(panels), emphasis=frozenset({0}), decimals=0)
 
     name = "peers-largest-batch" if largest else "peers"
@@ -125,8 +125,8 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
         name,
         chart,
         lambda _: _(
-            "Same cluster and precision; the other figures are those of the comparison published in October 2020. "
-            "Each panel has its own scale."
+            "Same cluster and precision; the other figures are from the comparison published in October 2020. Each "
+            "panel has its own scale."
         ),
     )
 
@@ -139,7 +139,7 @@ def _peer_name(_: Translate, peer: Peer, with_batch: bool) -> str:
 
 
 def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
-    """GPT-2 small with and without sharded optimizer state, beside DeepSpeed."""
+    """GPT-2 small with and without sharded optimizer state, compared with DeepSpeed."""
 
     def name(_: Translate, framework: str, sharding: int) -> str:
         text = _("{framework}, sharded") if sharding else _("{framework}, not sharded")
@@ -166,7 +166,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     def throughput(_: Translate) -> LineChart:
         return LineChart(
             _("Throughput with and without sharding of the optimizer state"),
-            _("samples/s, batch 4 a GPU"),
+            _("samples/s, batch size 4 per GPU"),
             _("GPUs"),
             lines(_),
         )
@@ -178,11 +178,11 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         values = tuple(_sharding_memory(cases, *group) for group in groups)
         return BarChart(
             _("Memory with and without sharding of the optimizer state"),
-            _("MiB a GPU"),
+            _("MiB per GPU"),
             rows,
             (Panel("", values),),
             series,
-            limit=(_("16 GiB of a V100"), V100_MEMORY_MIB),
+            limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
         )
 
@@ -191,8 +191,8 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             "memory",
             memory,
             lambda _: _(
-                "Sharding keeps each GPU's part of the optimizer state instead of all of it (ZeRO stage 1). DeepSpeed "
-                "was measured at batch 4 only."
+                "With sharding, each GPU keeps only its part of the optimizer state (ZeRO stage 1). DeepSpeed was "
+                "measured only at batch size 4."
             ),
         ),
         FigureSpec("throughput", throughput, lambda _: _("Both frameworks on the same cluster, fp16 mixed precision.")),
@@ -218,7 +218,7 @@ def _sharding_memory(cases: tuple[Case, ...], batch: int, gpus: int) -> tuple[fl
 
 
 def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
-    """GPT in data, tensor and pipeline layouts beside Megatron-LM, case by case."""
+    """GPT in data, tensor and pipeline layouts compared with Megatron-LM, case by case."""
     megatron = {peer.case: peer for peer in peers(cases[0].model, framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 
@@ -234,7 +234,7 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in chosen)
         return BarChart(
             _("Throughput by layout: one model on 8 GPUs"),
-            _("samples/s; hidden size 1536, 16 layers, global batch 16"),
+            _("samples/s; hidden size 1536, 16 layers, global batch size 16"),
             names,
             (Panel("", values),),
             frameworks,
@@ -255,15 +255,15 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         }
         return DotChart(
             _("Memory by layout"),
-            _("MiB a GPU, largest of the node"),
+            _("MiB per GPU, largest of the node"),
             tuple(both),
             tuple(both.values()),
             frameworks,
-            limit=(_("16 GiB of a V100"), V100_MEMORY_MIB),
+            limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
         )
 
-    named = N_("A case's name gives data x tensor x pipeline sizes, the global batch, then hidden size x layers.")
+    named = N_("Case names: data x tensor x pipeline sizes, global batch size, hidden size x layers.")
     return [
         throughput_figure(scaling, "data-parallel"),
         efficiency_figure(scaling, "data-parallel-efficiency"),
@@ -271,13 +271,13 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             "layouts",
             layouts,
             lambda _: _(
-                "The same model and global batch in every layout, so that the figures can be compared with each other."
+                "All layouts have the same model and global batch size, so their figures can be compared directly."
             ),
         ),
         FigureSpec("peers", every, lambda _: _(named)),
         FigureSpec(
             "memory",
             memory,
-            lambda _: _("One reading at iteration 10, not a peak; OneFlow needs less in most layouts."),
+            lambda _: _("A single reading at iteration 10, not a peak; OneFlow needs less in most layouts."),
         ),
     ]

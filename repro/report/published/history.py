@@ -1,4 +1,4 @@
-"""What the sources tell beyond the figures of the published reports: a page, and what of it each report shows."""
+"""The page of findings from the sources of the published reports, and the part of it in each report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from repro.published.history import Entry, Source
 from repro.report.document import Attachment, Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.utils.i18n import N_, Translate, catalogue
 
-STATES = {"told": N_("told by the sources"), "open": N_("open")}
+STATES = {"settled": N_("settled"), "open": N_("open")}
 
 
 def page(language: str) -> str:
@@ -18,22 +18,23 @@ def page(language: str) -> str:
 
 
 def build(history: Sequence[Entry], language: str) -> Document:
-    """The page in one language: what sources tell, then what nobody can tell."""
+    """The page in one language: settled points, then open questions."""
     _ = catalogue(language).gettext
     sections = [Section("contents", _("At a glance"), (table(_, language, history, with_reports=True),))]
     titles = {
-        "told": _("What the sources tell, and no figure"),
-        "open": _("What neither figures nor sources tell"),
+        "settled": _("Settled by the sources"),
+        "open": _("Open questions"),
     }
     for state, title in titles.items():
         sections.append(Section(state, title))
         sections += [_entry(_, language, entry) for entry in history if entry.state == state]
     lead = _(
-        "An audit of figures finds what contradicts itself. What is below cannot be found that way: it is in programs, "
-        "logs and earlier versions of the reports, each at a commit and a line, or it is nowhere. Every number here is "
-        "in a quoted source or calculated from such numbers as stated."
+        "An audit of the figures only finds contradictions. The points below are beyond its reach: programs, logs "
+        "and earlier versions of the reports settle some of them (each cited by commit and line); for the rest there "
+        "is no source. Every number on this page is in a quoted source or follows from quoted numbers by the "
+        "calculation shown."
     )
-    return Document(language, _("What the figures alone do not tell"), lead, tuple(sections))
+    return Document(language, _("What the figures alone do not show"), lead, tuple(sections))
 
 
 def _entry(_: Translate, language: str, entry: Entry) -> Section:
@@ -41,7 +42,7 @@ def _entry(_: Translate, language: str, entry: Entry) -> Section:
     blocks: list[Block] = [
         Text(_("Concerns: {reports}").format(reports=concerned)),
         Text(entry.text[language]),
-        Text(_("For a comparison: {meaning}").format(meaning=entry.meaning[language])),
+        Text(_("Consequence for comparisons: {meaning}").format(meaning=entry.meaning[language])),
         Items(tuple(_place(_, source) for source in entry.sources)),
         Code("\n".join(source.quote for source in entry.sources)),
     ]
@@ -56,24 +57,25 @@ def _place(_: Translate, source: Source) -> str:
 
 
 def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -> Section | None:
-    """What the page has of one report."""
+    """The page's entries on one report."""
     own = [entry for entry in history if report in entry.reports]
     if not own:
         return None
     text = _(
-        "From programs, logs and earlier versions of this report. Texts and sources are in `{page}` in the same folder."
+        "Taken from programs, logs and earlier versions of this report. `{page}` in the same folder has the full "
+        "texts and sources."
     ).format(page=page(language))
-    return Section("history", _("What the figures alone do not tell"), (Text(text), table(_, language, own)))
+    return Section("history", _("What the figures alone do not show"), (Text(text), table(_, language, own)))
 
 
 def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
-    """The titles of all entries, with the way to the page."""
+    """The titles of all entries, with a link to the page."""
     if not history:
         return None
-    link = Attachment("history-page", folder / page(language), _("Texts and sources"))
+    link = Attachment("history-page", folder / page(language), _("Full texts and sources"))
     return Section(
         "history",
-        _("What the figures alone do not tell"),
+        _("What the figures alone do not show"),
         (table(_, language, history, with_reports=True), link),
     )
 
@@ -90,9 +92,9 @@ def table(_: Translate, language: str, history: Sequence[Entry], with_reports: b
         for entry in history
     )
     columns = (
-        Column(_("Point")),
+        Column(_("Issue")),
         *((Column(_("Reports")),) if with_reports else ()),
         Column(_("State")),
-        Column(_("What it means for a comparison")),
+        Column(_("Consequence for comparisons")),
     )
     return Table("history", columns, rows)

@@ -49,14 +49,14 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         published_context.sources(sheet),
     )
     lead = _(
-        "Regenerated from data: figures and environment are as published, the title is corrected, and remarks of "
-        'the audit stand in parentheses beside the figures they concern. Original title: "{title}".'
+        "Regenerated from data. Figures and environment are as published, the title is corrected, and audit notes "
+        'follow the figures they concern in parentheses. Original title: "{title}".'
     ).format(title=report.title_printed)
     return Document(language, report.title[language], lead, tuple(each for each in sections if each))
 
 
 def _glance(sheet: Sheet) -> Section:
-    """What was tested and what came out, in a few rows."""
+    """Subject and main results, in a few rows."""
     _, report, cases = sheet._, sheet.report, sheet.cases
     subject = report.claims["subject"]
     best = max(cases, key=lambda case: case.published.throughput)
@@ -113,15 +113,13 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         Column(_("Findings"), numeric=True),
     )
     links = tuple(
-        Attachment(f"{report.id}.{each}", folder / f"{report.id}.{each}.md", f"{report.title[each]}")
-        for report in reports
-        for each in LANGUAGES
+        Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language]) for report in reports
     )
     lead = _(
-        "The five training benchmarks that OneFlow published from August 2020 to May 2021, regenerated in Chinese "
-        "and English from this repository's data, each audited from its own figures. `make published` writes this "
-        "folder anew, byte for byte; `make audit` prints the findings and writes `audit.json`; `make audit "
-        "LOGS=DIR` recomputes the figures from original logs."
+        "The five training benchmark reports that OneFlow published from August 2020 to May 2021, regenerated in "
+        "Chinese and English from this repository's data and audited against their own figures. `make published` "
+        "rewrites this folder byte for byte, `make audit` prints the findings and writes `audit.json`, and `make "
+        "audit LOGS=DIR` recomputes the figures from original logs."
     )
     sections = (
         Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
@@ -154,7 +152,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
 
 
 def differing(folder: Path = FOLDER) -> list[Path]:
-    """The files of the folder that are not what the data gives, those that are missing, and those too many."""
+    """Files in the folder that differ from the data, are missing, or should not exist."""
     with tempfile.TemporaryDirectory() as scratch:
         due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
     there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

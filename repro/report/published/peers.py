@@ -1,4 +1,4 @@
-"""Other frameworks' published figures beside a report's own."""
+"""Published figures of other frameworks compared with a report's own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def peers(sheet: Sheet) -> Section | None:
         return None
     text = Text(
         _(
-            "Measured on the same cluster. In parentheses: this report's throughput over the other framework's. The other frameworks' "
-            "versions and dates differ from this report's: the ratio compares releases, not frameworks as such."
+            "Measured on the same cluster. In parentheses: throughput of this report divided by that of the other "
+            "framework. Versions and dates differ from this report's, so the ratio compares releases rather than "
+            "frameworks as such."
         )
     )
-    return Section("peers", _("Beside other frameworks"), (text, *tables))
+    return Section("peers", _("Compared with other frameworks"), (text, *tables))
 
 
 def _ratio(own: Figure | None, other: Figure) -> Cell:
@@ -43,7 +44,7 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     columns = [
         Column(_("GPUs"), numeric=True),
         Column(
-            _("This report (OneFlow {version}, batch {batch})").format(version=_version(sheet), batch=batch),
+            _("This report (OneFlow {version}, batch size {batch})").format(version=_version(sheet), batch=batch),
             numeric=True,
         ),
     ]
@@ -71,7 +72,7 @@ def _version(sheet: Sheet) -> str:
 
 def _peer_title(_: Translate, framework: str, version: str, variant: str, batch: int) -> str:
     named = f"{framework} {version}" + (f", {_(variant)}" if variant else "")
-    return _("{framework}, batch {batch}").format(framework=named, batch=batch)
+    return _("{framework}, batch size {batch}").format(framework=named, batch=batch)
 
 
 def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:

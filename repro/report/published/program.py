@@ -1,4 +1,4 @@
-"""The sections of a published report's page on its training program: its choices, and what the port cannot keep."""
+"""The sections of a published report on its training program: options and deviations of the port."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ def choices(sheet: Sheet) -> Section:
     program = spec_of(report.model).program(PUBLISHED, report.log_generation)
     text = Text(
         _(
-            "`PROGRAM=published`, the default, trains with the choices of the published program. `PROGRAM=tuned` computes "
-            "the same with faster operators and with the choices that are shown beside it; it never decides a verdict."
+            "`PROGRAM=published`, the default, uses the options of the published program. `PROGRAM=tuned` has the "
+            "same mathematics, with faster operators and the options in the second column; it never affects a "
+            "verdict."
         )
     )
     return Section("program", _("Training program"), (text, choice_table(_, "program", program)))
 
 
 def kept_otherwise(sheet: Sheet, language: str) -> Section:
-    """What the port of this report's program to another release of OneFlow cannot keep."""
+    """Deviations of the port of this report's program to another OneFlow release."""
     _, report = sheet._, sheet.report
     found = [each for each in deviations() if each.of(report.id)]
     text = Text(
         _(
-            "The published program ran on {published}. What its port to oneflow 0.8.0 cannot keep, from "
-            "`repro/models/deviations.toml`:"
+            "The published program ran on {published}. Its port to oneflow 0.8.0 differs as follows "
+            "(`repro/models/deviations.toml`):"
         ).format(published=f"`{report.oneflow}`")
     )
     table = deviation_table(_, language, "deviations", found)

@@ -1,4 +1,4 @@
-"""Tables of a published report: its figures as printed, with the audit's remarks beside them."""
+"""Tables of a published report: its figures as printed, with the notes of the audit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from repro.utils.i18n import N_, Translate
 
 TITLES = {
     "nodes": N_("Nodes"),
-    "gpus_per_node": N_("GPUs a node"),
+    "gpus_per_node": N_("GPUs per node"),
     "gpus": N_("GPUs"),
-    "micro_batch": N_("Batch a GPU"),
+    "micro_batch": N_("Batch size per GPU"),
     "throughput": N_("Throughput (samples/s)"),
     "latency_ms": N_("Latency (ms)"),
     "memory_mib": N_("GPU memory (MiB)"),
@@ -27,7 +27,7 @@ TITLES = {
 
 
 class Sheet:
-    """Makes cells of one report: the text as printed, with what the audit remarks at that place."""
+    """Makes cells of one report: the text as printed, with the audit's notes on that place."""
 
     def __init__(self, translate: Translate, result: Audit, report: Report) -> None:
         self._, self.result, self.report = translate, result, report
@@ -79,20 +79,20 @@ def results(sheet: Sheet) -> Section:
     if any(case.published.speedup is not None for case in sheet.cases):
         blocks = [_scaling_table(sheet, batch, cases) for batch, cases in sheet.groups().items()]
         text = _(
-            "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput over that of "
-            "1 GPU at the same batch size, over the number of GPUs."
+            "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput divided by the "
+            "throughput of 1 GPU at the same batch size and by the number of GPUs."
         )
     elif any(case.optimizer_sharding for case in sheet.cases):
         blocks = [_sharding_table(sheet)]
         text = _(
-            "Each change is against the row above it, the same test without optimizer state sharding. All figures "
-            "are as printed; signs replace the original's arrows."
+            "Changes are relative to the row above, which is the same test without optimizer state sharding. All "
+            "figures are as printed; plus and minus signs replace the arrows of the original."
         )
     else:
         blocks = [_latency_table(sheet)]
         text = _(
-            "All figures are as printed. The group is the original's: data parallelism (DP), tensor parallelism "
-            "(MP), both (2D), and each with pipeline parallelism (PP)."
+            "All figures are as printed. Groups are those of the original: data parallelism (DP), tensor parallelism "
+            "(MP), both (2D), and each of them with pipeline parallelism (PP)."
         )
     return Section("results", _("Results"), (Text(text), *blocks, *_further_tables(sheet)))
 
@@ -112,7 +112,7 @@ def _scaling_table(sheet: Sheet, batch: int, cases: list[Case]) -> Table:
         rows.append((*cells, percent(ideal and ideal / counts[2], 1)))
     rows += _missing_rows(sheet, batch, names)
     columns = (*sheet.columns(*names), Column(_("Scaling efficiency"), numeric=True))
-    caption = _("Batch size a GPU: {batch}").format(batch=batch)
+    caption = _("Batch size per GPU: {batch}").format(batch=batch)
     return Table(f"results-bs{batch}", columns, tuple(rows), caption)
 
 
@@ -180,7 +180,7 @@ def _latency_table(sheet: Sheet) -> Table:
 
 
 def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:
-    """Tables that repeat figures or give those of other runs, such as the summary's BERT rows."""
+    """Tables that repeat figures or have those of other runs, such as the summary's BERT rows."""
     _ = sheet._
     for table in sheet.report.also_printed:
         names = [name for name in ("throughput", "speedup", "memory_mib") if name in table["columns"]]
@@ -243,7 +243,7 @@ def repeats(sheet: Sheet) -> Section | None:
         "sample standard deviation over the mean."
     )
     if sheet.report.repeats_source:
-        text += _(" The report itself prints the medians alone; the runs are from {source}.").format(
+        text += _(" The report itself prints only medians; the individual runs are from {source}.").format(
             source=_(sheet.report.repeats_source)
         )
     return Section("repeats", _("All runs"), (Text(text), Table("repeats", columns, tuple(rows))))
@@ -261,14 +261,14 @@ def tested(sheet: Sheet) -> Section | None:
     rows = tuple(_case_row(sheet, case) for case in sheet.cases)
     titles = (
         N_("Nodes"),
-        N_("GPUs a node"),
+        N_("GPUs per node"),
         N_("Data parallel"),
         N_("Tensor parallel"),
         N_("Pipeline parallel"),
         N_("Micro-batch"),
         N_("Micro-batch x data parallel"),
         N_("Accumulation steps"),
-        N_("Global batch"),
+        N_("Global batch size"),
         N_("Hidden size"),
         N_("Attention heads"),
         N_("Layers"),

@@ -13,10 +13,10 @@ from repro.utils.i18n import N_, Translate, catalogue
 DRAWING_PAYS_AFTER_S = 30
 FORMATS = ("svg", "png")
 FILES = (
-    ("run.json", N_("What was planned, and on what machine")),
-    ("attempts.jsonl", N_("Every attempt, one line each")),
-    ("results.csv", N_("The table of results")),
-    ("verdicts.json", N_("The verdicts, for machines")),
+    ("run.json", N_("Plan and machine")),
+    ("attempts.jsonl", N_("All attempts, one line each")),
+    ("results.csv", N_("Table of results")),
+    ("verdicts.json", N_("Verdicts (machine-readable)")),
 )
 
 

@@ -1,4 +1,4 @@
-"""The sections of a run's report on what was measured within it: derived cases, the gain of tuning, baselines, scaling."""
+"""The sections of a run's report on relations within the run: derived cases, tuning gain, baselines, scaling."""
 
 import math
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ from repro.utils.stats import Interval, TooFew
 
 DESCRIPTIONS = {
     "pytorch": N_(
-        "eager, true fp32 or AMP, with the fused attention and optimizer of today's PyTorch. ResNet50 has no attention: "
-        "in fp32 this computes what the published program computes."
+        "eager, true fp32 or AMP, with the fused attention and optimizer of current PyTorch. ResNet50 has no "
+        "attention, so in fp32 this computes the same as the published program."
     ),
     "pytorch-unfused": N_(
-        "computes what the published program computes: the whole matrix of scores, its mask, softmax, dropout and product "
-        "one after another, under AMP in half precision throughout, and an update for each parameter."
+        "computes the same as the published program: the full score matrix, then mask, softmax, dropout and product "
+        "as separate operators, half precision throughout under AMP, and one update per parameter."
     ),
-    "pytorch-tf32": N_("as `pytorch`, with TF32, which OneFlow 0.8.0 never uses; ResNet50 with the channels last."),
-    "pytorch-channels-last": N_("as `pytorch`, in fp32 with the channels last."),
-    "pytorch-compile": N_("as `pytorch`, compiled by torch.compile."),
+    "pytorch-tf32": N_("like `pytorch`, with TF32, which OneFlow 0.8.0 never uses; ResNet50 in channels_last format."),
+    "pytorch-channels-last": N_("like `pytorch`, in fp32 and channels_last format."),
+    "pytorch-compile": N_("like `pytorch`, compiled with torch.compile."),
 }
-"""What each variant of a baseline is."""
+"""Description of each baseline variant."""
 
 
 def within_sections(_: Translate, scale: str, results: list[Result]) -> list[Section]:
@@ -47,18 +47,18 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
         return []
     text = Text(
         _(
-            "A case that needs more GPUs than are here runs with its largest parallel size halved until it fits. One that "
-            "was asked for in another precision runs in that, and one that was asked for with so many iterations that its "
-            "rule reads others than the published ones runs with those. Model, micro-batch of each data parallel rank and "
-            "steps of accumulation are the published ones, and the global batch follows from the layout. Cases that "
-            "become the same are run once. They are other work than the published cases, so nothing here is compared with "
-            "a published throughput."
+            "Cases that need more GPUs than available are shrunk by halving the largest parallel size until they "
+            "fit. With PRECISION, cases run in that precision; with ITERATIONS, they run for that many iterations if "
+            "their rule then reads different ones than in the published run. Model, micro-batch size per "
+            "data-parallel rank and accumulation steps are as published; the global batch size follows from the "
+            "layout. Cases that become identical run once. The work differs from that of the published cases, so "
+            "nothing here is compared with a published throughput."
         )
     )
     columns = (
         *_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
         *_numeric(
-            _("Iterations"), _("Global batch"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)")
+            _("Iterations"), _("Global batch size"), _("Throughput (samples/s)"), _("Latency (ms)"), _("Memory (MiB)")
         ),
     )
     rows = tuple(
@@ -74,7 +74,7 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
         )
         for each in derived
     )
-    return [Section("derived", _("Cases derived from the published ones"), (text, Table("derived", columns, rows)))]
+    return [Section("derived", _("Cases derived from published ones"), (text, Table("derived", columns, rows)))]
 
 
 def _baselines(_: Translate, results: list[Result]) -> list[Section]:
@@ -82,17 +82,17 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         return []
     text = Text(
         _(
-            "PyTorch trained the same models beside OneFlow: same initial weights, data, shapes, batches and precision, in "
-            "turn with OneFlow in every repeat, so that a machine's drift hits both, and read by the same rule. What it "
-            'was allowed to do, as PyTorch itself reports it, stands under "Environment". A ratio above 1 means that '
-            "OneFlow is faster. The baselines are:"
+            "PyTorch trained the same models: same initial weights, data, shapes, batch sizes and precision, "
+            "interleaved with OneFlow in every repeat so that machine drift affects both equally, and read by the "
+            'same rule. The options it really used, as reported by PyTorch, are in "Environment". A ratio above 1 '
+            "means that OneFlow is faster. The baselines are:"
         )
     )
     memory = Text(
         _(
-            "Memory in use is what the driver counts on a GPU, read for both at the same iterations. It holds "
-            "what each framework's allocator keeps in reserve, so a lower figure need not mean that less is needed. Memory "
-            "of tensors is the most that PyTorch's tensors took; OneFlow 0.8.0 does not tell its own."
+            "Memory in use is the driver's count for a GPU, read at the same iterations for both frameworks. It "
+            "includes what each framework's allocator keeps in reserve, so a lower figure does not necessarily mean "
+            "a lower need. Memory of tensors is the peak of PyTorch's tensors; OneFlow 0.8.0 does not report its own."
         )
     )
     columns = (
@@ -101,7 +101,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "OneFlow (samples/s)",
             "PyTorch (samples/s)",
             "OneFlow / PyTorch",
-            _("In the steady state"),
+            _("Steady state"),
             _("Interval (confidence)"),
             _("OneFlow: memory in use (MiB)"),
             _("PyTorch: memory in use (MiB)"),
@@ -112,7 +112,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
     rows = tuple(_baseline_row(_, relation) for relation in relations)
     described = descriptions(_, (relation.base.unit.label for relation in relations))
     blocks: list[Block] = [text, described, Table("baselines", columns, rows), memory]
-    return [Section("baselines", _("Beside PyTorch in the same run"), tuple(blocks))]
+    return [Section("baselines", _("Compared with PyTorch in the same run"), tuple(blocks))]
 
 
 def descriptions(_: Translate, variants: Iterable[str]) -> Items:
@@ -137,21 +137,21 @@ def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
 
 
 def _gain(_: Translate, results: list[Result]) -> list[Section]:
-    """What the tuned program gains over the published one, where both ran in turn."""
+    """Gain of the tuned program over the published one, if both ran interleaved."""
     relations = tuning_relations(results)
     if not relations:
         return []
     text = Text(
         _(
-            "The tuned program ran right after the published one in every repeat, so that a machine's drift affects both "
-            "equally, and is read by the same rule. A gain above 1 means that the tuned program is faster."
+            "In every repeat the tuned program ran right after the published one, so machine drift affects both "
+            "equally. Both are read by the same rule. A gain above 1 means that the tuned program is faster."
         )
     )
     numeric = (
         _("Published program (samples/s)"),
         _("Tuned program (samples/s)"),
         _("Tuned / published"),
-        _("In the steady state"),
+        _("Steady state"),
         _("Interval (confidence)"),
         _("Published program: memory (MiB)"),
         _("Tuned program: memory (MiB)"),
@@ -186,7 +186,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                 _("Throughput (samples/s)"),
                 _("Speed-up"),
                 _("Efficiency"),
-                _("In the steady state"),
+                _("Steady state"),
                 _("Interval (confidence)"),
             ),
         )
@@ -205,8 +205,8 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         blocks += [
             Text(
                 _(
-                    "Data parallelism with the same batch on each GPU, against one GPU in this run; an "
-                    "efficiency of 100% is a throughput in proportion to the number of GPUs."
+                    "Data parallelism with a constant batch size per GPU, relative to one GPU in this run. At an "
+                    "efficiency of 100%, throughput grows in proportion to the number of GPUs."
                 )
             ),
             Table("scaling", columns, rows),
@@ -216,8 +216,8 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
             *_columns(_("Configuration"), _("Against")),
             *_numeric(
                 _("GPUs"),
-                _("Global batch"),
-                _("The other's global batch"),
+                _("Global batch size"),
+                _("The other layout's global batch size"),
                 _("Ratio of throughput"),
                 _("Interval (confidence)"),
             ),
@@ -236,9 +236,8 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
         blocks += [
             Text(
                 _(
-                    "Other layouts of the same model against data parallelism on equally many GPUs, in "
-                    "samples/s. A larger batch spreads the update and the exchange of gradients over more "
-                    "samples."
+                    "Other layouts of the same model compared with data parallelism on the same number of GPUs, in "
+                    "samples/s. A larger batch spreads the update and the gradient exchange over more samples."
                 )
             ),
             Table("layouts", columns, rows),
@@ -247,20 +246,20 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
 
 
 def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
-    """A ratio's interval with its confidence, or that the repeats give none; a dash without a ratio."""
+    """A ratio's interval with its confidence, or a message if the repeats yield none; a dash without a ratio."""
     if ratio is None:
         return figure(None, decimals)
     found = ratio.interval
     if isinstance(found, TooFew):
-        message = _("too few repeats: {samples}, at least {needed} are needed")
+        message = _("too few repeats: {samples}, at least {needed} needed")
         if found.equal:
-            message = _("the repeats are all equal, which says nothing of their spread")
+            message = _("the repeats are all equal, so their spread is unknown")
         return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
     return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
 
 
 def confidence(found: Interval) -> str:
-    """The confidence that an interval reaches, in per cent, cut off: never more than it is."""
+    """The confidence of an interval in per cent, rounded down."""
     return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
 
 

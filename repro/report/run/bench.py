@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def bench_sections(_: Translate, data: ReportData) -> list[Section]:
-    """What was measured, and how it compares with what was published and modelled."""
+    """The measurements, compared with published and modelled figures."""
     scale, results = data.plan.scale, data.results
     return [
         *verdict_sections(_, data.judgement),
@@ -39,15 +39,16 @@ def bench_sections(_: Translate, data: ReportData) -> list[Section]:
 def _no_claim(_: Translate) -> Section:
     return Section(
         "no-claim",
-        _("Why this run makes no claim on speed"),
+        _("Why this run says nothing about speed"),
         (
             Text(
                 _(
-                    "A smoke run answers whether the whole path works on this machine: the pinned OneFlow starts, every layout "
-                    "trains, the losses agree, the logs can be read by the published rules. Its models are thousands of times "
-                    "smaller than the published ones and its devices are CPU processes, so its samples/s and speed-ups say nothing "
-                    "about the published ones. They stand below only so that a reader can see that figures were measured and how "
-                    "far they scatter; they are never compared with published figures, and no verdict is drawn from them."
+                    "A smoke run only checks that everything works on this machine: the pinned OneFlow starts, every "
+                    "layout trains, the losses agree, and the logs can be read by the published rules. Its models "
+                    "are thousands of times smaller than the published ones and run on CPU processes, so its "
+                    "samples/s and speed-ups say nothing about the published figures. They are shown only as "
+                    "evidence that something was measured and how much it varies; they are not compared with "
+                    "published figures, and no verdict is based on them."
                 )
             ),
         ),
@@ -84,29 +85,29 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
             _("Published memory (MiB)"),
         ),
     )
-    note = Text(
-        _("On other hardware than the published V100s, what may be compared is the scaling, not the samples/s.")
-    )
-    return [Section("published", _("Beside the published figures"), (note, Table("published", columns, tuple(rows))))]
+    note = Text(_("On hardware other than the published V100s, compare scaling, not samples/s."))
+    return [
+        Section("published", _("Compared with the published figures"), (note, Table("published", columns, tuple(rows))))
+    ]
 
 
 def _results(_: Translate, data: ReportData) -> Section:
     memory = _("the resident memory of rank 0's process")
     if data.plan.device != "cpu":
-        memory = _("the GPU's memory in use")
+        memory = _("GPU memory in use")
     text = Text(
         _(
-            "Throughput is read from rank 0's log by the rule of the report that the case comes from; it is the "
-            "median over the repeats. CV is the standard deviation of the repeats over their mean. Beside it stands the "
-            "steady state: the median of all windows between printed rows but the first two. No verdict is drawn from it. "
-            "Memory is {kind}."
+            "Throughput is read from rank 0's log by the rule of the case's report and is the median over the "
+            "repeats. CV is the standard deviation of the repeats divided by their mean. The steady state is the "
+            "median of all windows between printed rows except the first two; no verdict is based on it. Memory is "
+            "{kind}."
         ).format(kind=memory)
     )
     columns = _columns(
         _("Configuration"),
         numeric=(
             _("Ranks"),
-            _("Global batch"),
+            _("Global batch size"),
             _("Repeats"),
             _("Throughput (samples/s)"),
             "CV",
@@ -114,7 +115,7 @@ def _results(_: Translate, data: ReportData) -> Section:
             _("Latency (ms)"),
             _("Memory (MiB)"),
             _("Speed-up"),
-            _("First row after (s)"),
+            _("Time to first log row (s)"),
         ),
     )
     rows = tuple(
@@ -141,30 +142,30 @@ def _results(_: Translate, data: ReportData) -> Section:
             if not r.unit.follows
         )
         blocks += [
-            Text(_("Every published case runs as the configuration that it shrinks to:")),
-            Table("stands-for", _columns(_("Configuration"), _("Stands for")), stands),
+            Text(_("Each published case runs as the configuration it shrinks to:")),
+            Table("stands-for", _columns(_("Configuration"), _("Published cases")), stands),
         ]
     return Section("results", _("Results"), tuple(blocks))
 
 
 def _stands_for_nothing(_: Translate, unit: Unit) -> str:
     read = unit.config["data"]["kind"] != "synthetic"
-    return _("the published program's reader, compared with nothing") if read else _("reference for parity only")
+    return _("the published program's reader, not compared with anything") if read else _("reference for parity only")
 
 
 def _parity(_: Translate, data: ReportData) -> Section:
     text = Text(
         _(
-            "Initial weights and data depend only on the seed, so every layout must print the losses of one process. "
-            "Compared are the first {n} iterations in fp32 with dropout off; the largest relative difference may be "
-            "{tolerance}. ResNet50's batch statistics belong to a shard, so its reference is one process that keeps the "
-            "shards apart."
+            "Initial weights and data depend only on the seed, so every layout must print the same losses as a "
+            "single process. The first {n} iterations are compared in fp32 with dropout off; the largest relative "
+            "difference allowed is {tolerance}. ResNet50 computes its batch statistics per shard, so its reference "
+            "is a single process that keeps the shards separate."
         ).format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}")
     )
     baselines = Text(
         _(
-            "A PyTorch baseline begins with the same weights and data; it is compared with OneFlow's losses, and may differ "
-            "by {tolerance}: its kernels round differently."
+            "PyTorch baselines start from the same weights and data. Their losses are compared with OneFlow's and "
+            "may differ by {tolerance}, since their kernels round differently."
         ).format(tolerance=f"{BASELINE_PARITY_TOLERANCE:.0e}")
     )
     columns = (
@@ -173,11 +174,11 @@ def _parity(_: Translate, data: ReportData) -> Section:
             _("Reference"),
             numeric=(
                 _("Loss at iteration {n}").format(n=PARITY_ITERATIONS),
-                _("Reference's loss"),
+                _("Reference loss"),
                 _("Largest relative difference"),
             ),
         ),
-        Column(_("Holds")),
+        Column(_("Agrees")),
     )
     rows = tuple(
         (
@@ -189,7 +190,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
         )
         for p in data.parities
     )
-    tuned = Text(_("The tuned program must print the losses of the published one in the same layout."))
+    tuned = Text(_("The tuned program must print the same losses as the published one in the same layout."))
     texts = [text]
     texts += [tuned] if any(p.unit.tuned_of for p in data.parities) else []
     texts += [baselines] if any(p.unit.baseline_of for p in data.parities) else []
@@ -206,8 +207,8 @@ def method_section(_: Translate, data: ReportData) -> Section:
     rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
     text = Text(
         _(
-            "Every attempt keeps its configuration, command, logs and metrics in its own folder under `units/`; "
-            "`results.csv` holds the table of results, `attempts.jsonl` one line for each attempt."
+            "Each attempt has its own folder under `units/` with its configuration, command, logs and metrics. "
+            "`results.csv` is the table of results, `attempts.jsonl` has one line per attempt."
         )
     )
     table = Table("method", _columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
@@ -217,11 +218,12 @@ def method_section(_: Translate, data: ReportData) -> Section:
 def rule_text(_: Translate, rule: Rule) -> str:
     """A measuring rule in words."""
     text = {
-        "mean_rows": _("mean of the printed throughput of all rows after the first {skip_first}"),
+        "mean_rows": _("mean of the printed throughput over all rows except the first {skip_first}"),
         "stamps": _(
-            "samples between the time stamps of printed rows {first_row} and {last_row}, over the time between"
+            "samples between the time stamps of printed rows {first_row} and {last_row}, divided by the time between "
+            "them"
         ),
-        "last_rows": _("mean of the last {rows} printed rows, for throughput and latency"),
+        "last_rows": _("mean of the last {rows} printed rows, for both throughput and latency"),
     }[rule.kind].format(**rule.parameters)
     if rule.repeats > 1:
         text += _("; median of {n} runs").format(n=rule.repeats)

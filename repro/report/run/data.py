@@ -1,4 +1,4 @@
-"""What a run's report is made from: everything that is read of the run, once for both languages."""
+"""The data of a run's report: everything read from the run, once for both languages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Findings(Protocol):
-    """What the analysis of a kind of run found; beyond these two, each kind's sections know their own."""
+    """Findings of a kind of run; each kind's sections know the attributes beyond these two."""
 
     @property
     def problems(self) -> list[str]:
@@ -26,9 +26,9 @@ class Findings(Protocol):
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report shows of a run.
+    """The contents of a report.
 
-    `findings` are those of the run's kind; `unrecorded` the folders of attempts that no line records.
+    `findings` are those of the run's kind; `unrecorded` are the folders of attempts without a record.
     """
 
     description: dict

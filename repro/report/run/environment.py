@@ -1,4 +1,4 @@
-"""The section of a run's report on what it ran on: machine, code, and what each program reported of itself."""
+"""The section of a run's report on its environment: machine, code, and the versions that each program reported."""
 
 from pathlib import Path
 
@@ -56,14 +56,14 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
 
 
 def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
-    """What OneFlow was given besides its wheel; baselines get only NCCL's settings of it."""
+    """Libraries and settings for OneFlow besides its wheel; baselines only get NCCL's settings."""
     if not stack:
         return []
     given = [f"`{name}={value}`" for name, value in stack.get("environment", {}).items()]
-    notes = "; ".join(stack.get("notes", ()))
+    notes = "; ".join(f"`{note}`" for note in stack.get("notes", ()))
     return [
-        (_("Stack of OneFlow"), f"{stack['name']} ({notes})" if notes else stack["name"]),
-        *([(_("Its environment"), ", ".join(given))] if given else []),
+        (_("OneFlow software stack"), f"{stack['name']} ({notes})" if notes else stack["name"]),
+        *([(_("Environment of the stack"), ", ".join(given))] if given else []),
     ]
 
 
@@ -91,7 +91,7 @@ def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
 
 
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:
-    """A column a program; libraries are the files that its process had loaded."""
+    """One column per program; libraries are the files that its process had loaded."""
     reported = {name: _reported(_, start) for name, start in starts.items()}
     items = dict.fromkeys(item for each in reported.values() for item in each)
     rows = tuple(words(item, *(each.get(item, "–") for each in reported.values())) for item in items)

@@ -1,4 +1,4 @@
-"""The section of a run's report that puts the performance model's expectation beside each measurement."""
+"""The section of a run's report that compares measurements with the performance model."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gp
     """
     if scale != PUBLISHED or not gpus:
         return []
-    title = _("Beside what the performance model expects")
+    title = _("Compared with the performance model")
     try:
         pairs = [(result, found) for result in results if (found := expect_unit(result.unit, gpus))]
     except HardwareError as error:
-        text = _("The model has no description of these GPUs: {reason}").format(reason=error)
+        text = _("The model does not describe these GPUs: {reason}").format(reason=error)
         return [Section("expectation", title, (Text(text),))]
     return [Section("expectation", title, _blocks(_, pairs))]
 
 
 def _blocks(_: Translate, pairs: Sequence[tuple[Result, Expectation]]) -> tuple[Block, ...]:
     text = _(
-        "MODELLED figures beside measured ones, by the constants of `reports/model/`. The uncertainty is the factor, "
-        "either way, that nine in ten comparable trainings stay within; a measurement further away is marked, and worth "
-        "a second look."
+        "MODELLED figures compared with measured ones, by the constants of `reports/model/`. The uncertainty is the "
+        "factor, in either direction, within which nine in ten comparable trainings stay; measurements further away "
+        "are marked and worth checking."
     )
     notes = dict.fromkeys(_(message).format(**values) for _result, each in pairs for message, values in each.notes)
     numeric = (

@@ -1,4 +1,4 @@
-"""The figures of a bench's report: repeats, scaling beside the published, layouts, memory, iteration times."""
+"""The figures of a bench's report: repeats, scaling, layouts, memory, iteration times."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ FIELDS = 24
 
 
 def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
-    """The figures that a bench has data for, from its metrics too.
+    """The figures that a bench has data for, including its metrics.
 
-    A figure for which the run has too little is left out: a single repeat has no spread, one number of GPUs no
-    scaling. Iteration times are read from rank 0's metrics of every successful attempt.
+    Figures without enough data are omitted: a single repeat has no spread, a single number of GPUs no scaling.
+    Iteration times come from rank 0's metrics of every successful attempt.
     """
     measured = [result for result in data.results if result.throughput is not None]
     repeated = [result for result in measured if len(result.throughputs) > 1]
@@ -88,7 +88,7 @@ def _memory_figure(results: list[Result], device: str) -> FigureSpec:
     values = tuple((result.memory_mib,) for result in results)
 
     def chart(_: Translate) -> BarChart:
-        kind = _("MiB, rank 0's process") if device == "cpu" else _("MiB a GPU")
+        kind = _("MiB, rank 0's process") if device == "cpu" else _("MiB per GPU")
         return BarChart(
             _("Memory by configuration"),
             kind,
@@ -131,10 +131,10 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
             efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in found.items())))
             for index, label in enumerate((_("measured"), _("published")))
         )
-        title = _("Scaling efficiency: {report}, batch {n}").format(report=first.report, n=first.micro_batch)
+        title = _("Scaling efficiency: {report}, batch size {n}").format(report=first.report, n=first.micro_batch)
         return LineChart(
             title,
-            _("share of the throughput that the fewest GPUs promise"),
+            _("throughput relative to the smallest number of GPUs, scaled up"),
             _("GPUs"),
             series,
             Series(_("ideal"), ((min(found), 1.0), (max(found), 1.0))),
@@ -144,7 +144,7 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
     return FigureSpec(
         f"efficiency-{number}",
         chart,
-        lambda _: _("Each line is relative to its own first point, so that different hardware can be compared."),
+        lambda _: _("Each line is relative to its own first point, so different hardware can be compared."),
     )
 
 
@@ -178,7 +178,7 @@ def _times_figure(times: list, first: int) -> FigureSpec:
         )
         return GridChart(
             _("Iteration time over the run"),
-            _("ms an iteration, against iterations; each field has its own scale"),
+            _("ms per iteration, over iterations; each panel has its own scale"),
             fields,
         )
 
@@ -186,8 +186,8 @@ def _times_figure(times: list, first: int) -> FigureSpec:
         "times" + (f"-{first // FIELDS + 1}" if first else ""),
         chart,
         lambda _: _(
-            "From the metrics of rank 0. The scale of a field is that of its rows after the first tenth, fastest and "
-            "slowest at the left; where a row at the start is slower, max names it. At most {n} repeats are drawn."
+            "From the metrics of rank 0. The scale of a panel covers its rows after the first tenth, with the fastest "
+            "and slowest on the left; if an earlier row is slower, max names it. At most {n} repeats are drawn."
         ).format(n=len(STYLES)),
     )
 
@@ -204,9 +204,9 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
     values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
 
     def chart(_: Translate) -> BarChart:
-        title = _("throughput of OneFlow over that of PyTorch in the same run")
+        title = _("OneFlow throughput / PyTorch throughput in the same run")
         return BarChart(
-            _("OneFlow beside PyTorch"),
+            _("OneFlow and PyTorch"),
             f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
             tuple(rows),
             (Panel("", values),),
@@ -216,7 +216,7 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; beyond the line OneFlow is faster."))]
+    return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; above the line OneFlow is faster."))]
 
 
 def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
@@ -242,8 +242,8 @@ def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: 
 
     def chart(_: Translate) -> LineChart:
         return LineChart(
-            _("Scaling efficiency from {unit} on").format(unit=base),
-            _("share of the throughput that one GPU promises"),
+            _("Scaling efficiency relative to {unit}").format(unit=base),
+            _("throughput relative to one GPU times the number of GPUs"),
             _("GPUs"),
             tuple(series),
             Series(_("ideal"), ((1, 1.0), (last, 1.0))),
@@ -251,5 +251,5 @@ def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: 
         )
 
     return FigureSpec(
-        f"own-efficiency-{number}", chart, lambda _: _("Measured in this run, with the same batch on each GPU.")
+        f"own-efficiency-{number}", chart, lambda _: _("Measured in this run, with a constant batch size per GPU.")
     )

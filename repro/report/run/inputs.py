@@ -7,7 +7,7 @@ from repro.utils.i18n import Translate
 
 
 def input_sections(_: Translate, data: ReportData) -> list[Section]:
-    """What each configuration's first successful attempt reported of its data; none for runs that did not record it."""
+    """The data that each configuration's first successful attempt reported; none for runs that did not record it."""
     found = {
         each["unit"]: each["data"] for each in reversed(data.attempts) if each["status"] == "ok" and each.get("data")
     }
@@ -26,9 +26,10 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
     texts = [
         Text(
             _(
-                "The published programs read files. Where DATA named none, a stand-in that the trainers write once on a "
-                "machine took their place: as many parts, sizes and lengths distributed alike, and contents that mean "
-                "nothing. It is small and read again and again, so decoding costs what it did, but no disk is waited for."
+                "The published programs read files. Where DATA names none, they read stand-in data instead, which "
+                "the trainers generate once per machine: as many parts, with similarly distributed sizes and "
+                "lengths, but meaningless contents. The stand-in is small and read repeatedly, so decoding costs the "
+                "same, but there is no waiting for the disk."
             )
         )
     ]
@@ -36,8 +37,8 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
         texts.append(
             Text(
                 _(
-                    "Baselines and the tuned program train on synthetic batches that stay on the device: what it takes to "
-                    "read, decode and move data is in the figures of the published program and not in theirs."
+                    "Baselines and the tuned program train on synthetic batches that stay on the device, so only the "
+                    "published program's figures include reading, decoding and moving data."
                 )
             )
         )
@@ -45,9 +46,9 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
         texts.append(
             Text(
                 _(
-                    "In a smoke run all layouts train on the same synthetic batches, since OneFlow's readers deal other "
-                    "samples to each layout. One configuration of each program, `smoke_…_data`, reads a small stand-in "
-                    "through the published readers; its losses are compared with nothing."
+                    "In a smoke run, all layouts train on the same synthetic batches, because OneFlow's readers give "
+                    "each layout different samples. For each program, the configuration `smoke_…_data` reads small "
+                    "stand-in data through the published readers; its losses are not compared with anything."
                 )
             )
         )
@@ -55,16 +56,17 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
 
 
 def described(_: Translate, facts: dict) -> str:
-    """A run's data in words, from what a trainer recorded of them."""
+    """Description of a run's data, from the trainer's record."""
     if facts["kind"] == "synthetic":
         return _("synthetic batches, no files")
     texts = {
         "images": _(
-            "stand-in, not ImageNet: {records} JPEG images of noise in {parts} parts, {kb:.0f} kB and "
-            "{mean_width:.0f} x {mean_height:.0f} pixels on average, all of one class, as the published logs show"
+            "stand-in, not ImageNet: {records} JPEG images of noise in {parts} parts, on average {kb:.0f} kB and "
+            "{mean_width:.0f} x {mean_height:.0f} pixels, all of the same class, as the published logs imply"
         ),
         "features": _(
-            "stand-in, not Wikipedia: {records} samples of random words in {parts} parts, {full:.0f} % of them of full length"
+            "stand-in, not Wikipedia: {records} samples of random words in {parts} parts, {full:.0f}% of them of "
+            "full length"
         ),
         "text": _("stand-in, not Wikipedia: {records} random words, tokenised at the start"),
         "tokens": _("stand-in, not OpenWebText: {tokens} random tokens in {records} documents"),

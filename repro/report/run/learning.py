@@ -1,4 +1,4 @@
-"""Tells in a report what models learned from real data: the loss each had to reach and reached, and a figure."""
+"""The section on training with real data: target loss, loss reached, and a figure."""
 
 import math
 
@@ -11,16 +11,16 @@ from repro.report.run.kinds import Kind, register
 from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)
-"""What a value in nats is divided by to be in bits."""
+"""Divisor to convert nats to bits."""
 
 
 def learning_section(_: Translate, learning: Convergence, description: dict) -> Section:
-    """The rule, what the data are, and what was reached."""
+    """The rule, the data, and the results."""
     rule = Text(
         _(
-            "Every unit is trained on one device from random weights. What counts is the mean loss of the last "
-            "{share:.0%} of the iterations, in bits, of the worst repeat. It must be below a value that follows from the "
-            "data themselves, before anything is trained."
+            "Each configuration is trained on one device from random weights. The criterion is the mean loss of the "
+            "last {share:.0%} of iterations, in bits, of the worst repeat. It must be below a value derived from the "
+            "data alone, before any training."
         ).format(share=1 / TAIL)
     )
     data = tuple(Text(_data(_, facts)) for facts in description["datasets"])
@@ -31,7 +31,7 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
             Column(title, numeric=True)
             for title in (
                 _("Iterations"),
-                _("First loss (bits)"),
+                _("Initial loss (bits)"),
                 _("Must be below (bits)"),
                 _("Reached (bits)"),
                 _("Right labels"),
@@ -47,16 +47,17 @@ def _data(_: Translate, facts: dict) -> str:
     if facts["kind"] == "text":
         entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
         message = _(
-            "GPT reads the Python source of {source}: {files} files, {tokens} bytes and ends of files. No sample is "
-            "seen twice, so that every loss is of text that is new to the model. Entropy of a byte given the 0, 1, 2 "
-            "… before it, in bits: {entropies}; no model that sees only so many bytes can do better on this text."
+            "GPT reads the Python source of {source}: {files} files, {tokens} bytes and end-of-file tokens. No "
+            "sample is seen twice, so every loss is on text that is new to the model. Entropy of a byte given the 0, "
+            "1, 2 … bytes before it, in bits: {entropies}; a model that sees no more context than that cannot do "
+            "better on this text."
         )
         return message.format(source=facts["source"], files=facts["files"], tokens=facts["tokens"], entropies=entropies)
     return _(
-        "ResNet50 sees the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged, and as in the "
-        "published training cropped to between 8% and 100% of their area and mirrored, both at random: some crops "
-        "cannot be read by anyone. The trainers have no evaluation, so that losses are of pictures that were seen "
-        "before in other crops. Entropy of the labels: {bits:.3f} bits."
+        "ResNet50 reads the {pictures} handwritten digits of UCI's test set, as in `{source}`, enlarged. As in the "
+        "published training they are randomly cropped to 8% to 100% of their area and randomly mirrored, so some "
+        "crops are unreadable for anyone. The trainers have no evaluation, so losses are on pictures seen before in "
+        "other crops. Entropy of the labels: {bits:.3f} bits."
     ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
 
 
@@ -86,14 +87,14 @@ def learning_figures(learning: Convergence) -> list[FigureSpec]:
 
     def chart(_: Translate) -> GridChart:
         fields = tuple((each.unit.name, _series(_, each)) for each in results)
-        return GridChart(_("Losses on real data"), _("bits, against iterations; each field has its own scale"), fields)
+        return GridChart(_("Losses on real data"), _("bits over iterations; each panel has its own scale"), fields)
 
     return [
         FigureSpec(
             "learning",
             chart,
             lambda _: _(
-                "The first repeat of every unit, and the loss it must come below. The first tenth does not set the scale."
+                "First repeat of each configuration, and the loss it must stay below. The first tenth does not set the scale."
             ),
         )
     ]

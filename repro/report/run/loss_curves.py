@@ -1,4 +1,4 @@
-"""Tells in a report how far loss curves are apart: how it was compared, each comparison, and a figure a model."""
+"""The section on loss curves: method, comparisons, and one figure per model."""
 
 from repro.analysis.loss_curves import (
     FACTOR,
@@ -32,8 +32,8 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     return [
         Text(
             _(
-                "{good} of {all} loss curves agree with that of one device in fp32 within the tolerance; "
-                "{seen} of {errors} injected errors were detected."
+                "{good} of {all} loss curves agree with one device in fp32 within the tolerance; {seen} of {errors} "
+                "injected errors were detected."
             ).format(
                 good=sum(each.holds for each in layouts),
                 all=len(layouts),
@@ -46,21 +46,21 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
 
 def _method(_: Translate, description: dict) -> list[Block]:
     method = _(
-        "All units of a model have the same initial weights, batches, schedule and global batch; dropout is off. The "
-        "loss of each iteration is compared with the reference's: |loss − reference| / reference. What decides is the "
-        "largest mean of these deviations over {window} iterations in a row: one odd iteration does not decide, and "
-        "deviations of both signs do not cancel out. ResNet50's batch statistics belong to a shard, so its reference "
-        "is one device that keeps as many shards apart as there are ranks."
+        "All configurations of a model have the same initial weights, batches, schedule and global batch size; "
+        "dropout is off. Each iteration's loss is compared with the reference: |loss − reference| / reference. The "
+        "criterion is the largest mean of these deviations over {window} consecutive iterations, so a single odd "
+        "iteration is not decisive and deviations of opposite sign do not cancel out. ResNet50 computes its batch "
+        "statistics per shard, so its reference is one device with as many separate shards as there are ranks."
     ).format(window=WINDOW)
     derived = _(
-        "The tolerance is derived in the run itself. Control perturbations give the noise floor: the batch split into "
-        "micro-batches whose gradients are averaged, which only reorders sums, and a learning rate that is off by "
-        "{ulp}, since gradients are clipped by a norm that OneFlow 0.8.0 computes no more alike than that on one rank "
-        "and on several. The tolerance is {factor} times the largest deviation of such a perturbation from its reference in "
-        "the same model and precision, at least {floor}. AMP computes in fp16, whose rounding is {half}; about 100 "
-        "independent ones lie between a batch and its loss, so that {n} times that is added. Its loss scale begins at "
-        "{scale:.0f}, where no gradient overflows: iterations that are skipped, not as many in each layout, would make "
-        "other curves."
+        "The tolerance is derived in the run itself. Control perturbations measure the noise floor: splitting the "
+        "batch into micro-batches whose gradients are averaged, which only reorders sums, and changing the learning "
+        "rate by {ulp}, because gradients are clipped by a norm that OneFlow 0.8.0 computes no more consistently "
+        "than that between one and several ranks. The tolerance is {factor} times the largest deviation of such a "
+        "perturbation from its reference for the same model and precision, and at least {floor}. AMP computes in "
+        "fp16, which rounds by {half}; a batch goes through about 100 independent roundings before its loss, so {n} "
+        "times that is added. The loss scale starts at {scale:.0f}, where no gradient overflows: skipped iterations, "
+        "whose number differs between layouts, would change the curves."
     ).format(
         scale=LOSS_SCALE,
         ulp=f"{ROUNDING:.0e}",
@@ -70,14 +70,14 @@ def _method(_: Translate, description: dict) -> list[Block]:
         n=HALF_ROUNDINGS,
     )
     power = _(
-        "A tolerance that lets everything pass would be worth nothing. So errors are injected on one device: a "
-        "learning rate that is {rate:.0%} too high, and another seed, which means other weights and another order of "
-        "the data. Each must deviate by more than the widest tolerance of its model."
+        "A tolerance that everything passes would be worthless, so errors are injected on one device: a learning "
+        "rate that is {rate:.0%} too high, and another seed, i.e. different weights and a different order of the "
+        "data. Each must deviate by more than the widest tolerance of its model."
     ).format(rate=RATE_ERROR - 1)
     data = _(
-        "GPT reads the Python source of {sources} byte by byte, the same samples in every layout. BERT and ResNet50 "
-        "learn a few random batches by heart: OneFlow deals records of files over the ranks, so that no two layouts "
-        "would see the same order of real data."
+        "GPT reads the Python source of {sources} byte by byte; all layouts see the same samples. BERT and ResNet50 "
+        "memorise a few random batches: OneFlow distributes file records over the ranks, so no two layouts would see "
+        "real data in the same order."
     ).format(sources=", ".join(each["source"] for each in description["datasets"]))
     return [Text(method), Text(derived), Text(power), Text(data)]
 
@@ -106,19 +106,19 @@ def _comparisons(_: Translate, curves: Curves) -> Table:
     columns = (
         Column(_("Loss curve")),
         Column(_("Reference")),
-        Column(_("What it is")),
+        Column(_("Type")),
         *(
             Column(title, numeric=True)
             for title in (
-                _("Last loss"),
-                _("Reference's last loss"),
+                _("Final loss"),
+                _("Final reference loss"),
                 _("Largest deviation"),
                 _("Mean deviation"),
                 _("Over {n} iterations").format(n=WINDOW),
                 _("Tolerance"),
             )
         ),
-        Column(_("Holds")),
+        Column(_("Agrees")),
     )
     return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
 
@@ -142,9 +142,9 @@ def _row(_: Translate, each: CurveComparison) -> tuple[Cell, ...]:
 
 def _holds(_: Translate, each: CurveComparison) -> Cell:
     if each.holds:
-        return Cell(_("seen") if each.unit.role == ERROR else _("yes"), tone="good")
+        return Cell(_("detected") if each.unit.role == ERROR else _("yes"), tone="good")
     note = each.problem.text(_) if each.problem else ""
-    return Cell(_("NOT SEEN") if each.unit.role == ERROR and not note else _("NO"), note=note, tone="bad")
+    return Cell(_("NOT DETECTED") if each.unit.role == ERROR and not note else _("NO"), note=note, tone="bad")
 
 
 def curve_figures(curves: Curves) -> list[FigureSpec]:
@@ -190,9 +190,9 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
         f"curves-{model}",
         chart,
         lambda _: _(
-            "The first repeat of every unit. In the lower part each curve is compared with its own reference; curves "
-            "that agree lie below the dashed line of their precision, injected errors come above it. No "
-            "deviation at all is drawn as {smallest}."
+            "First repeat of each configuration. The lower part compares each curve with its own reference: curves "
+            "that agree stay below the dashed line of their precision, injected errors rise above it. A deviation of "
+            "zero is drawn as {smallest}."
         ).format(smallest=f"{SMALLEST:.0e}"),
     )
 

@@ -22,7 +22,7 @@ from repro.runs.record import RUNS, RecordError, Run, cut_logs, write_json, writ
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 SCALES = {
-    SMOKE: N_("smoke: tiny shapes, the published layouts shrunk to at most 4 processes, on the CPU"),
+    SMOKE: N_("smoke: tiny shapes, published layouts shrunk to at most 4 processes, on the CPU"),
     REDUCED: N_("reduced: smaller models than the published ones, with shapes chosen for this kind of run"),
     PUBLISHED: N_("published: the published shapes, on this machine's GPUs"),
 }
@@ -32,7 +32,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Rendered:
-    """The files that a rendering wrote, and what it found."""
+    """The files written by a rendering, and the findings."""
 
     reports: tuple[Path, ...]
     results: Path
@@ -127,7 +127,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.closing(_, data),
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
-    lead = _("Made on {date} by `{command}`, from commit {commit}.").format(
+    lead = _("Generated on {date} by `{command}`, from commit {commit}.").format(
         date=created, command=description["command"], commit=_commit(_, description["environment"])
     )
     return Document(
@@ -144,7 +144,7 @@ def _commit(_: Translate, environment: dict) -> str:
 def _outcome(_: Translate, data: ReportData) -> Section:
     plan, results = data.plan, data.results
     failed = sum(attempt["status"] == "failed" for attempt in data.attempts)
-    what = _("configurations: {units}; repeats of each: {repeats}; published cases they stand for: {cases}").format(
+    what = _("{units} configurations, {repeats} repeats each, covering {cases} published cases").format(
         units=len(plan.units),
         repeats=plan.repeats,
         cases=len({case for unit in plan.units for case in unit.stands_for}),
@@ -163,19 +163,19 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         words(_("Scale"), scale),
     ]
     if (together := most_at_once(data.attempts)) > 1:
-        concurrent = _("up to {n} attempts at once, so that their speeds say nothing").format(n=together)
-        rows.append(words(_("Side by side"), concurrent))
+        concurrent = _("up to {n} attempts at once, so their speed is meaningless").format(n=together)
+        rows.append(words(_("Concurrency"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
     for title, found in (
-        (_("Layouts that print the losses of one process"), [p for p in data.parities if not p.unit.follows]),
-        (_("Tuned programs that print the published ones' losses"), [p for p in data.parities if p.unit.tuned_of]),
-        (_("Baselines that print OneFlow's losses"), [p for p in data.parities if p.unit.baseline_of]),
+        (_("Layouts whose losses equal those of a single process"), [p for p in data.parities if not p.unit.follows]),
+        (_("Tuned programs whose losses match the published ones"), [p for p in data.parities if p.unit.tuned_of]),
+        (_("Baselines whose losses match OneFlow's"), [p for p in data.parities if p.unit.baseline_of]),
     ):
         if found:
             rows.append((Cell(title), _share(sum(parity.holds for parity in found), len(found))))
     rows.append((Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")))
-    rows.append((Cell(_("Cases left out")), Cell(str(len(plan.skipped)))))
+    rows.append((Cell(_("Cases skipped")), Cell(str(len(plan.skipped)))))
     columns = (Column(_("Question")), Column(_("Answer")))
     return Section("outcome", _("Outcome"), (Table("outcome", columns, tuple(rows)),))
 
@@ -217,12 +217,12 @@ def _cut(_: Translate, data: ReportData) -> list[Section]:
 
 
 def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
-    """Attempts of which nothing is known but that they left files; nothing if every attempt has a record."""
+    """Attempts that left files but no record; nothing if every attempt has a record."""
     if not data.unrecorded:
         return []
     text = _(
-        "These attempts left files, but no line of `attempts.jsonl` says how they ended: they are still running, were "
-        "killed with their run, or their lines were removed. No figure of this report counts them."
+        "These attempts left files but have no line in `attempts.jsonl`: they are still running, were killed "
+        "together with their run, or their lines were removed. No figure of this report includes them."
     )
     found = Items(tuple(f"`{folder}`" for folder in data.unrecorded))
     return [Section("unrecorded", _("Attempts without a record"), (Text(text), found))]
@@ -230,6 +230,4 @@ def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
 
 def _skipped(_: Translate, data: ReportData) -> Section:
     rows = tuple(words(s["case"], Failure.from_json(s).text(_)) for s in data.plan.skipped)
-    return Section(
-        "left-out", _("Cases left out"), (Table("left-out", (Column(_("Case")), Column(_("Reason"))), rows),)
-    )
+    return Section("left-out", _("Cases skipped"), (Table("left-out", (Column(_("Case")), Column(_("Reason"))), rows),))

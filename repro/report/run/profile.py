@@ -20,14 +20,14 @@ PARTS = (*TITLES, IDLE)
 
 
 def profile_section(_: Translate, found: Profiles) -> Section:
-    """One section: first all iterations beside each other, then each case's classes, kernels and gaps."""
+    """One section: first an overview of all iterations, then each case's classes, kernels and gaps."""
     text = Text(
         _(
-            "NVIDIA's CUPTI wrote down when each kernel, copy and fill ran on rank 0's GPU; the tables show the mean "
-            "iteration of the last {n} or more that were printed. Kernels are sorted into classes by their names. Kernels "
-            "that run at the same time both count, so that the classes may add up to more than the busy time. Tracing "
-            "costs time, and how much is not known beforehand; a run of the same case by `make bench` shows it. What an "
-            "iteration takes here is no measurement of a throughput."
+            "NVIDIA's CUPTI recorded when each kernel, copy and fill ran on rank 0's GPU. The tables show the mean "
+            "iteration over the last {n} or more printed iterations. Kernels are classified by name. Concurrent "
+            "kernels are each counted, so the classes may add up to more than the busy time. Tracing takes time, and "
+            "how much is not known beforehand; run the same case with `make bench` to find out. Do not read the "
+            "iteration time here as a throughput."
         ).format(n=INTERVAL)
     )
     names = [other.unit.label for comparison in found.comparisons for other in comparison.others]
@@ -35,7 +35,7 @@ def profile_section(_: Translate, found: Profiles) -> Section:
     blocks: list[Block] = [text, *([described] if described.items else []), _iterations(_, found)]
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
-    return Section("profile", _("Where the GPU's time goes"), tuple(blocks))
+    return Section("profile", _("Where GPU time goes"), tuple(blocks))
 
 
 def _iterations(_: Translate, found: Profiles) -> Table:
@@ -47,7 +47,7 @@ def _iterations(_: Translate, found: Profiles) -> Table:
             _("GPU busy (ms)"),
             _("GPU idle (ms)"),
             _("Busy share"),
-            _("Launches an iteration"),
+            _("Launches per iteration"),
             _("Kernels (ms)"),
         ),
     )
@@ -99,7 +99,7 @@ def _classes_beside(_: Translate, unit: Unit, own: Profile, theirs: Profile, lab
     rows.append((_("Iteration"), own.iteration_ms, theirs.iteration_ms))
     columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", f"{label} (ms)", _("Difference (ms)")))
     cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
-    caption = _("{unit} beside {baseline}, milliseconds an iteration:").format(unit=unit.name, baseline=label)
+    caption = _("{unit} and {baseline}, milliseconds per iteration:").format(unit=unit.name, baseline=label)
     return Table(table, columns, cells, caption)
 
 
@@ -110,7 +110,7 @@ def _classes(_: Translate, unit: Unit, own: Profile, table: str) -> Table:
         (Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1)) for part in rows
     )
     columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", _("Share of the iteration")))
-    return Table(table, columns, cells, _("{unit}, milliseconds an iteration:").format(unit=unit.name))
+    return Table(table, columns, cells, _("{unit}, milliseconds per iteration:").format(unit=unit.name))
 
 
 def _parts(profile: Profile) -> dict[str, float]:
@@ -131,7 +131,7 @@ def _kernels(_: Translate, each: Profiled, profile: Profile, table: str) -> Tabl
     columns = (
         Column(_("Kernel")),
         Column(_("Class")),
-        *_numeric(_("Launches an iteration"), _("Time (ms)"), _("Share of the iteration")),
+        *_numeric(_("Launches per iteration"), _("Time (ms)"), _("Share of the iteration")),
     )
     rows = tuple(
         (
@@ -143,14 +143,14 @@ def _kernels(_: Translate, each: Profiled, profile: Profile, table: str) -> Tabl
         )
         for kernel in profile.kernels[:LARGEST]
     )
-    caption = _("{unit}: the {n} kernels that take longest. All stand in `kernels.csv` of the attempt.").format(
+    caption = _("{unit}: the {n} longest-running kernels. `kernels.csv` of the attempt has all of them.").format(
         unit=each.unit.name, n=len(rows)
     )
     return Table(table, columns, rows, caption)
 
 
 def _gaps(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
-    columns = (Column(_("Kernel that follows")), Column(_("Class")), *_numeric(_("Gaps an iteration"), _("Time (ms)")))
+    columns = (Column(_("Next kernel")), Column(_("Class")), *_numeric(_("Gaps per iteration"), _("Time (ms)")))
     rows = tuple(
         (
             Cell(f"`{short_name(gap.before)}`"),
@@ -160,7 +160,7 @@ def _gaps(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
         )
         for gap in profile.gaps
     )
-    caption = _("{unit}: idle times of more than {us} µs, by the kernel that follows; at most {n}:").format(
+    caption = _("{unit}: idle times longer than {us} µs, by the next kernel; at most {n}:").format(
         unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
     )
     return Table(table, columns, rows, caption)
@@ -180,9 +180,7 @@ def profile_figures(found: Profiles) -> list[FigureSpec]:
 def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
     bars = [(each.unit.label, each.profile) for each in (comparison.own, *comparison.others) if each.profile]
     name = comparison.own.unit.name
-    return stacked_figure(
-        f"profile-{number}", bars, lambda _: _("Where the time of an iteration goes: {unit}").format(unit=name)
-    )
+    return stacked_figure(f"profile-{number}", bars, lambda _: _("Where iteration time goes: {unit}").format(unit=name))
 
 
 def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[Translate], str]) -> FigureSpec:
@@ -194,7 +192,7 @@ def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[
     def chart(_: Translate) -> StackedChart:
         return StackedChart(
             title(_),
-            _("ms an iteration on rank 0's GPU, by class of kernel"),
+            _("ms per iteration on rank 0's GPU, by kernel class"),
             tuple(label for label, _profile in bars),
             tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
             values,
@@ -203,7 +201,7 @@ def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[
     return FigureSpec(
         name,
         chart,
-        lambda _: _("Kernels that run at the same time both count, so that a bar may exceed the iteration."),
+        lambda _: _("Concurrent kernels are each counted, so a bar may exceed the iteration."),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run's report says of the training programs: which ran, and how they differ from the published ones."""
+"""The part of a run's report on training programs: which ran, and how they differ from the published ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
 
 
 def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
-    """What the programs of these units, as they are configured, cannot keep of the published ones."""
+    """Deviations of the programs of these units, as configured."""
     configs = [unit.config for unit in _own(units)]
     return [each for each in deviations() if any(each.applies(config) for config in configs)]
 
@@ -47,13 +47,13 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
 
 
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
-    """What differs from the published programs in these units, and what the tuned program chooses otherwise, if it ran."""
+    """Deviations from the published programs in these units, and the options of the tuned program, if it ran."""
     units = _own(every)
     reports = list(dict.fromkeys(published_program(unit.config) for unit in units))
     text = Text(
         _(
-            "What ran are ports of the published programs to another release of OneFlow. This is what the ports cannot "
-            "keep, as far as it applies to what ran here."
+            "The runs use ports of the published programs to a newer OneFlow release. These are the differences that "
+            "apply to the configurations on this page."
         )
     )
     blocks: list[Block] = [text, deviation_table(_, language, "deviations", found_deviations(units), reports)]
@@ -66,8 +66,8 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
         blocks.append(
             Text(
                 _(
-                    "The tuned program computes the same with other operators and settings. It never decides a verdict. "
-                    "Besides faster operators, it chooses otherwise:"
+                    "The tuned program has the same mathematics, but other operators and settings. It never affects "
+                    "a verdict. Apart from faster operators, these options differ:"
                 )
             )
         )

@@ -1,4 +1,4 @@
-"""A run's verdicts in its report: outcomes, why cases are not comparable, and what can be compared on any hardware."""
+"""A run's verdicts in its report: outcomes, reasons against a verdict, and comparisons valid on any hardware."""
 
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
@@ -17,14 +17,14 @@ OUTCOMES = {
 COMPARED = {
     "scaling": N_("scaling efficiency"),
     "memory": N_("memory (MiB)"),
-    "layout": N_("throughput against another layout"),
-    "sharding": N_("throughput against unsharded optimizer state"),
-    "memory_sharding": N_("memory against unsharded optimizer state"),
+    "layout": N_("throughput relative to another layout"),
+    "sharding": N_("throughput relative to unsharded optimizer state"),
+    "memory_sharding": N_("memory relative to unsharded optimizer state"),
 }
 BASES = {
     "report": N_("published noise of the same report"),
     "model": N_("published noise of the same model"),
-    "all": N_("published noise of all reports, as none of its own was seen at this size"),
+    "all": N_("published noise of all reports (this report repeats nothing of this size)"),
     GIVEN: N_("given by TOLERANCE"),
 }
 NAMED = 4
@@ -32,7 +32,7 @@ NAMED = 4
 
 
 def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
-    """The verdicts of a run, and what can be compared on any hardware; a smoke run has neither, and the reason why."""
+    """The verdicts of a run, and comparisons valid on any hardware; for a smoke run, the reason why it has neither."""
     blocks = _nothing_to_judge(_, judgement) or (*_summary(_, judgement), *_verdicts(_, judgement))
     sections = [Section("verdicts", _("Verdicts"), tuple(blocks))]
     if judgement.comparisons or judgement.orders:
@@ -43,15 +43,11 @@ def verdict_sections(_: Translate, judgement: Judgement) -> list[Section]:
 def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
     """Why no case of the run can have a verdict, if none can."""
     if judgement.scale == SMOKE:
-        text = _(
-            "No verdict on speed is drawn from a smoke run. Attempts that failed: {failed}; that were "
-            "interrupted: {interrupted}."
-        )
+        text = _("Smoke runs get no verdict on speed. Failed attempts: {failed}; interrupted: {interrupted}.")
     elif not judgement.verdicts:
         text = _(
-            "No case ran as it was published, so that there is no speed to compare: only cases derived from "
-            "published ones, or beside them. Attempts that failed: {failed}; that were interrupted: "
-            "{interrupted}."
+            "No case ran with its published settings, only derived cases and baselines, so there is no speed to "
+            "compare. Failed attempts: {failed}; interrupted: {interrupted}."
         )
     else:
         return []
@@ -60,24 +56,24 @@ def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     rule = _(
-        "Whether a case may have a verdict is decided before its figures are looked at: hardware, precision, "
-        "configuration, stack and transport must be the published ones, every repeat must have run the trainer as it is "
-        "in the commit, its loss must fall, and no attempt may have been left out; what is not known counts against it. "
-        "Then the interval of measured over published decides, if its confidence is at least 95%: wholly within the "
-        "tolerance around 1 it is reproduced, wholly above faster, wholly below slower, otherwise inconclusive. The "
-        "interval lies between order statistics of the repeats and is widened by the rounding of the published figure; "
-        "the confidence beside it is the one that is reached. Unless given, the tolerance is three times the largest "
-        "deviation between equal configurations in the published figures."
+        "Whether a case is eligible for a verdict is decided before its figures are read. Hardware, precision, "
+        "configuration, stack and transport must be as published; every repeat must have run the trainer as "
+        "committed; the loss must fall; no attempt may be missing; missing information counts as a mismatch. The "
+        "verdict then follows from the interval of measured / published, if its confidence is at least 95%: within "
+        "the tolerance around 1 it is reproduced, entirely above faster, entirely below slower, otherwise "
+        "inconclusive. The interval lies between order statistics of the repeats, widened by the rounding of the "
+        "published figure; the confidence shown is the one reached. Unless set, the tolerance is three times the "
+        "largest deviation between equal configurations in the published figures."
     )
     counts = _("; ").join(
         _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n) for outcome, n in judgement.counts.items() if n
     )
     held = {
-        0: _("Every comparable case holds"),
-        1: _("At least one case does not hold"),
-        3: _("Nothing here is comparable in speed"),
+        0: _("Every comparable case was reproduced or is faster"),
+        1: _("At least one case was not reproduced"),
+        3: _("No case can be compared with its published speed"),
     }[judgement.status]
-    tally = _("{held} ({counts}). Attempts that failed: {failed}; that were interrupted: {interrupted}.").format(
+    tally = _("{held} ({counts}). Failed attempts: {failed}; interrupted: {interrupted}.").format(
         held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted
     )
     return [Text(tally), Text(rule), *_looks(_, judgement), *_chance(_, judgement)]
@@ -88,9 +84,9 @@ def _looks(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.looks:
         return []
     text = _(
-        "A case was not repeated further once its verdict was decided, or could no longer be. When to look was laid down "
-        "before the run: after {looks} repeats, where {trims} values are taken off each end. The confidence is that of "
-        "all looks together."
+        "A case stopped repeating once its verdict was decided or could no longer be. The checks were fixed before "
+        "the run: after {looks} repeats, with {trims} values trimmed from each end. The confidence covers all checks "
+        "together."
     )
     looks, trims = (
         _(", ").join(str(number) for number in numbers)
@@ -105,8 +101,8 @@ def _chance(_: Translate, judgement: Judgement) -> list[Block]:
     if not decided:
         return []
     text = _(
-        "Every verdict has the confidence of its own interval; nothing is corrected for judging several cases. Of the "
-        "{n} verdicts that were reached, at most {false} can be expected to be false by chance."
+        "Each verdict has the confidence of its own interval, without correction for judging several cases. Of {n} "
+        "verdicts, at most {false} are expected to be wrong by chance."
     )
     return [Text(text.format(n=len(decided), false=f"{judgement.false_verdicts:.2f}"))]
 
@@ -160,17 +156,17 @@ def _tolerance(tolerance: Tolerance | None) -> Cell:
 
 
 def _why(_: Translate, judgement: Judgement) -> list[Block]:
-    """The reasons against a verdict, each with the cases that it holds for."""
+    """The reasons against a verdict, each with its cases."""
     return _grouped(_, judgement, "reasons", _("Why there is no verdict on speed:"))
 
 
 def _noted(_: Translate, judgement: Judgement) -> list[Block]:
-    noted = _grouped(_, judgement, "remarks", _("What differed without forbidding a verdict:"))
+    noted = _grouped(_, judgement, "remarks", _("Other differences (not disqualifying):"))
     tolerances = {verdict.tolerance for verdict in judgement.verdicts if verdict.tolerance}
     if not tolerances:
         return noted
     items = tuple(_basis(_, tolerance) for tolerance in sorted(tolerances, key=lambda each: (each.value, each.basis)))
-    return [Text(_("What the tolerances are based on:")), Items(items), *noted]
+    return [Text(_("Basis of the tolerances:")), Items(items), *noted]
 
 
 def _basis(_: Translate, tolerance: Tolerance) -> str:
@@ -210,13 +206,13 @@ def _relative(_: Translate, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
     text = Text(
         _(
-            "These figures are ratios, sizes and orders, which can be set beside the published ones on any hardware. "
-            "{good} of {of} agree within their tolerance; none is a verdict on speed."
+            "Ratios, sizes and orders can be compared with the published ones on any hardware. {good} of {of} agree "
+            "within their tolerance; none of them is a verdict on speed."
         ).format(good=good, of=of)
     )
     return Section(
         "relative",
-        _("What can be compared on any hardware"),
+        _("Comparable on any hardware"),
         (text, *_comparisons(_, judgement), *_orders(_, judgement)),
     )
 
@@ -256,8 +252,10 @@ def _orders(_: Translate, judgement: Judgement) -> list[Block]:
         head = _("Order by throughput in {report} on {gpus} GPUs").format(report=order.report, gpus=order.gpus)
         published = _("published: {cases}").format(cases=" > ".join(order.published))
         measured = _("measured: {cases}").format(cases=" > ".join(order.measured))
-        swapped = _("the other way round: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
-        agrees = _("agrees, but for differences within {tolerance}").format(tolerance=f"{order.tolerance * 100:.1f}%")
+        swapped = _("swapped: {pairs}").format(pairs=", ".join(" / ".join(pair) for pair in order.swapped))
+        agrees = _("agrees, except for differences within {tolerance}").format(
+            tolerance=f"{order.tolerance * 100:.1f}%"
+        )
         items.append(
             _("{head}: {parts}.").format(
                 head=head, parts=_("; ").join((published, measured, agrees if order.agrees else swapped))

@@ -43,7 +43,7 @@ def published(language: str, audit: Audit) -> Document:
         sections.append(
             Section(
                 "history",
-                _("What the figures alone do not tell"),
+                _("What the figures alone do not show"),
                 (text, history.table(_, language, audit.material.history)),
             )
         )
