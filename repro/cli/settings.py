@@ -8,7 +8,6 @@ in the same way. Its text is in `OPTIONS` unless the task has one of its own.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import inspect
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line
+from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 
 OPTIONS = {
@@ -116,44 +115,11 @@ class Option:
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _whole_number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it is a whole number from 1 on")
-    return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("it is 0 or 1")
-    return text == "1"
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise ValueError("it is a number of per cent between 0 and 100, such as 2.5")
-    return share
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text.replace(",", " ").split()))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({_whole_number(each) for each in _names(text)}))
-    except ValueError:
-        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
-
-
 def _chosen(kind: Any, text: str) -> Any:
     """One value of a Literal, or several of a tuple of them in the Literal's order."""
     if typing.get_origin(kind) is not tuple:
         return _choice(kind, text)
-    choices, found = typing.get_args(typing.get_args(kind)[0]), _names(text)
+    choices, found = typing.get_args(typing.get_args(kind)[0]), names(text)
     if not found or set(found) - set(choices):
         raise ValueError(f"it is {' or '.join(choices)}, or {','.join(choices)}")
     return tuple(each for each in choices if each in found)
@@ -168,12 +134,12 @@ def _choice(kind: Any, text: str) -> str:
 
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    int: _whole_number,
-    bool: _flag,
-    float: _share,
+    int: whole_number,
+    bool: flag,
+    float: percentage,
     Path: Path,
-    tuple[str, ...]: _names,
-    tuple[int, ...]: _numbers,
+    tuple[str, ...]: names,
+    tuple[int, ...]: numbers,
 }
 
 
@@ -222,14 +188,8 @@ class OptionTask:
         """The values of variables of make; OptionError names a variable that this task does not have."""
         by_variable = {option.variable: option for option in self.options.values()}
         if unknown := [name for name in texts if name not in by_variable]:
-            raise OptionError(self._unknown(unknown[0], list(by_variable)))
+            raise OptionError(unknown_variable(unknown[0], self.target, by_variable))
         return {by_variable[name].name: by_variable[name].parse(text, f"{name}=") for name, text in texts.items()}
-
-    def _unknown(self, name: str, known: list[str]) -> str:
-        if not known:
-            return f"{name}: make {self.target} takes no variables"
-        (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
-        return f"{name}: make {self.target} has no such variable; the nearest is {nearest}. It has: {', '.join(sorted(known))}"
 
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""

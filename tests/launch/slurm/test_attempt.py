@@ -233,7 +233,7 @@ def slurm(tmp_path, monkeypatch):
     jobs.mkdir()
     for name in ("sbatch", "scontrol", "sacct", "scancel", "srun"):
         (tools / name).write_text(
-            f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/support/standin/slurm.py {name} "$@"\n'
+            f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/support/standin/slurm.py" {name} "$@"\n'
         )
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
