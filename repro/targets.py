@@ -51,6 +51,7 @@ TRAINER_TASKS = (
     "curves",
     "e2e",
     "image-test",
+    "kit",
     "preflight",
     "profile",
     "reproduce",

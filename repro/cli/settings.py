@@ -24,6 +24,7 @@ from repro.targets import command_line, flag, names, numbers, percentage, unknow
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 
 OPTIONS = {
+    "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
     "base": "base image in place of the pinned one: any Debian 11",
     "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
     "baselines": f"PyTorch variants to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
@@ -41,13 +42,17 @@ OPTIONS = {
     "dry_run": "print every command, with a cluster those of every node, and start nothing",
     "format": "table for a terminal, or json for programs",
     "host": "name of the host whose page the runs belong to, such as h200x8",
+    "images": "take along what `make image` built last",
     "iterations": "iterations per case; measuring other iterations than published makes a derived case",
     "jobs": "maximum number of attempts at a time (default: as many as fit without sharing GPUs; 1 on the CPU)",
+    "kit": "folder of the kit",
     "launcher": "ssh or slurm, in place of the inventory's",
+    "libraries": "0 leaves out the newer cuBLAS and cuDNN, for a host that has its own",
     "limit": "only these nodes, separated by commas",
     "max_gpus": "shrink cases that need more GPUs to this number, as derived cases; 2,4 runs both sizes",
     "model": "one model, or all",
     "nccl": "2.7.8 from a wheel, or 2.7.3 from NVIDIA's repository",
+    "part_mib": "largest size of a piece in MiB",
     "port": "rendezvous port (default: a free one)",
     "program": "what trains: published, the program of the report; tuned, the same with faster operators and settings; or "
     "published,tuned for both in turn, with the gain",
