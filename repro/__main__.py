@@ -1,7 +1,7 @@
 """Command line without make: `python -m repro bench MODEL=gpt`, or with Fabric's options `python -m repro bench --model gpt`.
 
 `python -m repro --make TASK` is what the Makefile runs: the variables come from make's own command line, and what the
-task needs is installed first.
+task needs is installed first. `python -m repro --check TASK` only says what is wrong with these variables.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def main(arguments: list[str]) -> int:
         from repro.cli.make import run_from_make
 
         return run_from_make(name)
+    if arguments[:1] == ["--check"]:
+        from repro.cli.make import check
+
+        return check(arguments[1])
     if arguments and all(re.match(r"[A-Z_]+=", each) for each in arguments[1:]) and not arguments[0].startswith("-"):
         from repro.cli.make import run
 

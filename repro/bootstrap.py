@@ -26,10 +26,12 @@ from repro.targets import (
     ENVIRONMENT,
     GROUPS,
     RENAMED_TASKS,
-    TRAINER_TASKS,
     groups_of,
     make_variables,
+    options_of,
+    refusal,
     renamed,
+    trains_here,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,10 +41,11 @@ INPUTS = {
     CONTROLLER: [ROOT / "uv.lock", ROOT / "docker" / "tools.lock"],
     TRAINER: [ROOT / "docker" / "trainer.lock", ROOT / "docker" / "tools.lock"],
 }
+BAD_INPUT = 2
 TRAINER_PYTHONS = ("3.10", "3.9")
-NEEDED_MIB: dict[Any, int] = {CONTROLLER: 360, "cluster": 30, "export": 210, "image": 160, "test": 360, TRAINER: 4000}
-DOWNLOAD_MB: dict[Any, int] = {CONTROLLER: 75, "cluster": 4, "export": 56, "image": 37, "test": 102, TRAINER: 900}
-"""Of an environment, for the controller without any group, and of each group besides."""
+NEEDED_MIB: dict[Any, int] = {CONTROLLER: 220, "cluster": 13, "export": 168, "image": 122, "test": 331, TRAINER: 2100}
+DOWNLOAD_MB: dict[Any, int] = {CONTROLLER: 66, "cluster": 3, "export": 56, "image": 35, "test": 112, TRAINER: 860}
+"""Of an environment, for the controller without any group, and of each group besides. Without bytecode."""
 
 
 class SetupError(Exception):
@@ -261,13 +264,15 @@ def build(environment: Path, groups: Iterable[str]) -> None:
             env=settings,
         )
     say(f"installing {announcement(environment, groups)}")
+    # Of the controller's modules a task imports a tenth, and Python keeps what it compiled of them. Ranks start together.
+    bytecode = ["--compile-bytecode"] if environment == TRAINER else []
     with tempfile.TemporaryDirectory() as scratch:
         if environment == TRAINER:
             lock = ROOT / "docker" / "trainer.lock"
         else:
             lock = controller_requirements(uv, Path(scratch), groups)
         run(
-            [uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", python, lock],
+            [uv, "pip", "sync", "--require-hashes", *bytecode, "--python", python, lock],
             f"{environment.name}",
             env=settings,
             cwd=ROOT,
@@ -282,6 +287,8 @@ def ready(environment: Path, groups: Iterable[str] = ()) -> None:
     """
     if is_ready(environment, groups):
         return
+    if not os.access(ROOT, os.W_OK):
+        raise SetupError(f"{ROOT} cannot be written to, and {environment.name} belongs there; set up where it can be.")
     TOOLS.mkdir(exist_ok=True)
     with open(ROOT / ".setup.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -294,7 +301,14 @@ def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[st
     """The environments that a task needs when it is given these variables; pairs with groups."""
     task = RENAMED_TASKS.get(task, task)
     found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
-    return [*found, (TRAINER, set())] if task in TRAINER_TASKS else found
+    return [*found, (TRAINER, set())] if trains_here(task, variables) else found
+
+
+def check(task: str) -> None:
+    """Leave with the status of the task if it refuses its variables: before the trainers are installed, the larger part."""
+    command = [CONTROLLER / "bin" / "python", "-m", "repro", "--check", task]
+    if status := subprocess.run(list(map(str, command)), cwd=ROOT).returncode:
+        sys.exit(status)
 
 
 def environment_argument(text: str) -> tuple[Path, set[str]]:
@@ -318,8 +332,13 @@ def main() -> None:
     given = parser.parse_args()
     variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
     os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
+    if given.task and (wrong := refusal(given.task, variables)):
+        print(wrong, file=sys.stderr)
+        sys.exit(BAD_INPUT)
     try:
         for environment, groups in given.environment + (needs_of(given.task, variables) if given.task else []):
+            if environment == TRAINER and given.task and options_of(given.task) and not is_ready(TRAINER):
+                check(given.task)
             ready(environment, groups)
     except SetupError as error:
         sys.exit(f"set-up: {error}")

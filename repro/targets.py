@@ -1,14 +1,21 @@
 """What `make` and the set-up know of the tasks before anything is installed. Standard library only, Python 3.8+.
 
-Which environments a task needs, the old names that still work, and the variables of make's command line. The tasks
-themselves, with their options, are in `repro.cli`.
+Which environments a task needs, the old names that still work, and the variables of make's command line with what can
+be said against them so early. The tasks themselves are in `repro.cli`; their options are read here from its source,
+which needs none of the packages that it imports.
 """
 
 from __future__ import annotations
 
+import ast
+import difflib
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+CLI = Path(__file__).resolve().parent / "cli"
 
 GROUPS = ("cluster", "export", "image", "test")
 """The dependency groups of pyproject.toml; without any, the controller is what `make bench` needs."""
@@ -45,6 +52,7 @@ TRAINER_TASKS = (
     "curves",
     "e2e",
     "image-test",
+    "kit",
     "preflight",
     "profile",
     "reproduce",
@@ -87,6 +95,15 @@ ENVIRONMENT = (
 """Variables of make's command line that go to the environment of the processes instead of a task's options."""
 
 
+ELSEWHERE = {"CLUSTER": "on nodes", "DRY_RUN": "nowhere"}
+"""Variables with which nothing is trained on this machine, and where instead."""
+
+
+def trains_here(task: str, variables: Mapping[str, str]) -> bool:
+    """Whether a task needs the trainer environment of this machine when it is given these variables."""
+    return task in TRAINER_TASKS and not any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE)
+
+
 def make_variables(flags: str) -> list[tuple[str, str]]:
     """The variables of make's command line as pairs of name and value, decoded from MAKEFLAGS.
 
@@ -121,3 +138,96 @@ def renamed(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[tupl
 def command_line(task: str, texts: Mapping[str, str]) -> str:
     """The make command with these values, for a shell."""
     return shlex.join(["make", task] + [f"{name}={value}" for name, value in texts.items()])
+
+
+def whole_number(text: str) -> int:
+    """The value of an option that is a number."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("it is a whole number from 1 on")
+    return int(text)
+
+
+def flag(text: str) -> bool:
+    """The value of an option that is on or off."""
+    if text not in ("0", "1"):
+        raise ValueError("it is 0 or 1")
+    return text == "1"
+
+
+def percentage(text: str) -> float:
+    """The value of an option that is given in per cent, as a share of 1."""
+    try:
+        share = float(text[:-1] if text.endswith("%") else text) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ValueError("it is a number of per cent between 0 and 100, such as 2.5")
+    return share
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The value of an option that may name several, separated by commas or blanks."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The value of an option that may be several numbers."""
+    try:
+        return tuple(sorted({whole_number(each) for each in names(text)}))
+    except ValueError:
+        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
+
+
+PARSERS: dict[tuple[str, ...], Callable[[str], Any]] = {
+    ("int",): whole_number,
+    ("bool",): flag,
+    ("float",): percentage,
+    ("tuple", "str"): names,
+    ("tuple", "int"): numbers,
+}
+"""What reads the text of an option, by the names in the annotation of its parameter."""
+
+
+def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
+    """The variables of a task, each with the names in its annotation; None if there is no such task."""
+    for path in sorted(CLI.glob("*.py")):
+        for each in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
+                return {
+                    one.arg.upper(): tuple(
+                        name.id for name in ast.walk(one.annotation or one) if isinstance(name, ast.Name)
+                    )
+                    for one in each.args.args[1:]
+                }
+    return None
+
+
+def _is_task(function: ast.FunctionDef) -> bool:
+    calls = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
+    return any(isinstance(each, ast.Name) and each.id == "task" for each in calls)
+
+
+def unknown_variable(name: str, task: str, known: Iterable[str]) -> str:
+    """What to say of a variable that a task does not have."""
+    known = sorted(known)
+    if not known:
+        return f"{name}: make {task} takes no variables"
+    (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+    return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known)}"
+
+
+def refusal(task: str, variables: Mapping[str, str]) -> str | None:
+    """What is wrong with a task's variables, as far as that can be told before anything is installed; None if nothing."""
+    task = RENAMED_TASKS.get(task, task)
+    options = options_of(task)
+    for name, text in variables.items():
+        if options is None or name in ENVIRONMENT:
+            continue
+        if name not in options:
+            return unknown_variable(name, task, options)
+        try:
+            if text and options[name] in PARSERS:
+                PARSERS[options[name]](text)
+        except ValueError as error:
+            return f"{name}={text}: {error}"
+    return None

@@ -1,8 +1,13 @@
 """Set-up: which Python it takes, what it leaves when it is interrupted, and what it says when it cannot go on."""
 
+import ast
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -200,6 +205,66 @@ def test_an_old_name_of_a_task_needs_what_the_new_one_needs(machine):
     assert bootstrap.needs_of("learn", {}) == [(bootstrap.CONTROLLER, set()), (bootstrap.TRAINER, set())]
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (" -- MODLE=gpt", "MODLE: make bench has no such variable; the nearest is MODEL"),
+        (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 on"),
+        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 on, or several such as 2,4"),
+    ],
+)
+def test_wrong_variables_are_refused_before_anything_is_installed(machine, monkeypatch, capsys, flags, message):
+    with pytest.raises(SystemExit) as caught:
+        set_up(monkeypatch, "--for", "bench", flags=flags)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (machine / "calls").exists() and not bootstrap.CONTROLLER.exists()
+
+
+@pytest.mark.parametrize("variable", ["MODEL=nope", "CASES=nope", "PROGRAM=nope"])
+def test_a_wrong_choice_is_refused_before_the_trainers_are_installed(machine, monkeypatch, variable):
+    script(machine / "bin" / "python3.10", python_of("3.10"))
+    with pytest.raises(SystemExit) as caught:
+        set_up(monkeypatch, "--for", "bench", flags=f" -- {variable}")
+    assert caught.value.code == 2
+    assert not bootstrap.TRAINER.exists()
+
+
+@pytest.mark.parametrize("variables", [{"CLUSTER": "sim"}, {"DRY_RUN": "1"}])
+def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
+    assert [environment for environment, _ in bootstrap.needs_of("bench", variables)] == [bootstrap.CONTROLLER]
+    assert (bootstrap.TRAINER, set()) in bootstrap.needs_of("bench", dict.fromkeys(variables, "0"))
+
+
+def test_a_checkout_that_cannot_be_written_to_is_named(machine, monkeypatch):
+    monkeypatch.setattr(bootstrap.os, "access", lambda path, mode: False)
+    with pytest.raises(SetupError, match="cannot be written to"):
+        bootstrap.ready(bootstrap.CONTROLLER)
+
+
+def test_a_python_that_is_too_old_is_told_so():
+    """Python 3.6 reads `repro/__init__.py` before all else; the set-up and the tasks' options, any from 3.8 on."""
+    first = ast.parse((ROOT / "repro" / "__init__.py").read_text(), feature_version=(3, 6))
+    assert not [each for each in ast.walk(first) if isinstance(each, ast.ImportFrom)], "no `from __future__`"
+    for path in [ROOT / "repro/bootstrap.py", ROOT / "repro/targets.py", *(ROOT / "repro/cli").glob("*.py")]:
+        ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
+def test_an_older_python_sets_up_or_says_why_not(version):
+    found = [*bootstrap.glob.glob(str(Path.home() / f".pyenv/versions/{version}.*/bin/python"))]
+    found += [path] if (path := shutil.which(f"python{version}")) and bootstrap.answer([path, "-c", ""]) == "" else []
+    if not found:
+        pytest.skip(f"no Python {version} on PATH or under pyenv")
+    argv = [found[0], "-m", "repro.bootstrap", "--for", "bench"]
+    environment = {**os.environ, "MAKEFLAGS": " -- MODLE=gpt"}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    too_old = version in ("3.6", "3.7")
+    assert done.returncode == (1 if too_old else 2)
+    assert (f"Python {version} ({found[0]}) is too old" if too_old else "the nearest is MODEL") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_trainers_python_may_be_on_makes_command_line(machine, monkeypatch):
     monkeypatch.setenv("TRAINER_PYTHON", "")
     with pytest.raises(SystemExit, match=r"TRAINER_PYTHON=/no such is not"):
@@ -225,6 +290,24 @@ def test_bench_installs_no_browser_and_no_lint_tools():
 def test_the_announced_download_is_what_the_lock_says(groups):
     announced = bootstrap.needed(bootstrap.DOWNLOAD_MB, bootstrap.CONTROLLER, groups)
     assert sum(size for _, size in locked(groups)) / 1e6 == pytest.approx(announced, rel=0.1)
+
+
+@pytest.mark.parametrize("groups", [(), *((group,) for group in GROUPS)])
+def test_the_announced_size_is_that_of_the_installed_files(groups):
+    """Of the environment that runs the tests: it has all groups."""
+    names = {name for name, _ in locked(groups)} - {"repro"}
+    files = [path for name in names for path in metadata.files(name) or () if path.suffix != ".pyc"]
+    places = {path for each in files if (path := Path(each.locate())).is_file()}
+    found = sum(path.stat().st_blocks * 512 for path in places) / 2**20
+    assert found == pytest.approx(bootstrap.needed(bootstrap.NEEDED_MIB, bootstrap.CONTROLLER, groups), rel=0.1)
+
+
+def test_the_announced_size_of_the_trainers_is_that_of_their_environment():
+    if not bootstrap.is_ready(bootstrap.TRAINER):
+        pytest.skip("the trainers are not installed")
+    files = (path for path in bootstrap.TRAINER.resolve().rglob("*") if path.is_file() and not path.is_symlink())
+    found = sum(path.stat().st_blocks * 512 for path in files) / 2**20
+    assert found == pytest.approx(bootstrap.NEEDED_MIB[bootstrap.TRAINER], rel=0.1)
 
 
 def locked(groups) -> list[tuple[str, int]]:

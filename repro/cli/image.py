@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CACHE = "/cache"
 STACK = "cu102 or cu102-modern (default: both)"
 BUNDLE = Path("bundle")
+KIT = Path("kit")
+OLDEST_ARCH = 60
+"""The oldest architecture for which the wheel has all of its code: Pascal."""
 Nccl = Literal["2.7.3", "2.7.8"]
 
 
@@ -189,6 +192,40 @@ def bundle_check(invocation: Invocation, bundle: Path = BUNDLE) -> None:
     if problems:
         raise Exit("\n".join(problems), FAILED)
     print(f"{bundle} is complete")
+
+
+@task()
+def kit(
+    invocation: Invocation,
+    arch: tuple[int, ...] = (),
+    part_mib: int = 60,
+    kit: Path = KIT,
+    libraries: bool = True,
+    images: bool = False,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+) -> None:
+    """Write a folder from which one host without a network runs `make bench`: environments, interpreters and code.
+
+    GPU code of other architectures is left out. Exit status: 0 written; 1 it could not be; 2 wrong input.
+    """
+    from repro.images.offline_kit import make_kit, summary
+    from repro.images.pins import load_pins
+    from repro.images.stack import needs_newer_libraries
+    from repro.launch.host_environment import gpus
+
+    here = {int(float(gpu["compute_cap"]) * 10) for gpu in gpus() if gpu.get("compute_cap")}
+    chosen = arch or tuple(sorted(here))
+    if not chosen:
+        raise OptionError("ARCH= names the architecture of the host's GPUs, such as 90 for an H100 or H200")
+    if strange := [str(each) for each in chosen if not OLDEST_ARCH <= each < 1000]:
+        raise OptionError(f"ARCH={','.join(strange)}: the compute capability without its point, from {OLDEST_ARCH} on")
+    folders: list[Path] = []
+    if libraries and needs_newer_libraries(chosen):
+        folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
+    with exit_statuses(FAILED):
+        made = make_kit(kit, chosen, part_mib, folders, images)
+    print("\n".join(summary(made)))
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")

@@ -14,10 +14,14 @@ import sys
 from collections.abc import Iterable
 
 from repro.cli import tasks
+from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, OptionError, exit_statuses
 from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, make_variables, renamed
 
 PR_SET_PDEATHSIG = 1
+OF_PUBLISHED_CASES = ("bench", "profile")
+"""Tasks that train, and whose CASES are names of published ones."""
+
 MAKES_OWN = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 
 
@@ -52,6 +56,27 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
     except Exit as end:
         if end.message:
             print(end.message, file=sys.stderr)
+        return end.status
+    return 0
+
+
+def check(name: str) -> int:
+    """Say what is wrong with a task's variables, of the make that started this process, and do nothing else.
+
+    For the set-up, which has the controller by then and not yet the trainers. The exit status; 0 if nothing is wrong.
+    """
+    variables, _ = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))
+    try:
+        with exit_statuses():
+            task = tasks.find(RENAMED_TASKS.get(name, name))
+            values = task.of_variables({key: value for key, value in variables.items() if key not in ENVIRONMENT})
+            if "model" in task.options and not values.get("run"):
+                from repro.published.cases import load_catalogue
+
+                cases = values.get("cases") if name in OF_PUBLISHED_CASES else None
+                load_catalogue().select(chosen_model(values.get("model") or "all"), cases or None)
+    except Exit as end:
+        print(end.message, file=sys.stderr)
         return end.status
     return 0
 

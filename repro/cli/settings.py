@@ -8,7 +8,6 @@ checked here in the same way. Its text is in `OPTIONS` unless the task defines o
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import inspect
 import os
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line
+from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import printable
 
 OPTIONS = {
+    "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
     "base": "base image in place of the pinned one: any Debian 11",
     "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
@@ -44,13 +44,17 @@ OPTIONS = {
     "dry_run": "print every command, with a cluster those of every node, and start nothing",
     "format": "table for a terminal, or json for programs",
     "host": "name of the host whose page the runs belong to, such as h200x8",
+    "images": "take along what `make image` built last",
     "iterations": "iterations per case; measuring other iterations than published makes a derived case",
     "jobs": "maximum number of attempts at a time (default: as many as fit without sharing GPUs; 1 on the CPU)",
+    "kit": "folder of the kit",
     "launcher": "ssh or slurm, in place of the inventory's",
+    "libraries": "0 leaves out the newer cuBLAS and cuDNN, for a host that has its own",
     "limit": "only these nodes, separated by commas",
     "max_gpus": "shrink cases that need more GPUs to this number, as derived cases; 2,4 runs both sizes",
     "model": "one model, or all",
     "nccl": "2.7.8 from a wheel, or 2.7.3 from NVIDIA's repository",
+    "part_mib": "largest size of a piece in MiB",
     "port": "rendezvous port (default: a free one)",
     "program": "what trains: published, the program of the report; tuned, the same with faster operators and settings; or "
     "published,tuned for both in turn, with the gain",
@@ -118,44 +122,11 @@ class Option:
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _whole_number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it is a whole number from 1 on")
-    return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("it is 0 or 1")
-    return text == "1"
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise ValueError("it is a number of per cent between 0 and 100, such as 2.5")
-    return share
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text.replace(",", " ").split()))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({_whole_number(each) for each in _names(text)}))
-    except ValueError:
-        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
-
-
 def _chosen(kind: Any, text: str) -> Any:
     """One value of a Literal, or several of a tuple of them in the Literal's order."""
     if typing.get_origin(kind) is not tuple:
         return _choice(kind, text)
-    choices, found = typing.get_args(typing.get_args(kind)[0]), _names(text)
+    choices, found = typing.get_args(typing.get_args(kind)[0]), names(text)
     if not found or set(found) - set(choices):
         raise ValueError(f"it is {' or '.join(choices)}, or {','.join(choices)}")
     return tuple(each for each in choices if each in found)
@@ -170,12 +141,12 @@ def _choice(kind: Any, text: str) -> str:
 
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    int: _whole_number,
-    bool: _flag,
-    float: _share,
+    int: whole_number,
+    bool: flag,
+    float: percentage,
     Path: Path,
-    tuple[str, ...]: _names,
-    tuple[int, ...]: _numbers,
+    tuple[str, ...]: names,
+    tuple[int, ...]: numbers,
 }
 
 
@@ -224,14 +195,8 @@ class OptionTask:
         """The values of variables of make; OptionError names a variable that this task does not have."""
         by_variable = {option.variable: option for option in self.options.values()}
         if unknown := [name for name in texts if name not in by_variable]:
-            raise OptionError(self._unknown(unknown[0], list(by_variable)))
+            raise OptionError(unknown_variable(unknown[0], self.target, by_variable))
         return {by_variable[name].name: by_variable[name].parse(text, f"{name}=") for name, text in texts.items()}
-
-    def _unknown(self, name: str, known: list[str]) -> str:
-        if not known:
-            return f"{name}: make {self.target} takes no variables"
-        (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
-        return f"{name}: make {self.target} has no such variable; the nearest is {nearest}. It has: {', '.join(sorted(known))}"
 
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""

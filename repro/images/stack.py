@@ -12,6 +12,8 @@ from pathlib import Path
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT
 
+KIT = ROOT / ".kit"
+"""What the offline kit brings beside the checkout: its interpreters, and a newer cuBLAS and cuDNN."""
 COMPAT = ROOT / "docker" / "compat"
 IMAGE_STACKS = ("cu102", "cu102-modern")
 STACKS = (*IMAGE_STACKS, "cpu")
@@ -119,6 +121,11 @@ def after_turing(gpu: dict) -> bool:
         return not old and not UP_TO_TURING.search(gpu["name"])
 
 
+def needs_newer_libraries(architectures: Iterable[int]) -> bool:
+    """Whether calls are forwarded to a newer cuBLAS and cuDNN on GPUs of these architectures, such as 90."""
+    return any(each / 10 > TURING for each in architectures)
+
+
 def _cache(gpu: dict) -> dict:
     """A cache of compiled code for this driver and GPU only, large enough for all of OneFlow's."""
     label = re.sub(r"[^a-z0-9.]+", "-", f"{gpu['driver_version']}-{gpu['name']}".lower())
@@ -190,20 +197,20 @@ def compile_command(source: str, target: str, compiler: str = "gcc") -> list[str
 
 
 def find_cublas(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/local")) -> Path:
-    """A cuBLAS of version 11 or later: the one asked for, the pinned, the newest CUDA toolkit's, or the loader's."""
+    """A cuBLAS of version 11 or later: the one asked for, the kit's, the pinned, the newest CUDA toolkit's, or the loader's."""
     if libraries.cublas:
         return _users("CUBLAS", "libcublas.so", libraries.cublas)
     toolkit = _newest(toolkits.glob("cuda*/targets/*/lib/libcublas.so.*"))
-    return _pinned("cuBLAS") or toolkit or _loaders("libcublas.so") or _fetched("cuBLAS")
+    return _of_kit("cuBLAS") or _pinned("cuBLAS") or toolkit or _loaders("libcublas.so") or _fetched("cuBLAS")
 
 
 def find_cudnn(libraries: Libraries = Libraries()) -> Path:
-    """A cuDNN of version 8 or later: the one asked for, the pinned, the loader's, or that of the baselines' PyTorch."""
+    """A cuDNN of version 8 or later: the one asked for, the kit's, the pinned, the loader's, or that of the baselines' PyTorch."""
     name = "libcudnn.so"
     if libraries.cudnn:
         return _users("CUDNN", name, libraries.cudnn)
     of_baseline = libraries.of_baseline(f"cudnn/lib/{name}.*", name)
-    return _pinned("cuDNN") or _loaders(name) or of_baseline or _fetched("cuDNN")
+    return _of_kit("cuDNN") or _pinned("cuDNN") or _loaders(name) or of_baseline or _fetched("cuDNN")
 
 
 def find_cupti(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/local")) -> Path:
@@ -244,6 +251,11 @@ def _newest(paths: Iterable[Path], name: str = "libcublas.so") -> Path | None:
 def _version(path: Path) -> tuple[int, ...]:
     numbers = tuple(int(part) for part in path.name.partition(".so.")[2].split(".") if part.isdigit())
     return numbers or (0,)
+
+
+def _of_kit(name: str) -> Path | None:
+    """The copy of a library that the offline kit brought."""
+    return _newest((KIT / "lib").glob(f"lib{name.lower()}.so.*"), f"lib{name.lower()}.so")
 
 
 def _pinned(name: str) -> Path | None:

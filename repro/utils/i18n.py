@@ -87,13 +87,9 @@ def _load(source: Path) -> gettext.GNUTranslations:
 
 
 def _compile(source: Path, compiled: Path) -> gettext.GNUTranslations:
-    from babel.messages import mofile, pofile
+    import polib
 
-    with open(source, "rb") as file:
-        messages = pofile.read_po(file)
-    binary = io.BytesIO()
-    mofile.write_mo(binary, messages)
+    binary = polib.pofile(str(source), encoding="utf-8").to_binary()
     with contextlib.suppress(OSError):  # a read-only checkout compiles each time
-        compiled.write_bytes(binary.getvalue())
-    binary.seek(0)
-    return gettext.GNUTranslations(binary)
+        compiled.write_bytes(binary)
+    return gettext.GNUTranslations(io.BytesIO(binary))

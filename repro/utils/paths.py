@@ -1,12 +1,24 @@
 """Where the parts of a checkout are, and what identifies a file."""
 
 import hashlib
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "repro"
 DATA = PACKAGE / "data"
-CACHE = ROOT / ".cache"
+
+
+def cache_folder(root: Path) -> Path:
+    """Where what can be made again is kept: `.cache` of a checkout, or in the user's cache if that is read-only."""
+    own = root / ".cache"
+    if os.access(own if own.exists() else root, os.W_OK):
+        return own
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return users / "oneflow-reproduction" / hashlib.sha256(bytes(root)).hexdigest()[:12]
+
+
+CACHE = cache_folder(ROOT)
 REPORTS = ROOT / "reports"
 TRAINERS = PACKAGE / "trainers"
 TRAINER = TRAINERS / "run.py"

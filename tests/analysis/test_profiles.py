@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
 V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
-COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
+COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 MS = 1_000_000
 
 # Names as CUPTI gave them on an H200, cut off: of OneFlow 0.8.0's kernels, and of PyTorch's.

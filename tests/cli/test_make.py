@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from repro import targets
+from repro.cli import settings
 from repro.cli.tasks import every
 from repro.targets import (
     ENVIRONMENT,
@@ -34,7 +37,7 @@ def make(tmp_path):
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/started\nenv > {tmp_path}/environment\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\necho "$@" >> "{tmp_path}/started"\nenv > "{tmp_path}/environment"\nexec "{sys.executable}" "$@"\n'
     )
     python.chmod(0o755)
 
@@ -192,6 +195,19 @@ def test_the_tables_name_tasks_and_options_that_there_are():
     every = set.union(*VARIABLES.values())
     assert set(RENAMED_VARIABLES.values()) | set(VARIABLE_GROUPS) <= every
     assert not set(RENAMED_VARIABLES) & every and not set(ENVIRONMENT) & every
+
+
+def test_the_set_up_reads_the_same_options_from_the_source():
+    """Before anything is installed, in any Python from 3.8 on."""
+    for name, task in TASKS.items():
+        found = targets.options_of(name)
+        assert set(found) == {option.variable for option in task.options.values()}, name
+        for option in task.options.values():
+            parser = settings.PARSERS.get(option.kind)
+            if parser in (str, Path):
+                parser = None
+            assert targets.PARSERS.get(found[option.variable]) == parser, (name, option.name)
+    assert targets.options_of("benhc") is None
 
 
 def test_make_has_every_task_and_lists_about_25(make):

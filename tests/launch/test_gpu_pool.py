@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -119,7 +120,7 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
         STANDIN="slow=2@0",
         CUDA_VISIBLE_DEVICES="5,3",
         PATH=f"{tmp_path}:{os.environ['PATH']}",
-        TRAINER_COMMAND=f"{TRAINER_PYTHON} {trainer}",
+        TRAINER_COMMAND=shlex.join([str(TRAINER_PYTHON), str(trainer)]),
     )
     folder = only_run(tmp_path)
     ended = attempts(folder)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from repro.utils.i18n import catalogue
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
-COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
+COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
 
 

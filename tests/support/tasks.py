@@ -1,6 +1,7 @@
 """Starts tasks as `python -m repro TASK NAME=value`, with what a test sets besides in the environment."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from tests.support.processes import heed_interrupts
 
 TASKS = every()
 VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()} | set(RENAMED_VARIABLES)
-STANDIN_COMMAND = f"{TRAINER_PYTHON} {STANDIN}"
+STANDIN_COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 SEAMS = {"TRAINER_COMMAND": "REPRO_TRAINER_COMMAND", "BASELINE_COMMAND": "REPRO_BASELINE_COMMAND"}
 """What replaces the programs that a task starts: as tests call it, and the environment variable."""
 

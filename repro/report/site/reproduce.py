@@ -25,7 +25,7 @@ def _start(_: Translate) -> Section:
     blocks = (
         Text(
             _(
-                "Linux on x86-64 with `git`, `make`, Python 3 with `venv`, a package index and 5 GB of disk. Each command "
+                "Linux on x86-64 with `git`, `make`, Python 3.8 or newer with `venv`, a package index and 3 GB of disk. Each command "
                 "installs what it needs, by hash:"
             )
         ),

@@ -1,0 +1,95 @@
+#!/bin/sh
+# Sets up a host from this folder alone, without a network and without root:
+#   sh setup.sh FOLDER     checks every file, then unpacks into FOLDER, where `make bench` runs
+#   sh setup.sh --check    only checks
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+case "${1:-}" in
+'' | -h | --help)
+    sed -n '2,4s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+--check | /*) folder=$1 ;;
+*) folder=$PWD/$1 ;;
+esac
+cd "$here"
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+[ -f SHA256SUMS ] || fail "SHA256SUMS is missing: without it nothing here can be checked"
+
+# A part may stay behind as a whole if it is optional; of every other one, all pieces are needed.
+optional=$(sed -n "s/^optional='\(.*\)'$/\1/p" kit.conf 2>/dev/null || true)
+problems=0
+while read -r digest name; do
+    if [ -f "$name" ]; then
+        found=$(sha256sum <"$name")
+        if [ "${found%% *}" != "$digest" ]; then
+            echo "setup: $name is damaged; bring it over again" >&2
+            problems=1
+        fi
+        continue
+    fi
+    part=${name%%.*}
+    case " $optional " in
+    *" $part "*) ls "$part".* >/dev/null 2>&1 || continue ;;
+    esac
+    echo "setup: $name is missing" >&2
+    problems=1
+done <SHA256SUMS
+[ "$problems" = 0 ] || fail "nothing was set up"
+echo "all files are as they were packed"
+[ "$folder" != --check ] || exit 0
+
+# shellcheck source=/dev/null
+. ./kit.conf
+if command -v nvidia-smi >/dev/null; then
+    for each in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | tr -d . || true); do
+        case " $architectures " in
+        *" $each "*) ;;
+        *) fail "this host has a GPU of architecture $each, and the kit has GPU code for $architectures only: \`make kit ARCH=$each\`" ;;
+        esac
+    done
+fi
+[ ! -e "$folder" ] || [ -z "$(ls -A "$folder")" ] || fail "$folder is not empty; name a new folder"
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+echo "unpacking into $folder"
+cat base.tar.gz.* | tar -xzf - -C "$folder"
+for version in "$controller_python" "$trainer_python"; do
+    python=$folder/.kit/python/$version/bin/python$version
+    "$python" -c 'import bz2, ctypes, hashlib, lzma, sqlite3, ssl, venv, zlib' ||
+        fail "Python $version of the kit does not run here, see above; kit.json names the glibc that it was made with"
+done
+unpack() {
+    if command -v xz >/dev/null; then
+        xz -dc | tar -xf - -C "$folder"
+    else
+        "$python" -c 'import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$folder"
+    fi
+}
+cat trainer.tar.xz.* | unpack
+[ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
+cp SHA256SUMS kit.json "$folder/.kit/"
+
+for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
+    name=${pair% *}
+    version=${pair#* }
+    printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' \
+        "$folder/.kit/python/$version/bin" "$version" >"$folder/.$name/pyvenv.cfg"
+done
+# The ranks of a run start together, and none should wait until another has compiled what it imports.
+"$folder/.venv-trainer/bin/python" -m compileall -q -j 0 "$folder/.venv-trainer/lib" >/dev/null || true
+(
+    cd "$folder"
+    GLOG_log_dir=$folder/.kit "$folder/.venv-trainer/bin/python" -c 'import oneflow; print("OneFlow", oneflow.__version__)' 2>/dev/null ||
+        fail "OneFlow cannot be imported here: $folder/.venv-trainer/bin/python -c 'import oneflow' says why"
+)
+if [ -f images.tar.000 ]; then
+    echo "the images are here too: cat $here/images.tar.* | docker load"
+fi
+echo "ready: cd $folder && make bench MODEL=gpt"

@@ -1,0 +1,21 @@
+"""Where what can be made again is kept."""
+
+import os
+
+from repro.utils.paths import cache_folder
+
+
+def test_a_checkout_keeps_its_cache_unless_it_is_read_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
+    checkouts = [tmp_path / "a", tmp_path / "b"]
+    checkouts[0].mkdir()
+    assert cache_folder(checkouts[0]) == tmp_path / "a" / ".cache"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    first, second = map(cache_folder, checkouts)
+    assert first != second and first.parent == second.parent == tmp_path / "users" / "oneflow-reproduction"
+
+
+def test_a_writable_cache_of_a_read_only_checkout_is_used(tmp_path, monkeypatch):
+    (tmp_path / ".cache").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name == ".cache")
+    assert cache_folder(tmp_path) == tmp_path / ".cache"
