@@ -10,27 +10,31 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-GROUPS = ("cluster", "export", "image", "test")
+TESTING = ("cluster", "export", "image", "test")
+"""The dependency groups that the tests need, and with which every target but `mutation` runs."""
+
+GROUPS = (*TESTING, "mutation")
 """The dependency groups of pyproject.toml; without any, the controller is what `make bench` needs."""
 
 TASK_GROUPS = {
     "archive": ("export",),
     "bundle": ("image",),
     "deprovision": ("cluster",),
-    "e2e": GROUPS,
+    "e2e": TESTING,
     "fingerprint": ("cluster",),
     "image": ("image",),
     "image-check": ("image",),
     "image-reproduce": ("image",),
-    "image-test": GROUPS,
+    "image-test": TESTING,
+    "mutation": GROUPS,
     "new-cluster": ("cluster",),
     "pins": ("image",),
     "provision": ("cluster",),
     "report": ("export",),
     "reproduce": ("export",),
     "sbom": ("image",),
-    "setup": GROUPS,
-    "test": GROUPS,
+    "setup": TESTING,
+    "test": TESTING,
 }
 """The groups that a task needs; one that is not named here needs none."""
 
@@ -44,6 +48,7 @@ TRAINER_TASKS = (
     "curves",
     "e2e",
     "image-test",
+    "mutation",
     "preflight",
     "profile",
     "reproduce",
