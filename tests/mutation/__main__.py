@@ -7,11 +7,15 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from tests.mutation import score, trial
 from tests.mutation.score import Known, Survivor, Target
+
+if TYPE_CHECKING:
+    from tests.mutation.mutants import Mutant
 
 START_S, SLOWER = 2.0, 5.0
 """A mutant counts as killed once its tests take this much CPU time, and so many times what they take without it."""
@@ -23,8 +27,8 @@ class BaselineError(Exception):
     """The tests of a module fail without any mutant."""
 
 
-def survivors_of(target: Target, jobs: int) -> tuple[int, list[Survivor]]:
-    """The number of a module's mutants, and those that none of its tests notices.
+def survivors_of(target: Target, jobs: int, only: Container[Survivor] | None = None) -> tuple[int, list[Survivor]]:
+    """The number of a module's mutants, and those that none of its tests notices; of `only` these, if given.
 
     First the tests that reach the changed statement run; what these let pass has to survive all others too, since what
     one test computes may be kept for the next.
@@ -36,7 +40,11 @@ def survivors_of(target: Target, jobs: int) -> tuple[int, list[Survivor]]:
     if not baseline.passed:
         raise BaselineError(f"{target.module}: its tests fail without any mutant\n{baseline.output}")
     made = mutants(source)
-    waiting = [(number, each, baseline.tests_of(each.lines)) for number, each in enumerate(made)]
+    waiting = [
+        (number, each, baseline.tests_of(each.lines))
+        for number, each in enumerate(made)
+        if only is None or _as_survivor(each) in only
+    ]
     running: dict[int, tuple[int, list[str], float]] = {}
     survived: list[int] = []
     try:
@@ -64,8 +72,11 @@ def survivors_of(target: Target, jobs: int) -> tuple[int, list[Survivor]]:
     finally:
         for pid in running:
             trial.end(pid)
-    found = [Survivor(made[each].function, made[each].before, made[each].after) for each in sorted(survived)]
-    return len(made), found
+    return len(made), [_as_survivor(made[each]) for each in sorted(survived)]
+
+
+def _as_survivor(mutant: Mutant) -> Survivor:
+    return Survivor(mutant.function, mutant.before, mutant.after)
 
 
 def survives(known: Known) -> bool:
@@ -95,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--module", help="only this module, by its path or name, or this group")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument("--survivors", action="store_true", help="only what survived, of modules that are as they were")
     parser.add_argument("--known", action="store_true", help="only the mutants that survived once")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _end)
@@ -114,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for target in () if given.known else chosen:
         began = time.monotonic()
         try:
-            number, found = survivors_of(target, given.jobs)
+            only = score.survivors_as_is(target.module, score.load_score()) if given.survivors else None
+            number, found = survivors_of(target, given.jobs, only)
         except BaselineError as error:
             problems.append(str(error))
             continue
@@ -129,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  not recorded: {target.module} or its tests differ from the last commit", flush=True)
         else:
             date = datetime.now(UTC).date().isoformat()
+            scores = score.load_score()
             scores[target.module] = score.scored(target.module, number, found, commit, date)
             score.save_score(scores, targets)
             score.write_readme(targets, scores)

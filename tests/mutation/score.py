@@ -150,6 +150,11 @@ def changed(scores: dict[str, Score]) -> list[str]:
     return [module for module, each in scores.items() if (ROOT / module).exists() and sha256(module) != each.sha256]
 
 
+def survivors_as_is(module: str, scores: dict[str, Score]) -> tuple[Survivor, ...] | None:
+    """What survived of a module that is as it was scored; None of any other."""
+    return scores[module].survivors if module in scores and sha256(module) == scores[module].sha256 else None
+
+
 def commit_of(paths: Sequence[str]) -> str | None:
     """HEAD, if these paths are as in it; None if one is modified, or without git."""
     try:

@@ -6,6 +6,7 @@ each process, so that all of them see the replaced module. Nothing is written to
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import importlib.abc
@@ -201,14 +202,10 @@ def poll(pid: int) -> int | None:
 
 def end(pid: int) -> None:
     """End a process, if it still runs, and whatever it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass
 
 
 def _pytest(tests: Sequence[str], without: Sequence[str], plugins: Sequence[object], *more: str) -> int:
