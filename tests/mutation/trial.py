@@ -1,12 +1,14 @@
 """Runs tests over a module whose text is replaced, in a process forked for it, and says whether any test failed.
 
-What tests import from elsewhere is loaded once, before the fork; the project's own modules and the tests are loaded in
-each process, so that all of them see the replaced module. Nothing is written to the tree.
+What does not import the replaced module is loaded once, before the fork; that module, what imports it, and the tests
+are loaded in each process. Nothing is written to the tree.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import ctypes
 import gc
 import importlib
 import importlib.abc
@@ -21,25 +23,28 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
 
-OWN = ("repro", "tests")
+OWN = ("repro.", "tests.")
 STARTING = {"task", "standin"}
 """Fixtures of tests that start other processes, which do not see a replaced module; these tests do not run."""
 MEMORY_BYTES = 8 << 30
 PASSED, NONE_COLLECTED = 0, 5
+BASELINE_S = 600.0
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h: a process is ended with the one that started it."""
 
 
 class Replaced(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFinder):
     """Finds and loads one module from a text instead of its file."""
 
     def __init__(self, module: str, source: str):
-        super().__init__(module.removesuffix(".py").replace("/", "."), str(ROOT / module))
+        super().__init__(module_name(module), str(ROOT / module))
         self._source = source
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
@@ -86,44 +91,55 @@ class Baseline:
     passed: bool
     seconds: dict[str, float] = field(default_factory=dict)
     reached: dict[int, list[str]] = field(default_factory=dict)
-    imported: list[str] = field(default_factory=list)
 
     def tests_of(self, lines: range) -> list[str]:
         """The tests that reach any of the lines; none for what is executed at import only."""
         return sorted({name for line in lines for name in self.reached.get(line, ())})
 
 
-def measure(module: str, tests: Sequence[str], without: Sequence[str]) -> Baseline:
-    """Run the tests of a module as it is, in a process of its own, and load what they import here."""
+def measure(
+    module: str | None, tests: Sequence[str], without: Sequence[str], selected: Selected | None = None
+) -> Baseline:
+    """Run tests with every module as it is, in a process of their own, and load what they import here.
+
+    Which tests reach which line of `module` is measured if one is given.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder, "baseline.json")
+        kept, selected = Path(folder, "baseline.json"), selected or Selected()
 
         def work() -> int:
-            import coverage
-
-            measured = coverage.Coverage(
-                data_file=None, include=[str(ROOT / module)], config_file=False, messages=False
-            )
-            selected = Selected()
-            measured.start()
-            status = _pytest(tests, without, (selected, Contexts(measured)))
-            measured.stop()
-            data = measured.get_data()
-            reached = data.contexts_by_lineno(str(ROOT / module))
-            imported = [name for name in sys.modules if name.partition(".")[0] not in OWN]
-            lines = {line: [name for name in names if name] for line, names in reached.items()}
+            lines: dict[int, list[str]] = {}
+            if module is None:
+                status = _pytest(tests, without, (selected,))
+            else:
+                status, lines = _reaching(str(ROOT / module), tests, without, selected)
+            imported = list(sys.modules)
             kept.write_text(json.dumps([selected.took, lines, imported]))
             return status
 
         pid, output = start(work)
-        status = wait(pid, 600)
+        status = wait(pid, BASELINE_S)
         text = Path(output).read_text(errors="replace")
         os.unlink(output)
         if status != PASSED or not kept.is_file():
             return Baseline(text, False)
         seconds, lines, imported = json.loads(kept.read_text())
-    preload(imported)
-    return Baseline(text, True, seconds, {int(line): names for line, names in lines.items()}, imported)
+    preload(imported, module)
+    return Baseline(text, True, seconds, {int(line): names for line, names in lines.items()})
+
+
+def _reaching(
+    path: str, tests: Sequence[str], without: Sequence[str], selected: Selected
+) -> tuple[int, dict[int, list[str]]]:
+    """Run tests; pytest's exit status, and the tests that reach each line of a file."""
+    import coverage
+
+    measured = coverage.Coverage(data_file=None, include=[path], config_file=False, messages=False)
+    measured.start()
+    status = _pytest(tests, without, (selected, Contexts(measured)))
+    measured.stop()
+    reached = measured.get_data().contexts_by_lineno(path)
+    return status, {line: [name for name in names if name] for line, names in reached.items()}
 
 
 def keep_bytecode(folder: str) -> None:
@@ -131,16 +147,46 @@ def keep_bytecode(folder: str) -> None:
     sys.dont_write_bytecode, sys.pycache_prefix = False, folder
 
 
-def preload(names: Sequence[str]) -> None:
-    """Import modules from elsewhere, so that forked processes have them."""
+def preload(names: Sequence[str], module: str | None) -> None:
+    """Import what tests imported, but for the tests and for what imports `module`; without one, nothing of our own."""
+    files = {name: ROOT / (name.replace(".", "/") + ".py") for name in names if name.startswith(OWN)}
+    own = {name: file for name, file in files.items() if file.is_file() and name.rpartition(".")[2][:5] != "test_"}
+    spared = set(files) if module is None else set(files) - set(own) | importing(module_name(module), own)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
-            if name != "__main__" and name not in sys.modules:
+            if name not in spared and name != "__main__" and name not in sys.modules:
                 try:
                     importlib.import_module(name)
                 except Exception:
                     continue
+    if module is not None and module_name(module) in sys.modules:
+        raise AssertionError(f"{module} was imported by what does not name it, and so cannot be replaced")
+
+
+def importing(module: str, files: Mapping[str, Path]) -> set[str]:
+    """The modules of these that import a module, directly or not, and itself."""
+    named = {name: set(imports(file.read_text())) for name, file in files.items()}
+    found, before = {module}, set()
+    while found != before:
+        before = set(found)
+        found |= {name for name, each in named.items() if each & found}
+    return found
+
+
+def imports(source: str) -> Iterator[str]:
+    """The names of all modules that a text may import."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def module_name(path: str) -> str:
+    """With dots, of a file in the tree."""
+    return path.removesuffix(".py").replace("/", ".")
 
 
 def start_trial(
@@ -173,6 +219,7 @@ def start(work: Callable[[], int]) -> tuple[int, str]:
     status = 99
     try:
         os.setsid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
