@@ -121,7 +121,11 @@ def load_targets(file: Path = TARGETS) -> Targets:
         for each in content["module"]
     ]
     known = tuple(Known(**each) for each in content.get("known", ()))
-    accepted = tuple(Accepted(**each) for each in content.get("accepted", ()))
+    accepted = tuple(
+        Accepted(each["module"], each["before"], after, each["reason"])
+        for each in content.get("accepted", ())
+        for after in each["after"]
+    )
     return Targets(tuple(modules), known, accepted)
 
 
