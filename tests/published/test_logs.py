@@ -521,3 +521,14 @@ def test_a_short_log_is_read_by_its_first_and_its_last_stamp(tmp_path):
 def test_a_log_of_later_epochs_has_no_stamps_to_be_read_by(tmp_path):
     found = stamped_file(tmp_path, *(a_row(n, epoch=1, stamp=f" {n}.5") for n in (20, 40, 60)))
     assert found["rule"] == {"kind": "mean_rows", "skip_first": 1} and len(found["warnings"]) == 2
+
+
+def test_a_log_that_begins_without_a_stamp_is_read_without_stamps(tmp_path):
+    row = "step: {}, total_loss: 9.0, mlm_loss: 8.0, nsp_loss: 1.0, throughput: 4.000{}"
+    found = stamped_file(tmp_path, row.format(19, ""), row.format(39, ""), row.format(59, " 1600000000.5"))
+    assert found["rule"] == {"kind": "mean_rows", "skip_first": 1} and len(found["warnings"]) == 1
+
+
+def test_a_log_that_counts_from_zero_is_read(tmp_path):
+    found = stamped_file(tmp_path, *(a_row(n, stamp=f" {n}.5") for n in range(3)))
+    assert found["rule"] == {"kind": "stamps", "first_row": 1, "last_row": 2} and found["throughput"] == 3
