@@ -96,8 +96,9 @@ class Targets:
         return list(dict.fromkeys(each.group for each in self.modules))
 
     def chosen(self, name: str | None) -> list[Target]:
-        """The modules of this path, stem or group; all without a name."""
-        return [each for each in self.modules if name in (None, each.module, each.name, each.group)]
+        """The modules of this group, else of this name or path; all without a name."""
+        group = [each for each in self.modules if name in (None, each.group)]
+        return group or [each for each in self.modules if name in (each.module, each.name)]
 
     def only(self, modules: Sequence[Target]) -> Targets:
         """The same for these modules alone."""
