@@ -123,10 +123,11 @@ def test_only_a_units_own_repeats_that_succeeded_count(tmp_path):
     single = "DP_1x1x1_2_1536x16"
     found = stopped(tmp_path / "two", [single, EIGHT], {single: 5, EIGHT: 6})
     assert sorted(found, key=str) == [None, "decided"]
-    run = published_run(tmp_path / "failed", [EIGHT], SIX[:5])
-    add_attempt(run, CASE, 6, status="failed")
+    run = published_run(tmp_path / "failed", [EIGHT], SIX[:5], env=environment({"name": "NVIDIA H200"}))
     plan = Plan.from_json({**run.description()["plan"], "looks": [vars(look) for look in LOOKS]})
-    assert why_enough(run, plan, run.attempts(), plan.units[0]) is None
+    for status, said in (("failed", None), ("ok", "no verdict")):
+        add_attempt(run, CASE, 6, status=status)
+        assert why_enough(run, plan, run.attempts(), plan.units[0]) == said
 
 
 def test_there_is_no_verdict_but_on_a_published_case_at_its_scale(tmp_path):
