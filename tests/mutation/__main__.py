@@ -34,7 +34,7 @@ class BaselineError(Exception):
 def survivors_of(target: Target, jobs: int, only: Container[Survivor] | None = None) -> tuple[int, list[Survivor]]:
     """The number of a module's mutants, and those that none of its tests notices; of `only` these, if given.
 
-    First the tests that reach the changed statement run; what these let pass has to survive all others too, since what
+    First the tests that reach the changed statement run; what these let pass has to survive the others too, since what
     one test computes may be kept for the next.
     """
     from tests.mutation.mutants import mutants
@@ -43,33 +43,35 @@ def survivors_of(target: Target, jobs: int, only: Container[Survivor] | None = N
     baseline = trial.measure(target.module, target.tests, target.without)
     if not baseline.passed:
         raise BaselineError(f"{target.module}: its tests fail without any mutant\n{baseline.output}")
-    made = mutants(source)
+    made, every = mutants(source), sorted(baseline.seconds)
+    tried: dict[int, set[str]] = {}
     waiting = [
-        (number, each, baseline.tests_of(each.lines))
+        (number, each, baseline.tests_of(each.lines) or every)
         for number, each in enumerate(made)
         if only is None or _as_survivor(each) in only
     ]
-    running: dict[int, tuple[int, list[str], float]] = {}
+    running: dict[int, tuple[int, float]] = {}
     survived: list[int] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, mutant, names = waiting.pop(0)
                 selected = trial.Selected(names, baseline.seconds)
-                files = sorted({name.partition("::")[0] for name in names}) or list(target.tests)
-                seconds = sum(baseline.seconds[name] for name in names or baseline.seconds)
+                files = sorted({name.partition("::")[0] for name in names})
+                seconds = sum(baseline.seconds[name] for name in names)
+                tried.setdefault(number, set()).update(names)
                 limit = START_S + SLOWER * seconds
                 pid = trial.start_trial(target.module, mutant.source, files, target.without, selected, limit)
-                running[pid] = number, names, time.monotonic() + HANGING_S + SLOWER * limit
-            for pid, (number, names, deadline) in list(running.items()):
+                running[pid] = number, time.monotonic() + HANGING_S + SLOWER * limit
+            for pid, (number, deadline) in list(running.items()):
                 status = trial.poll(pid)
                 if status is None and time.monotonic() < deadline:
                     continue
                 trial.end(pid)
                 del running[pid]
                 if status in (trial.PASSED, trial.NONE_COLLECTED):
-                    if names and set(names) != set(baseline.seconds):
-                        waiting.insert(0, (number, made[number], []))
+                    if rest := [name for name in every if name not in tried[number]]:
+                        waiting.insert(0, (number, made[number], rest))
                     else:
                         survived.append(number)
             time.sleep(0.003)

@@ -94,7 +94,7 @@ class Baseline:
     reached: dict[int, list[str]] = field(default_factory=dict)
 
     def tests_of(self, lines: range) -> list[str]:
-        """The tests that reach any of the lines; none for what is executed at import only."""
+        """The tests that reach any of the lines; none if they are executed at import only, or not at all."""
         return sorted({name for line in lines for name in self.reached.get(line, ())})
 
 
