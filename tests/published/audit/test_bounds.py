@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, consistency, editorial, environment, plausibility
+from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.engine import Material
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
-from repro.published.cases import Catalogue
+from repro.published.cases import Catalogue, Layout
 from repro.published.figures import Figure, published_noise
 
 PUBLISHED = Material.load()
@@ -419,3 +419,202 @@ def test_six_links_are_due_to_each_gpu():
     changed = replace(PUBLISHED, clusters={name: {**cluster, "topology": topology}})
     found = ids(environment.topologies, changed)
     assert found == {f"resnet50-2020-08-08/nvlinks/{gpu}/NVLink" for gpu in ("GPU0", "GPU1")}
+
+
+# what names, words and switches say
+
+
+def printed(name: str, **changes) -> Material:
+    """The published data with other printed texts of one case; None takes one out."""
+    kept = {key: value for key, value in {**CASES[name].published.printed, **changes}.items() if value is not None}
+    return with_case(name, published=replace(CASES[name].published, printed=kept))
+
+
+ZERO = "gpt2_small_1n8g_bs4_zero1"
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [("1n_8g_dp_4bs", False), ("2n_8g_dp_4bs", True), ("1n_8g_dp_8bs", True), ("1n_4g_dp_4bs", True), ("8 GPUs", True)],
+)
+def test_a_layout_column_states_the_case(layout, found):
+    changed = printed(ZERO, layout=layout)
+    expected = f"gpt2-small-2020-12/name/{ZERO}/layout"
+    assert (expected in ids(claims.names, changed)) is found
+    if found:
+        (said,) = [each for each in claims.names(changed) if each and each.id == expected]
+        assert said.printed == layout and (said.expected != "") is (layout != "8 GPUs")
+
+
+def test_every_number_in_a_name_is_that_of_the_case():
+    for changes in ({"micro_batch": 3}, {"global_batch": 17}, {"nodes": 2}, {"layout": Layout(8, 1, 2)}):
+        assert f"gpt-3d-2021-05/name/{DP8}/log" in new(claims.names, with_case(DP8, **changes)), changes
+    found = [each for each in claims.names(with_case(DP8, shape={**CASES[DP8].shape, "layers": 17})) if each]
+    assert {each.expected for each in found} == {"layers 17"}
+    assert "layers 16" in str(found[0].rule)
+
+
+@pytest.mark.parametrize(
+    ("group", "layout", "found"),
+    [
+        ("DP", Layout(8, 1, 1), False),
+        ("MP", Layout(8, 1, 1), True),
+        ("PP", Layout(8, 1, 1), True),
+        ("DP", Layout(8, 2, 1), True),
+        ("DP", Layout(8, 1, 2), True),
+    ],
+)
+def test_a_group_is_that_of_the_layout(group, layout, found):
+    kept = replace(CASES[DP8].published, printed={**CASES[DP8].published.printed, "group": group})
+    assert (
+        f"gpt-3d-2021-05/group/{DP8}/group" in ids(claims.words, with_case(DP8, published=kept, layout=layout))
+    ) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "found"),
+    [
+        ("MP_1x8x1_16_1536x16", Layout(1, 8, 1), False),
+        ("MP_1x8x1_16_1536x16", Layout(2, 8, 1), True),
+        ("MP_1x8x1_16_1536x16", Layout(1, 1, 8), True),
+        ("MP_1x8x1_16_1536x16", Layout(1, 1, 1), False),
+        ("2D_2x4x1_16_1536x16", Layout(1, 1, 1), True),
+        ("2D_2x4x1_16_1536x16", Layout(2, 1, 1), False),
+        (PP, Layout(8, 1, 4), False),
+        (PP, Layout(8, 1, 1), True),
+        (PP, Layout(8, 2, 4), True),
+    ],
+)
+def test_kinds_of_parallelism_are_those_of_the_layout(name, layout, found):
+    assert (f"gpt-3d-2021-05/group/{name}/group" in ids(claims.words, with_case(name, layout=layout))) is found
+
+
+@pytest.mark.parametrize(
+    ("sharding", "description", "found"),
+    [
+        (1, "on_optimization", False),
+        (1, "off_optimization", True),
+        (0, "off_optimization", False),
+        (0, "on_optimization", True),
+    ],
+)
+def test_on_and_off_are_those_of_the_case(sharding, description, found):
+    kept = replace(CASES[ZERO].published, printed={**CASES[ZERO].published.printed, "description": description})
+    changed = with_case(ZERO, published=kept, optimizer_sharding=sharding)
+    assert (f"gpt2-small-2020-12/description/{ZERO}/description" in ids(claims.words, changed)) is found
+
+
+def test_a_composed_cell_holds_the_figures_that_are_kept_of_it():
+    cell = CASES[ZERO].published.printed["memory"]
+    assert "9547" in cell
+    for other, found in ((cell, False), (cell.replace("9547", "9548"), True), (cell + " 1.5", True)):
+        assert (f"gpt2-small-2020-12/cell/{ZERO}/memory_mib" in ids(claims.words, printed(ZERO, memory=other))) is found
+    (said,) = [each for each in claims.words(printed(ZERO, memory="0")) if each]
+    assert said.expected.startswith("9547, 1754, ")
+
+
+@pytest.mark.parametrize(
+    ("title", "found"),
+    [("GPT on 32 V100s", False), ("Benchmarks", False), ("BERT and GPT", False), ("BERT-base", True)],
+)
+def test_a_title_names_the_model(title, found):
+    changed = with_report("gpt-3d-2021-05", title_printed=title)
+    assert ("gpt-3d-2021-05/title" in ids(claims.titles, changed)) is found
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found"), [("Float32", False), ("float32", False), ("Float16", True), ("unheard of", True)]
+)
+def test_a_claim_on_precision_is_that_of_the_cases(claimed, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "precision": claimed})
+    assert (f"{report.id}/precision/precision" in ids(claims.precisions, changed)) is found
+    without = {key: value for key, value in report.claims.items() if key != "precision"}
+    assert not [each for each in ids(claims.precisions, with_report(report.id, claims=without)) if report.id in each]
+
+
+def test_a_claim_on_all_tests_holds_for_all_reports():
+    scoped = next(report for report in PUBLISHED.reports if "precision_scope" in report.claims)
+    identity = f"{scoped.id}/precision-scope/precision"
+    assert identity in ids(claims.precisions, PUBLISHED)
+    same = tuple(replace(report, precision=scoped.precision) for report in PUBLISHED.reports)
+    alike = replace(PUBLISHED, catalogue=Catalogue(same, PUBLISHED.cases))
+    assert identity not in ids(claims.precisions, alike)
+
+
+@pytest.mark.parametrize(("folders", "found"), [((), False), (("a",), False), (("a", "a"), False), (("a", "b"), True)])
+def test_the_scripts_of_a_report_are_in_one_folder(folders, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "script_folders": folders})
+    assert (f"{report.id}/script-folder/script_folders" in ids(claims.switches, changed)) is found
+
+
+@pytest.mark.parametrize(
+    ("flag", "less", "found"),
+    [
+        ("non_distributed_optimizer", 9547, True),
+        ("non_distributed_optimizer", 11301, True),
+        ("non_distributed_optimizer", 11302, False),
+        ("distributed_optimizer", 9547, False),
+    ],
+)
+def test_a_switch_says_what_it_switches_on(flag, less, found):
+    report = PUBLISHED.catalogue.report("gpt2-small-2020-12")
+    reports = tuple(
+        replace(each, claims={**each.claims, "sharding_flag": flag}) if each is report else each
+        for each in PUBLISHED.reports
+    )
+    first = next(case for case in PUBLISHED.cases_of(report) if case.optimizer_sharding)
+    plain = next(case for case in PUBLISHED.cases_of(report) if not case.optimizer_sharding)
+    figures = {first.name: Figure(str(less)), plain.name: Figure("11301")}
+    cases = tuple(
+        replace(case, published=replace(case.published, memory_mib=figures[case.name]))
+        if case.name in figures
+        else case
+        for case in PUBLISHED.cases
+    )
+    changed = replace(PUBLISHED, catalogue=Catalogue(reports, cases))
+    assert (f"{report.id}/flag/flag" in ids(claims.switches, changed)) is found
+    unknown = tuple(
+        replace(case, published=replace(case.published, memory_mib=None)) if case.name == plain.name else case
+        for case in cases
+    )
+    assert f"{report.id}/flag/flag" not in ids(
+        claims.switches, replace(PUBLISHED, catalogue=Catalogue(reports, unknown))
+    )
+    alone = tuple(case for case in cases if case.report != report.id or case.optimizer_sharding)
+    assert f"{report.id}/flag/flag" not in ids(claims.switches, replace(PUBLISHED, catalogue=Catalogue(reports, alone)))
+
+
+def test_one_log_gives_one_set_of_figures():
+    twin = "2D_8x1x1_16_1536x16"
+    identity = f"gpt-3d-2021-05/log/{twin}/log"
+    assert identity in ids(claims.shared_logs, PUBLISHED)
+    same = with_case(twin, published=replace(CASES[DP8].published, printed=CASES[twin].published.printed))
+    assert identity not in ids(claims.shared_logs, same)
+    (said,) = [each for each in claims.shared_logs(PUBLISHED) if each and each.id == identity]
+    assert DP8 in said.remark() and "38.28 samples/s" in str(said.rule) and "MiB" in str(said.rule)
+    assert identity not in ids(claims.shared_logs, printed(twin, log=None))
+
+
+# arithmetic
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "found"), [(8, 16, set()), (9, 16, {"gpus"}), (8, 17, {"micro_batch_times_data"})]
+)
+def test_printed_counts_are_products(gpus, batch, found):
+    changed = printed(DP8, gpus=gpus, micro_batch_times_data=batch)
+    assert {each.split("/")[-1] for each in ids(arithmetic.products, changed)} == found
+
+
+def test_a_global_batch_is_a_product_of_three():
+    for changes in ({"accumulation_steps": 2}, {"micro_batch": 3}, {"global_batch": 15}, {"layout": Layout(4, 1, 1)}):
+        found = ids(arithmetic.products, with_case(DP8, **changes))
+        assert f"gpt-3d-2021-05/product/{DP8}/global_batch" in found, changes
+
+
+@pytest.mark.parametrize(("latency", "found"), [(417.92, False), (418.02, False), (417.91, True), (418.04, True)])
+def test_throughput_is_the_batch_over_the_latency(latency, found):
+    changed = with_figure(DP8, latency_ms=latency)
+    assert (f"gpt-3d-2021-05/latency/{DP8}/throughput" in ids(arithmetic.latencies, changed)) is found
