@@ -8,6 +8,7 @@ import pytest
 from repro.models.registry import spec_of
 from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.engine import Material
+from repro.published.audit.findings import Place
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
 from repro.published.cases import Catalogue, Layout
 from repro.published.figures import Figure, published_noise
@@ -618,3 +619,174 @@ def test_a_global_batch_is_a_product_of_three():
 def test_throughput_is_the_batch_over_the_latency(latency, found):
     changed = with_figure(DP8, latency_ms=latency)
     assert (f"gpt-3d-2021-05/latency/{DP8}/throughput" in ids(arithmetic.latencies, changed)) is found
+
+
+# tables of the same runs, and what the text announces
+
+
+def table_of(identity: str, what: str):
+    report = PUBLISHED.catalogue.report(identity)
+    return report, next(table for table in report.also_printed if table["what"] == what)
+
+
+def with_cells(identity: str, what: str, column: str, values: dict[str, object]) -> Material:
+    """The published data with other values in a column of one of a report's further tables, by case."""
+    report, table = table_of(identity, what)
+    case, place = table["columns"].index("case"), table["columns"].index(column)
+    rows = [
+        [values.get(row[case], cell) if at == place else cell for at, cell in enumerate(row)] for row in table["rows"]
+    ]
+    tables = tuple({**each, "rows": rows} if each is table else each for each in report.also_printed)
+    return with_report(identity, also_printed=tables)
+
+
+def copied() -> tuple[str, str, str, str, float]:
+    """A table that prints the same runs: its report, name, column, and a case with its value."""
+    for report, table, rows in PUBLISHED.also_printed("throughput"):
+        if table.get("same_run"):
+            return report.id, table["what"], "throughput", rows[0]["case"], float(rows[0]["throughput"])
+    raise AssertionError("no table of the same runs")
+
+
+def test_another_table_of_the_same_runs_prints_the_same_figures():
+    identity, what, column, name, value = copied()
+    off = with_cells(identity, what, column, {name: value * 1.01})
+    assert [each for each in new(consistency.copies, off) if "/copy/" in each and name in each]
+    (said,) = [each for each in consistency.copies(off) if each and each.id in new(consistency.copies, off)]
+    assert said.severity == "warning" and said.kind == "inconsistency"
+    assert new(consistency.copies, with_cells(identity, what, column, {name: value})) == set()
+
+
+@pytest.mark.parametrize(("batch", "devices", "found"), [(96, 8, False), (48, 8, True), (96, 2, True)])
+def test_every_announced_batch_size_has_its_row_on_every_number_of_gpus(batch, devices, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [batch], "devices": [devices]})
+    here = {each for each in ids(editorial.missing, changed) if each.startswith(report.id)}
+    assert here == ({f"{report.id}/missing/bs{batch}-{devices}-GPU/throughput"} if found else set())
+
+
+@pytest.mark.parametrize(
+    ("announced", "found"), [([8, 32], None), ([1, 32], "1-GPU"), ([8, 64], "64-GPU"), ([1, 64], "1-GPU")]
+)
+def test_a_range_of_gpus_begins_and_ends_with_a_row(announced, found):
+    report = PUBLISHED.catalogue.report("gpt2-small-2020-12")
+    changed = with_report(report.id, claims={**report.claims, "device_range": announced})
+    here = {each for each in ids(editorial.missing, changed) if each.startswith(report.id)}
+    assert here == ({f"{report.id}/missing/{found}/throughput"} if found else set())
+
+
+def test_a_batch_size_that_was_not_announced_is_stray():
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [64, 32, 24]})
+    strays = {each for each in ids(editorial.stray, changed) if each.endswith("micro_batch")}
+    assert strays == {
+        f"{report.id}/stray/{case.name}/micro_batch" for case in PUBLISHED.cases_of(report) if case.micro_batch == 96
+    }
+    silent = {key: value for key, value in report.claims.items() if key != "batch_sizes"}
+    nothing = ids(editorial.stray, with_report(report.id, claims=silent))
+    assert not [each for each in nothing if each.startswith(report.id) and each.endswith("micro_batch")]
+
+
+def test_a_stray_row_is_said_to_be_that_of_a_later_run_at_its_batch_size():
+    (said,) = [each for each in editorial.stray(PUBLISHED) if each]
+    assert said.printed == "4 | 8 | 48 | 4103.6" and "+0.31 % off it" in str(said.evidence)
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    (row,) = report.stray
+    (other,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "micro_batch": 47},))) if each]
+    assert other.id == f"{report.id}/stray/bs47-32-GPU/throughput" and other.evidence is None
+    (fewer,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "nodes": 2},))) if each]
+    assert "16-GPU" in fewer.id
+
+
+def test_a_missing_row_has_the_later_runs_figure_where_there_is_one():
+    found = {each.id: each for each in editorial.missing(PUBLISHED) if each}
+    bert = found["bert-2020-08-22/missing/bs24-32-GPU/throughput"]
+    assert bert.expected == "3312.17" and bert.evidence and "3312.17" in bert.remark()
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [7], "devices": [8]})
+    (unknown,) = [each for each in editorial.missing(changed) if each and each.report == report.id]
+    assert unknown.evidence is None and unknown.expected == "" and unknown.remark() == "missing in the original"
+
+
+@pytest.mark.parametrize(("mean", "found"), [(384.9, False), (385.3, True)])
+def test_the_example_log_gives_a_figure_of_a_table(mean, found):
+    case = CASES["resnet50_0821_1n1g_bs128"]
+    said = editorial._example(PUBLISHED.catalogue.report(case.report), [case], [mean - 1, mean + 1])
+    assert (said is not None) is found
+    if found:
+        assert said.expected == f"{mean:.3f}" and "-0.10 % off" in str(said.evidence)
+
+
+def test_an_example_log_prints_every_row_and_the_first_is_skipped():
+    report, table = table_of("resnet50-2020-08-08", "example log")
+    rows = list(table["rows"])
+    rate = table["columns"].index("throughput")
+    assert not any("example-rows" in each for each in ids(editorial.example_logs, PUBLISHED))
+
+    def changed(rows):
+        tables = tuple({**each, "rows": rows} if each is table else each for each in report.also_printed)
+        return with_report(report.id, also_printed=tables)
+
+    assert f"{report.id}/example-rows/iteration" in ids(editorial.example_logs, changed(rows[:-1]))
+    first = [[9999.0 if at == rate else cell for at, cell in enumerate(rows[0])], *rows[1:]]
+    before, after = ([each for each in editorial.example_logs(m) if each] for m in (PUBLISHED, changed(first)))
+    assert [each.expected for each in before] == [each.expected for each in after], "the first row does not count"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Throughput", None),
+        ("主要硬软件配置", None),
+        ("Ã© and Ã¼", "é and Ã¼"),
+        ("â€“", "–"),
+        ("é", None),
+        ("éé", None),
+    ],
+)
+def test_text_in_a_wrong_encoding_is_put_right(text, right):
+    assert editorial._decoded(text) == right
+
+
+@pytest.mark.parametrize(
+    ("unit", "right"), [("ms", None), ("mB", "MB (MiB)"), ("Samples/s", "samples/s (MiB)"), ("furlongs", None)]
+)
+def test_units_have_their_case(unit, right):
+    said = editorial._unit("r", Place("heading", "t", "c"), unit)
+    assert (said and said.expected) == right
+
+
+@pytest.mark.parametrize(
+    ("column", "layout", "found"),
+    [
+        ("xn_xg_xdp_xbs", "1n_8g_dp_4bs", True),
+        ("xn_xg_xbs", "1n_8g_4bs", False),
+        ("xn_xg", "1n_8g_", True),
+        ("xn_xg", None, False),
+    ],
+)
+def test_rows_follow_the_pattern_of_their_heading(column, layout, found):
+    case = CASES[ZERO]
+    cases = [replace(case, published=replace(case.published, printed={"layout": layout} if layout else {}))]
+    said = editorial._pattern("r", Place("heading", "t", column), column, cases)
+    assert (said is not None) is found
+    assert not said or (said.printed == layout and f"promises {len(column.split('_'))} numbers" in str(said.rule))
+
+
+def test_one_slip_is_found_once():
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    before = ids(editorial.wordings, PUBLISHED)
+    assert f"{report.id}/spelling/Test-Result/lantency" in before
+    doubled = with_report(report.id, heading=(*report.heading, *report.heading))
+    assert ids(editorial.wordings, doubled) == before
+    assert len([each for each in editorial.wordings(doubled) if each]) == len(before)
+
+
+# tables of efficiency
+
+
+def test_efficiency_follows_from_the_latency():
+    assert not ids(consistency.efficiencies, PUBLISHED)
+    for factor, found in ((1.0, False), (1.02, True)):
+        latency = float(CASES[PP].published.latency_ms) * factor
+        assert bool(ids(consistency.efficiencies, with_figure(PP, latency_ms=latency))) is found
