@@ -13,14 +13,15 @@ from repro.analysis.verdict import (
     Tolerance,
     ToleranceError,
     Verdict,
+    case_ratio,
     check_given,
     outcome,
     tolerance,
 )
 from repro.published.cases import load_catalogue
-from repro.published.figures import published_noise
+from repro.published.figures import Figure, published_noise
 from repro.utils.sequential import Look
-from repro.utils.stats import Interval, TooFew
+from repro.utils.stats import Interval, TooFew, ratio_interval
 
 CATALOGUE = load_catalogue()
 WHY = Reason("loss", "missing", "none was recorded")
@@ -187,3 +188,21 @@ def test_a_tolerance_is_three_times_the_noise_of_cases_of_its_kind():
 def test_noise_counts_for_as_many_nodes_as_it_was_seen_on(nodes, basis):
     case = replace(CATALOGUE.case("bert_4n8g_bs96"), nodes=nodes)
     assert tolerance(case, CATALOGUE).basis == basis
+
+
+@pytest.mark.parametrize(("pipeline", "basis"), [(1, "report"), (2, "all"), (4, "all")])
+def test_noise_counts_for_pipelines_if_it_was_seen_in_one(pipeline, basis):
+    """Nothing with a pipeline was published twice."""
+    case = CATALOGUE.case("DP_8x1x1_16_1536x16")
+    found = tolerance(replace(case, layout=replace(case.layout, pipeline=pipeline)), CATALOGUE)
+    assert found.basis == basis
+    noise = published_noise(CATALOGUE.cases)
+    assert basis != "all" or found == Tolerance(3 * noise.largest, "all", noise.largest, noise.cases)
+
+
+def test_published_repeats_are_known_to_half_a_unit_of_the_coarsest():
+    case = CATALOGUE.case("bert_1n8g_bs96")
+    repeats = tuple(map(Figure, ("100", "100.1", "100.25", "100.3", "100.4", "100.5", "101")))
+    mixed = replace(case, published=replace(case.published, repeats=repeats))
+    measured = [100.0 + step / 10 for step in range(7)]
+    assert case_ratio(mixed, measured).interval == ratio_interval(measured, repeats, 0.95, 0.5)
