@@ -5,7 +5,7 @@ MAKEFLAGS += --no-builtin-rules
 
 TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
         plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle kit test
-UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e lock
+UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ $(TASKS) $(UNLISTED) $(RENAMED):
 	@.venv/bin/python -m repro --make $@
 
 ##@ Set up
-setup:  ## install everything that any target needs (each installs its own part by itself)
+setup:  ## install what any target but mutation needs (each installs its own part by itself)
 	@$(PYTHON) -m repro.bootstrap --for $@
 clean:  ## remove the environments and caches; runs are kept
 	rm -rf .venv .venv-trainer .tools .cache .setup.lock

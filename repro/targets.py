@@ -17,27 +17,31 @@ from typing import Any
 
 CLI = Path(__file__).resolve().parent / "cli"
 
-GROUPS = ("cluster", "export", "image", "test")
+TESTING = ("cluster", "export", "image", "test")
+"""The dependency groups that the tests need, and with which every target but `mutation` runs."""
+
+GROUPS = (*TESTING, "mutation")
 """The dependency groups of pyproject.toml; without any, the controller is what `make bench` needs."""
 
 TASK_GROUPS = {
     "archive": ("export",),
     "bundle": ("image",),
     "deprovision": ("cluster",),
-    "e2e": GROUPS,
+    "e2e": TESTING,
     "fingerprint": ("cluster",),
     "image": ("image",),
     "image-check": ("image",),
     "image-reproduce": ("image",),
-    "image-test": GROUPS,
+    "image-test": TESTING,
+    "mutation": ("mutation", "test"),
     "new-cluster": ("cluster",),
     "pins": ("image",),
     "provision": ("cluster",),
     "report": ("export",),
     "reproduce": ("export",),
     "sbom": ("image",),
-    "setup": GROUPS,
-    "test": GROUPS,
+    "setup": TESTING,
+    "test": TESTING,
     "unlock": ("cluster",),
 }
 """The groups that a task needs; one that is not named here needs none."""

@@ -5,14 +5,26 @@ import time
 
 import pytest
 
-from repro.analysis.evidence import examine, require
-from repro.analysis.measurement import METRICS
+from repro.analysis.evidence import (
+    Difference,
+    _as_recorded,
+    _log_and_metrics,
+    _of_configuration,
+    _of_rank,
+    _of_record,
+    examine,
+    require,
+)
+from repro.analysis.measurement import LOG, METRICS
 from repro.analysis.verification import verify
+from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
+from repro.published.logs import parse
 from repro.report.host.keep import REPRODUCED
 from repro.runs.history import History
 from repro.runs.manifest import record
 from repro.runs.record import RecordError, Run
+from tests.support import raw_output
 from tests.support.synthetic import add_attempt, published_run
 
 KEPT = sorted(REPRODUCED.glob("*/runs/[0-9]*.zip"))
@@ -97,3 +109,227 @@ def test_a_commit_is_there_absent_or_unknown_and_each_is_said(run):
     assert faulty and absent.startswith(f"commit {commit[:12]} is in no branch or tag here")
     (unknown,), faulty = said(History(frozenset(), "the clone is shallow"))
     assert not faulty and "NOT checked: the clone is shallow" in unknown
+
+
+# How near is the same: each comparison by itself
+
+(UNIT,) = make_plan([CASE], 8, "published", 1).units
+INTERVAL, ITERATIONS, BATCH = UNIT.config["log_interval"], UNIT.config["iterations"], UNIT.global_batch
+SPEED = 40.0
+
+
+def events(**edits):
+    """Rank 0's events at one speed; `edits` change an iteration's event by its number among the rows, from 1."""
+    found = raw_output.events(UNIT, SPEED, 1000.0)
+    for number, change in edits.items():
+        row = found[int(number.removeprefix("row"))]
+        row.update({key: row[key] + more for key, more in change.items()})
+    return found
+
+
+def log_of(written):
+    return parse(raw_output.log_text(UNIT, written).splitlines())
+
+
+def names(differences):
+    return [(each.what, [name for name, _ in each.says]) for each in differences]
+
+
+@pytest.mark.parametrize(
+    ("figure", "within", "beyond"),
+    [("loss", 5.9e-4, 6.1e-4), ("throughput", 5.9e-4, 6.1e-4), ("latency_ms", 5.9e-3, 6.1e-3)],
+)
+def test_a_printed_figure_is_that_of_the_metrics_to_its_decimals(figure, within, beyond):
+    log = log_of(events())
+    for sign in (1, -1):
+        assert names(_log_and_metrics(UNIT, "x", log, events(row2={figure: sign * within}))) == []
+        found = names(_log_and_metrics(UNIT, "x", log, events(row2={figure: sign * beyond})))
+        assert found == [(f"{figure} at iteration {2 * INTERVAL}", [LOG, METRICS.format(0)])]
+
+
+@pytest.mark.parametrize(("seconds", "named"), [(0.019, False), (0.021, True), (-0.019, False), (-0.021, True)])
+def test_a_printed_stamp_is_the_time_of_its_event(seconds, named):
+    case = load_catalogue().case("bert_1n8g_bs96")
+    (unit,) = make_plan([case], 8, "published", 1).units
+    written = raw_output.events(unit, SPEED, 1000.0)
+    log = parse(raw_output.log_text(unit, written).splitlines())
+    written[3]["time"] += seconds
+    found = [each for each in names(_log_and_metrics(unit, "x", log, written)) if each[0].startswith("time at")]
+    assert bool(found) is named
+
+
+def test_figures_that_are_no_numbers_differ():
+    log = log_of(events())
+    written = events()
+    written[2]["loss"] = float("nan")
+    assert [what for what, _ in names(_log_and_metrics(UNIT, "x", log, written))] == [
+        f"loss at iteration {2 * INTERVAL}"
+    ]
+
+
+def test_every_row_of_the_log_is_an_event_and_the_other_way_round():
+    written = events()
+    for log, seen in ((log_of(written), [*written[:3], *written[4:]]), (log_of(written[:-2]), written)):
+        ((what, sources),) = names(_log_and_metrics(UNIT, "x", log, seen))
+        assert (what, sources) == ("rows", [LOG, METRICS.format(0)])
+    assert names(_log_and_metrics(UNIT, "x", log_of(written), [*written, {"event": "loss", "iteration": 1}])) == []
+
+
+ROWS = ITERATIONS // INTERVAL
+SPAN = (ROWS - 1) * INTERVAL * BATCH / SPEED
+"""Seconds from the first row to the last, as the throughputs have it."""
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.95, False), (1.05, True), (-0.95, False), (-1.05, True)])
+def test_the_rows_took_the_time_that_their_throughputs_say(share, named):
+    allowed = 0.005 * SPAN + 0.02
+    written = events(**{f"row{ROWS}": {"time": share * allowed}})
+    found = names(_log_and_metrics(UNIT, "x", log_of(events()), written))
+    assert found == (
+        [(f"seconds from iteration {INTERVAL} to {ITERATIONS}", ["its throughputs", "the clock"])] if named else []
+    )
+
+
+def test_two_rows_have_a_time_between_them_and_one_has_none():
+    written = [*events()[:3], events()[-1]]
+    late = [dict(each) for each in written]
+    late[2]["time"] += 60
+    assert len(names(_log_and_metrics(UNIT, "x", log_of(written), late))) == 1
+    single = [*events()[:2], events()[-1]]
+    assert names(_log_and_metrics(UNIT, "x", log_of(single), single)) == []
+
+
+def rank(**edits):
+    return [{**each, "rank": 3} for each in events(**edits)]
+
+
+def test_another_rank_has_the_same_rows_and_losses():
+    assert names(_of_rank("x", events(), rank(), 3)) == []
+    ((what, sources),) = names(_of_rank("x", events(), rank(row2={"loss": 2e-6}), 3))
+    assert (what, sources) == (f"loss at iteration {2 * INTERVAL}", [METRICS.format(0), METRICS.format(3)])
+    assert names(_of_rank("x", events(), rank(row2={"loss": 0.5e-6}), 3)) == []
+    assert [what for what, _ in names(_of_rank("x", events(), rank()[:-2], 3))] == ["iterations"]
+    assert names(_of_rank("x", events(), [], 3)) == [], "a rank that printed no row"
+
+
+def test_a_rank_that_fetches_no_loss_is_not_compared_by_its_clock():
+    without = [
+        {key: value for key, value in each.items() if key != "loss"} for each in rank(**{f"row{ROWS}": {"time": 99}})
+    ]
+    assert names(_of_rank("x", events(), without, 3)) == []
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.95, False), (1.05, True), (-0.95, False), (-1.05, True)])
+def test_the_clock_of_another_rank_went_as_far(share, named):
+    allowed = 0.005 * SPAN + 0.3
+    found = names(_of_rank("x", events(), rank(**{f"row{ROWS}": {"time": share * allowed}}), 3))
+    assert found == (
+        [(f"seconds from iteration {INTERVAL} to {ITERATIONS}", [METRICS.format(0), METRICS.format(3)])]
+        if named
+        else []
+    )
+    two = names(_of_rank("x", events()[:3], rank(row2={"time": 9.0})[:3], 3))
+    assert len(two) == 1, "two rows have a time between them"
+    assert names(_of_rank("x", events()[:2], rank(row1={"time": 9.0})[:2], 3)) == [], "one row has none"
+
+
+def attempt(repeat=1, number=1, unit=CASE.name, **changes):
+    folder = f"units/{unit}/repeat-{repeat}.attempt-{number}"
+    return {"unit": unit, "repeat": repeat, "folder": folder, "status": "ok", **changes}
+
+
+PLAN = make_plan([CASE], 8, "published", 2)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "left", "expected"),
+    [
+        ([attempt(), attempt(2)], [], []),
+        ([attempt(status="failed"), attempt(number=2)], [], []),
+        ([attempt(unit="other")], [], [("attempts.jsonl, line 1", "unit")]),
+        ([attempt(), attempt(2, folder="units/x/repeat-2.attempt-1")], [], [("attempts.jsonl, line 2", "folder")]),
+        ([attempt(folder=f"units/{CASE.name}/repeat-1.attempt-1x")], [], [("attempts.jsonl, line 1", "folder")]),
+        (
+            [attempt(status="failed"), attempt(status="failed")],
+            [],
+            [(f"units/{CASE.name}/repeat-1.attempt-1", "lines that record it")],
+        ),
+        ([attempt(), attempt(number=2)], [], [(f"units/{CASE.name}/repeat-1", "attempts that succeeded")]),
+        ([attempt(number=2)], [], [(f"units/{CASE.name}/repeat-1.attempt-1", "attempt")]),
+        (
+            [attempt(number=4)],
+            [f"units/{CASE.name}/repeat-1.attempt-2"],
+            [(f"units/{CASE.name}/repeat-1.attempt-{number}", "attempt") for number in (1, 3)],
+        ),
+        ([attempt(number=2)], [f"units/{CASE.name}/repeat-1.attempt-1"], []),
+        ([], [f"units/{CASE.name}/repeat-1.attempt-2"], [(f"units/{CASE.name}/repeat-1.attempt-1", "attempt")]),
+    ],
+)
+def test_lines_of_a_record_that_no_run_writes_are_named(attempts, left, expected):
+    assert [(each.where, each.what) for each in _of_record(PLAN, attempts, left)][: len(expected)] == expected
+    if not expected:
+        assert list(_of_record(PLAN, attempts, left)) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "again", "same"),
+    [
+        (1.0, 1.0 + 0.9e-6, True),
+        (1.0, 1.0 + 1.1e-6, False),
+        (1e6, 1e6 + 0.9e-3, True),
+        (1e6, 1e6 + 1.1e-3, False),
+        (3, 3.0, True),
+        ("a", "a", True),
+        ("a", "b", False),
+        (None, 0.0, False),
+        (None, None, True),
+        ([1.0], [1.0], True),
+    ],
+)
+def test_figures_may_differ_by_the_order_of_a_sum(recorded, again, same):
+    assert _as_recorded("throughput", recorded, again) is same
+
+
+@pytest.mark.parametrize(
+    ("recorded", "again", "same"), [(10, 30, True), (9, 30, False), (5, 5, True), (4, 5, False), (30, 10, False)]
+)
+def test_as_many_first_losses_are_recorded_as_any_release_recorded(recorded, again, same):
+    losses = [10.0 - number / 100 for number in range(40)]
+    assert _as_recorded("losses", losses[:recorded], losses[:again]) is same
+    assert not _as_recorded("losses", [*losses[: recorded - 1], 7.0], losses[:again])
+
+
+def test_a_difference_is_said_in_a_line_that_is_not_too_long():
+    found = Difference("x", "losses", (("the record", [0.5] * 60), ("a log", "y" * 120)))
+    one, other = str(found).split(" in the record, ")
+    assert one.startswith("x: losses: [0.5, 0.5") and one.endswith("...") and len(one) == len("x: losses: ") + 120
+    assert other == "y" * 120 + " in a log"
+
+
+def test_a_configuration_that_is_not_the_planned_one_is_named(tmp_path):
+    log, written = log_of(events()), events()
+
+    def said(**changes):
+        config = {**UNIT.config, "output": "/anywhere", **changes}
+        (tmp_path / "config.json").write_text(
+            json.dumps({key: value for key, value in config.items() if value != "left"})
+        )
+        return [each.what for each in _of_configuration(UNIT, "x", tmp_path, log, written)]
+
+    assert said() == []
+    assert said(dropout=0.5) == ["dropout"] and said(dropout="left") == ["dropout"] and said(more=1) == ["more"]
+    (tmp_path / "config.json").unlink()
+    assert list(_of_configuration(UNIT, "x", tmp_path, log, written)) == [], "older runs have none"
+    ended = [{**written[-1], "iterations": ITERATIONS - 1}]
+    for end in ([], ended, [written[-1], written[-1]]):
+        found = [each.what for each in _of_configuration(UNIT, "x", tmp_path, log, [*written[:-1], *end])]
+        assert found == ["iterations"]
+    other = parse(["global_batch_size = 7", *raw_output.log_text(UNIT, written).splitlines()])
+    assert [each.what for each in _of_configuration(UNIT, "x", tmp_path, other, written)] == ["global batch"]
+
+
+def test_a_copied_attempt_is_named(run):
+    first, second = (run.folder / each["folder"] for each in run.attempts())
+    (second / METRICS.format(0)).write_bytes((first / METRICS.format(0)).read_bytes())
+    found = [line for line in examine(run).lines() if "a copy of" in line]
+    assert len(found) == 1 and found[0].startswith(str(second.relative_to(run.folder)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.analysis.nccl_transport import transport, transport_of
+from repro.analysis.nccl_transport import transport, transport_of, ways_in
 
 IB = """\
 node1:41:55 [0] NCCL INFO Bootstrap : Using [0]ib0:10.1.0.1<0>
@@ -51,6 +51,13 @@ def test_that_no_device_was_found_is_no_network(tmp_path):
 def test_what_a_trainer_prints_about_a_network_is_not_taken(tmp_path):
     found = transport_of(logs(tmp_path, "we go via NET/IB, Using network IB\n"), 1)
     assert found.as_json() == {"networks": {}, "ways": []}
+
+
+@pytest.mark.parametrize(("size", "seen"), [(4_000_000, {"P2P"}), (4_000_001, set())])
+def test_the_first_four_million_bytes_are_read(tmp_path, size, seen):
+    line = "NCCL INFO Channel 00 : 0[1a000] -> 1[1b000] via P2P"
+    (tmp_path / "log").write_text("x" * (size - len(line) - 1) + "\n" + line)
+    assert ways_in([tmp_path / "log"]) == seen
 
 
 def test_standard_error_is_read_too(tmp_path):

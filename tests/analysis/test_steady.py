@@ -76,3 +76,10 @@ def test_no_verdict_is_drawn_from_it(tmp_path):
     doubled = [{**each, "steady_samples_per_s": 2 * each["steady_samples_per_s"]} for each in attempts]
     found = [judge(run, plan, each, summarise(plan, each)).as_json() for each in (run.attempts(), attempts, doubled)]
     assert found[0]["verdicts"] and found[0] == found[1] == found[2]
+
+
+def test_a_training_ends_with_its_last_event(tmp_path):
+    file = written(tmp_path / "metrics", [100.0] * 4)
+    last_row = [json.loads(line)["time"] for line in file.read_text().splitlines() if "latency_ms" in line][-1]
+    file.write_text(file.read_text() + json.dumps({"event": "end", "time": last_row + 2.5}) + "\n")
+    assert steady.windows(file)["after_last_row_s"] == pytest.approx(2.5)

@@ -4,13 +4,15 @@ import math
 
 import pytest
 
+from repro.analysis import stopping
 from repro.analysis.stopping import why_enough
 from repro.planning.plan import CONFIDENCE, Plan, verdict_looks
+from repro.published.cases import load_catalogue
 from repro.runs.record import read_json, write_json
 from repro.utils.sequential import Look, error
 from repro.utils.stats import order_coverage
 from tests.support.stopping import NOISES, PLACES, fixed, simulate
-from tests.support.synthetic import SIX, environment, published_run
+from tests.support.synthetic import SIX, add_attempt, environment, published_run
 
 EIGHT = "DP_8x1x1_16_1536x16"
 LOOKS = (Look(6, 1), Look(12, 2))
@@ -74,3 +76,66 @@ def test_repeats_are_saved_and_no_verdict_is_lost():
     assert looks.repeats < 6.5 < seven.repeats
     assert looks.decided >= seven.decided and looks.decided > 0.95
     assert looks.repeats < 0.6 * twelve.repeats
+
+
+CASE = load_catalogue().case(EIGHT)
+
+
+def further(*ratios, looks=LOOKS):
+    """What is said after repeats with these ratios to the published throughput, at a tolerance of 5 %."""
+    spread = [ratio * float(CASE.published.throughput) * (1 + number * 1e-6) for number, ratio in enumerate(ratios)]
+    return stopping.enough(CASE, spread, looks, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.0] * 6, "decided"),
+        ([1.2] * 6, "decided"),
+        ([0.8] * 6, "decided"),
+        ([1.0] * 5 + [1.2], None),
+        ([1.2] * 5 + [1.0], None),
+        ([0.8] * 5 + [1.0], None),
+        ([0.8] * 3 + [1.2] * 3, "undecidable"),
+        ([1.0] * 4 + [1.2] * 2, "undecidable"),
+    ],
+)
+def test_repeats_go_on_if_more_like_the_published_or_far_faster_or_slower_ones_could_decide(ratios, said):
+    assert further(*ratios) == said
+
+
+def test_a_look_after_one_more_repeat_is_one():
+    assert further(*[1.0] * 10, 1.2) is None
+    assert further(*[1.0] * 10, 1.2, looks=LOOKS[:1]) == "undecidable"
+
+
+def stopped(tmp_path, names, counts, **changes):
+    """Why each of these cases needs no more repeats after so many, in a plan with these changes."""
+    run = published_run(tmp_path, names, SIX)
+    description = read_json(run.folder / "run.json")
+    description["plan"] |= {"repeats": 12, "looks": [vars(look) for look in LOOKS], **changes}
+    plan = Plan.from_json(description["plan"])
+    attempts = [each for each in run.attempts() if each["repeat"] <= counts[each["unit"]]]
+    return [why_enough(run, plan, attempts, unit) for unit in plan.units]
+
+
+def test_only_a_units_own_repeats_that_succeeded_count(tmp_path):
+    single = "DP_1x1x1_2_1536x16"
+    found = stopped(tmp_path / "two", [single, EIGHT], {single: 5, EIGHT: 6})
+    assert sorted(found, key=str) == [None, "decided"]
+    run = published_run(tmp_path / "failed", [EIGHT], SIX[:5], env=environment({"name": "NVIDIA H200"}))
+    plan = Plan.from_json({**run.description()["plan"], "looks": [vars(look) for look in LOOKS]})
+    for status, said in (("failed", None), ("ok", "no verdict")):
+        add_attempt(run, CASE, 6, status=status)
+        assert why_enough(run, plan, run.attempts(), plan.units[0]) == said
+
+
+def test_there_is_no_verdict_but_on_a_published_case_at_its_scale(tmp_path):
+    assert stopped(tmp_path / "smoke", [EIGHT], {EIGHT: 6}, scale="smoke") == ["no verdict"]
+    assert stopped(tmp_path / "fixed", [EIGHT], {EIGHT: 6}, looks=[]) == [None], "a plan without looks"
+    run = published_run(tmp_path / "derived", [EIGHT], SIX)
+    content = {**run.description()["plan"], "looks": [vars(look) for look in LOOKS]}
+    for names in ([], ["of another catalogue"]):
+        content["units"][0]["stands_for"] = names
+        plan = Plan.from_json(content)
+        assert why_enough(run, plan, run.attempts(), plan.units[0]) == "no verdict"

@@ -33,6 +33,11 @@ def test_a_line_that_is_no_sample_is_passed_over(line):
     assert events_of(line + "\n") == []
 
 
+def test_lines_after_one_that_is_no_sample_are_read():
+    assert len(events_of("Unable to determine the device handle\n" + LINES)) == 2
+    assert events_of("none, GPU-aaaa, 99, 15014, 1530, 61\n") == []
+
+
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
     """A stand-in on PATH that prints one sample and waits; the file in which it leaves its process id."""
@@ -90,3 +95,17 @@ def test_only_whole_lines_are_read(tmp_path, nvidia_smi):
         with open(tmp_path / "gpu.csv", "a") as file:
             file.write("0, 15014, 1530, 61\n")
         assert sampler.read() == [{"event": "gpu", "index": 0, "utilisation": 50}]
+
+
+def test_a_line_that_has_only_begun_is_left_for_the_next_read(tmp_path, nvidia_smi):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '0, GPU-aaaa, 9'\nexec sleep 60\n")
+    with Sampler(tmp_path, True) as sampler:
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "gpu.csv").read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert sampler.read() == []
+        with open(tmp_path / "gpu.csv", "a") as file:
+            file.write("3, 15014, 1530, 61\n")
+        assert sampler.read() == [{"event": "gpu", "index": 0, "utilisation": 93}]
+        assert sampler.read() == []

@@ -191,3 +191,28 @@ def test_the_last_lines_tell_what_oneflow_said_and_not_its_native_stack(tmp_path
     assert last_lines(log)[-3:] == message
     assert len(last_lines(log)) == 15
     assert last_lines(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "given", "level"),
+    [
+        ("cuda", 2, None, "INFO"),
+        ("cuda", 2, "TRACE", "TRACE"),
+        ("cuda", 1, None, None),
+        ("cpu", 2, None, None),
+    ],
+)
+def test_nccl_logs_its_network_on_several_gpus(tmp_path, monkeypatch, device, ranks, given, level):
+    """From "INFO" on it names the network that it uses, which a verdict needs to know; at "WARN" it does not."""
+    if given:
+        monkeypatch.setenv("NCCL_DEBUG", given)
+    else:
+        monkeypatch.delenv("NCCL_DEBUG", raising=False)
+    monkeypatch.delenv("NCCL_DEBUG_SUBSYS", raising=False)
+    monkeypatch.setattr(LocalAttempt, "argv", lambda attempt, port: ["/bin/sh", "-c", "env > environment"])
+    config = {**CONFIG, "device": device, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    folder = tmp_path / "attempt"
+    LocalAttempt(config, folder, Limits(total_s=20)).run()
+    seen = dict(line.partition("=")[::2] for line in (folder / "environment").read_text().splitlines())
+    assert seen.get("NCCL_DEBUG") == level
+    assert seen.get("NCCL_DEBUG_SUBSYS") == ("INIT,NET" if level else None)

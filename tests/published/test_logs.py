@@ -385,3 +385,150 @@ def test_import_is_light():
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_the_batch_of_a_table_is_that_of_its_first_row():
+    log = parse([HEADER, e_row(10), e_row(20).replace("| 10240 ", "| 10241 ")])
+    assert log.rows[1].other["samples"] == 10241
+    assert log.global_batch == 512 and isinstance(log.global_batch, int)
+    assert parse([HEADER, e_row(10).replace("| 5120 ", "| 5121 ")]).global_batch is None
+
+
+def test_an_error_names_its_line_if_it_is_of_one():
+    with pytest.raises(LogError, match=r"^log: holds no whole row in 0 lines"):
+        parse([])
+    with pytest.raises(LogError, match=r"^log, line 2: found a row of generation E"):
+        parse([d_row(10), HEADER + "\r" + e_row(20)])
+
+
+@pytest.mark.parametrize(("place", "refused"), [(0, True), (4095, True), (4096, False)])
+def test_a_zero_byte_near_the_beginning_is_no_text(tmp_path, place, refused):
+    path = tmp_path / "zero.log"
+    path.write_bytes(b"x" * place + b"\0\n" + d_row(10).encode() + b"\n")
+    if refused:
+        with pytest.raises(LogError, match="binary") as caught:
+            parse(path)
+        assert caught.value.line == 1
+    else:
+        assert parse(path).row_count == 1
+
+
+@pytest.mark.parametrize("size", [60, 61, 75, 104, 128, 200])
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_blocks_may_end_anywhere_in_lines_of_any_end(tmp_path, monkeypatch, size, end):
+    path = tmp_path / "d.log"
+    path.write_bytes(end.join([*(d_row(n) for n in range(10, 100, 10)), d_row(100, loss="7.1")]).encode())
+    monkeypatch.setattr(logs, "BLOCK_BYTES", size)
+    log = parse(path)
+    assert [row.step for row in log.rows] == list(range(10, 110, 10))
+    assert log.notes == () and log.noise_lines == 0
+
+
+def test_a_row_longer_than_a_block_is_lost_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "d.log"
+    path.write_text("\n".join([d_row(10), d_row(20).replace(" 16074", " " * 300 + "16074"), d_row(30), ""]))
+    assert parse(path).row_count == 3
+    monkeypatch.setattr(logs, "BLOCK_BYTES", 80)
+    log = parse(path)
+    assert [row.step for row in log.rows] == [10, 30] and log.noise_lines == 1
+
+
+def test_lines_are_counted_over_blocks(tmp_path, monkeypatch):
+    path = tmp_path / "mixed.log"
+    path.write_text("\n".join([*(d_row(n) for n in range(10, 100, 10)), "", a_row(20)]) + "\n")
+    for size in (104, 128, 4096):
+        monkeypatch.setattr(logs, "BLOCK_BYTES", size)
+        with pytest.raises(LogError, match="generation A after rows of generation D") as caught:
+            parse(path)
+        assert caught.value.line == 11 and "(from line 1)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "end", "whole"),
+    [
+        ([d_row(10), d_row(20)], d_row(30)[:30], False),
+        ([d_row(10, stamp=" 1.12345"), d_row(20, stamp=" 2.12345")], d_row(30, stamp=" 3.123"), True),
+        ([d_row(10, stamp=" 1.12345"), d_row(20, stamp=" 2.12345")], d_row(30, stamp=" 3.12"), False),
+        ([d_row(10, stamp=" 1.1"), d_row(20, stamp=" 2.123")], d_row(30, stamp=" 3.12"), False),
+        ([d_row(10, stamp=" 1.1"), d_row(20, stamp=" 2.123")], d_row(30, stamp=" 3.123"), True),
+        ([d_row(10, stamp=" 1.1")], d_row(20, stamp=""), False),
+        ([HEADER, e_row(10), e_row(20)], e_row(30).replace("7.00000", "7.1    "), True),
+        ([HEADER, e_row(10), e_row(20)], e_row(30)[:-2], False),
+        ([], d_row(10, stamp=" 1"), True),
+    ],
+)
+def test_a_last_line_without_its_end_is_a_row_if_it_can_be_whole(tmp_path, rows, end, whole):
+    path = tmp_path / "cut.log"
+    path.write_text("\n".join([*rows, end]))
+    log = parse(path)
+    assert log.row_count == sum(row != HEADER for row in rows) + whole
+    assert log.notes == (() if whole else ("the last line is half-written: passed over",))
+    assert log.broken_rows == 0
+
+
+@pytest.mark.parametrize("row", ["| 1 | 2 | broken", "| 10 | 20 | broken", "| 100 |"])
+def test_what_begins_like_a_row_of_a_table_is_broken_in_it_and_noise_elsewhere(row):
+    log = parse([row, HEADER, "| --- |", "| -- broken", e_row(10), row, e_row(20)])
+    assert (log.broken_rows, log.noise_lines) == (1, 2), "the line of dashes is part of a table"
+    assert log.notes == ("1 lines begin like a row but are not whole: passed over",)
+
+
+def test_lines_that_say_nothing_are_counted():
+    log = parse(["hello", "a = 1", "b.c = 1 = 2 ..", d_row(10), "5 apples", "99% of it", "0 %, 0 MiB", "hello"])
+    assert log.noise_lines == 5 and dict(log.configuration) == {"a": 1}
+    assert log.memory_mib == 0, "a reading, of nothing in use"
+
+
+@pytest.mark.parametrize(("rows", "noted"), [(3, False), (4, False), (5, True)])
+def test_rows_that_are_not_kept_are_noted(monkeypatch, rows, noted):
+    monkeypatch.setattr(logs, "ROWS_KEPT", 2)
+    log = parse([d_row(n) for n in range(1, rows + 1)])
+    assert len(log.rows) == min(rows, 4) and log.row_count == rows
+    assert bool(log.notes) is noted
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_rows_of_later_epochs_alone_have_no_step(epoch):
+    log = parse([a_row(20, epoch=epoch), a_row(40, epoch=epoch)])
+    assert [row.step for row in log.rows] == [None, None]
+    assert log.notes == ("the iterations per epoch are not known: rows of later epochs have no continuous step",)
+
+
+def stamped_file(tmp_path, *rows):
+    path = tmp_path / "stamped.log"
+    path.write_text("\n".join(["num_nodes = 1", "gpu_num_per_node = 1", "batch_size_per_device = 3", *rows, ""]))
+    return summary(path)
+
+
+def test_a_summary_prints_six_decimals(tmp_path):
+    found = stamped_file(tmp_path, *(a_row(n, stamp=f" {n * 0.7 + (n > 20) * 0.1:.7f}") for n in range(20, 160, 20)))
+    seconds = 6 * 20 * 0.7 + 0.1 - 20 * 0.7
+    assert found["rule"] == {"kind": "stamps", "first_row": 1, "last_row": 6}
+    assert found["throughput"] == round(3 * 100 / seconds, 6) != round(3 * 100 / seconds, 7)
+    assert found["latency_ms"] == round(1000 * seconds / 100, 6)
+    other = stamped_file(tmp_path, *(a_row(n, stamp=f" {n / 7:.9f}") for n in range(20, 160, 20)))
+    assert other["latency_ms"] == 142.857143
+
+
+def test_a_short_log_is_read_by_its_first_and_its_last_stamp(tmp_path):
+    found = stamped_file(tmp_path, *(a_row(n, stamp=f" {n}.5") for n in (20, 40, 60)))
+    assert found["rule"] == {"kind": "stamps", "first_row": 1, "last_row": 3}
+    assert isinstance(found["rule"]["last_row"], int) and found["throughput"] == 3
+    every = stamped_file(tmp_path, *(a_row(n, stamp=f" {n}.5") for n in (1, 2, 3)))
+    assert every["rule"] == {"kind": "stamps", "first_row": 1, "last_row": 3}
+
+
+def test_a_log_of_later_epochs_has_no_stamps_to_be_read_by(tmp_path):
+    found = stamped_file(tmp_path, *(a_row(n, epoch=1, stamp=f" {n}.5") for n in (20, 40, 60)))
+    assert found["rule"] == {"kind": "mean_rows", "skip_first": 1} and len(found["warnings"]) == 2
+
+
+def test_a_log_that_begins_without_a_stamp_is_read_without_stamps(tmp_path):
+    row = "step: {}, total_loss: 9.0, mlm_loss: 8.0, nsp_loss: 1.0, throughput: 4.000{}"
+    found = stamped_file(tmp_path, row.format(19, ""), row.format(39, ""), row.format(59, " 1600000000.5"))
+    assert found["rule"] == {"kind": "mean_rows", "skip_first": 1} and len(found["warnings"]) == 1
+
+
+def test_a_log_that_counts_from_zero_is_read(tmp_path):
+    found = stamped_file(tmp_path, *(a_row(n, stamp=f" {n}.5") for n in range(3)))
+    assert found["rule"] == {"kind": "stamps", "first_row": 1, "last_row": 2} and found["throughput"] == 3

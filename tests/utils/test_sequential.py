@@ -1,5 +1,6 @@
 """Looking at an interval more than once: the error of all looks together, and where looks lie."""
 
+import itertools
 import random
 
 import pytest
@@ -44,3 +45,32 @@ def test_looks_are_as_early_as_the_error_allows(allowed):
 def test_too_few_repeats_have_no_look():
     assert make_looks(5, 0.05) == ()
     assert [trim_at(TWO, repeats) for repeats in (1, 5, 6, 11, 12, 40)] == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("most", "allowed", "expected"),
+    [
+        (30, 0.05, [(6, 1), (10, 2), (14, 3), (18, 4), (25, 5), (30, 6)]),
+        (12, 0.0349, [(6, 1), (12, 2)]),
+        (11, 0.0349, [(6, 1)]),
+        (12, 0.2, [(4, 1), (7, 2), (12, 3)]),
+        (6, 0.03125, [(6, 1)]),
+        (6, 0.03124, []),
+        (2, 0.5, [(2, 1)]),
+        (5, 1.0, [(2, 1), (4, 2)]),
+    ],
+)
+def test_looks_of_some_numbers_of_repeats(most, allowed, expected):
+    """0.0349 is what a run may miss: 6 repeats miss 1/32, and 12 with one value off each end make it 0.03418."""
+    assert [(look.repeats, look.trim) for look in make_looks(most, allowed)] == expected
+
+
+@pytest.mark.parametrize("looks", [TWO, ((2, 1), (4, 2), (7, 3)), ((5, 1), (9, 3)), ((3, 1), (4, 1), (8, 2))])
+def test_the_error_is_that_of_all_ways_in_which_values_can_lie(looks):
+    """Each value is below the median or above it, with equal probability."""
+    looks = tuple(Look(*each) if isinstance(each, tuple) else each for each in looks)
+    missed, repeats = 0, looks[-1].repeats
+    for sides in itertools.product((0, 1), repeat=repeats):
+        below = [sum(sides[: look.repeats]) for look in looks]
+        missed += any(not look.trim <= n <= look.repeats - look.trim for look, n in zip(looks, below, strict=True))
+    assert error(looks) == missed / 2**repeats

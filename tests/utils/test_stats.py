@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from repro.utils.stats import (
+    STUDENT,
     Interval,
     TooFew,
     geometric_interval,
@@ -221,3 +222,72 @@ def test_a_geometric_mean_is_that_of_positive_numbers():
 def test_one_run_and_equal_runs_have_no_interval():
     assert geometric_interval([0.9]) == TooFew((1,), 2)
     assert geometric_interval([0.9, 0.9]).equal
+
+
+def test_a_quantile_between_the_two_largest_values():
+    assert quantile([1, 2, 3, 5], 0.9) == pytest.approx(3 + 0.7 * 2)
+    assert quantile([1, 2, 3, 5], 0) == 1
+
+
+def test_spread_has_quartiles_from_four_samples_on():
+    found = spread([1.0, 2.0, 4.0, 8.0])
+    assert found.iqr == pytest.approx((4 + 0.25 * 4) - (1 + 0.75 * 1))
+    assert spread([5.0]).mean == 5.0
+
+
+def test_95_per_cent_is_what_is_asked_for_unless_said():
+    assert samples_needed() == samples_needed(0.95) == 6
+    many = [float(value) for value in range(21)]
+    assert median_interval(many) == median_interval(many, 0.95) != median_interval(many, 0.9)
+    assert ratio_interval(many[1:], BERT_96) == ratio_interval(many[1:], BERT_96, 0.95)
+    assert geometric_interval(BERT_96) == geometric_interval(BERT_96, 0.95)
+    assert median_interval(many).confidence >= 0.95 and ratio_interval(many[1:], BERT_96).confidence >= 0.95
+
+
+def test_a_confidence_that_is_just_reached_is_reached():
+    assert largest_trim(9, 0.9609375) == 2 and largest_trim(9, 0.961) == 1
+    assert largest_trim(6, 0.3125) == 3, "up to the two middle values"
+    exact = ratio_coverage((9, 9), (2, 2))
+    assert ratio_interval(NINE, NINE, exact).low == 2 / 8
+    assert ratio_interval(NINE, NINE, exact + 1e-9).low == 1 / 8, "one value less is taken off one side"
+
+
+NINE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "confidence", "trims"),
+    [
+        ((20, 6), 0.95, (5, 1)),
+        ((6, 20), 0.95, (1, 5)),
+        ((12, 12), 0.958, (2, 2)),
+        ((12, 12), 0.95, (2, 3)),
+        ((2, 9), 0.95, (1, 1)),
+        ((2, 2), 0.95, (1, 1)),
+    ],
+)
+def test_a_ratio_takes_off_as_much_as_its_confidence_allows_and_evenly(sizes, confidence, trims):
+    """By the product of both coverages: 0.98818 for the 5th of 20, 0.96875 for the 1st of 6, 0.99365 for the 2nd of 12."""
+    over, under = ([100.0 + step for step in range(size)] for size in sizes)
+    found = ratio_interval(over, under, confidence)
+    low = (99 + trims[0]) / (100 + sizes[1] - trims[1])
+    high = (100 + sizes[0] - trims[0]) / (99 + trims[1])
+    assert (found.low, found.high) == (low, high)
+    assert found.confidence == ratio_coverage(sizes, trims) and found.samples == sizes
+
+
+def test_the_bound_for_minimum_and_maximum_of_both_sides():
+    assert ratio_coverage((6, 9), (1, 1)) == ratio_coverage((9, 6), (1, 1)) == 1 - 2**-5 - 2**-5 * 2**-8 / 2
+    assert ratio_coverage((2, 2), (1, 1)) == 1 - 1 / 2 - 1 / 8
+    assert ratio_coverage((9, 6), (2, 1)) == order_coverage(9, 2) * order_coverage(6, 1)
+
+
+def test_students_interval_of_few_runs():
+    """Of logarithms -d, d, whose deviation is sqrt(2) d; of -d, 0, d, whose deviation is d."""
+    two = geometric_interval([math.exp(-0.01), math.exp(0.01)])
+    assert (math.log(two.low), math.log(two.high)) == pytest.approx((-0.127062, 0.127062), rel=1e-5)
+    three = geometric_interval([3 * math.exp(-0.01), 3.0, 3 * math.exp(0.01)])
+    half = 4.30265 * 0.01 / math.sqrt(3)
+    assert (three.low, three.high) == pytest.approx((3 * math.exp(-half), 3 * math.exp(half)), rel=1e-6)
+    assert (three.samples, three.confidence, three.method) == ((3,), 0.95, STUDENT)
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)

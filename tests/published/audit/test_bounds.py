@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, consistency, editorial, environment, plausibility
+from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.engine import Material
+from repro.published.audit.findings import Place
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
-from repro.published.cases import Catalogue
+from repro.published.cases import Catalogue, Layout
 from repro.published.figures import Figure, published_noise
 
 PUBLISHED = Material.load()
@@ -419,3 +420,373 @@ def test_six_links_are_due_to_each_gpu():
     changed = replace(PUBLISHED, clusters={name: {**cluster, "topology": topology}})
     found = ids(environment.topologies, changed)
     assert found == {f"resnet50-2020-08-08/nvlinks/{gpu}/NVLink" for gpu in ("GPU0", "GPU1")}
+
+
+# what names, words and switches say
+
+
+def printed(name: str, **changes) -> Material:
+    """The published data with other printed texts of one case; None takes one out."""
+    kept = {key: value for key, value in {**CASES[name].published.printed, **changes}.items() if value is not None}
+    return with_case(name, published=replace(CASES[name].published, printed=kept))
+
+
+ZERO = "gpt2_small_1n8g_bs4_zero1"
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [("1n_8g_dp_4bs", False), ("2n_8g_dp_4bs", True), ("1n_8g_dp_8bs", True), ("1n_4g_dp_4bs", True), ("8 GPUs", True)],
+)
+def test_a_layout_column_states_the_case(layout, found):
+    changed = printed(ZERO, layout=layout)
+    expected = f"gpt2-small-2020-12/name/{ZERO}/layout"
+    assert (expected in ids(claims.names, changed)) is found
+    if found:
+        (said,) = [each for each in claims.names(changed) if each and each.id == expected]
+        assert said.printed == layout and (said.expected != "") is (layout != "8 GPUs")
+
+
+def test_every_number_in_a_name_is_that_of_the_case():
+    for changes in ({"micro_batch": 3}, {"global_batch": 17}, {"nodes": 2}, {"layout": Layout(8, 1, 2)}):
+        assert f"gpt-3d-2021-05/name/{DP8}/log" in new(claims.names, with_case(DP8, **changes)), changes
+    found = [each for each in claims.names(with_case(DP8, shape={**CASES[DP8].shape, "layers": 17})) if each]
+    assert {each.expected for each in found} == {"layers 17"}
+    assert "layers 16" in str(found[0].rule)
+
+
+@pytest.mark.parametrize(
+    ("group", "layout", "found"),
+    [
+        ("DP", Layout(8, 1, 1), False),
+        ("MP", Layout(8, 1, 1), True),
+        ("PP", Layout(8, 1, 1), True),
+        ("DP", Layout(8, 2, 1), True),
+        ("DP", Layout(8, 1, 2), True),
+    ],
+)
+def test_a_group_is_that_of_the_layout(group, layout, found):
+    kept = replace(CASES[DP8].published, printed={**CASES[DP8].published.printed, "group": group})
+    assert (
+        f"gpt-3d-2021-05/group/{DP8}/group" in ids(claims.words, with_case(DP8, published=kept, layout=layout))
+    ) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "found"),
+    [
+        ("MP_1x8x1_16_1536x16", Layout(1, 8, 1), False),
+        ("MP_1x8x1_16_1536x16", Layout(2, 8, 1), True),
+        ("MP_1x8x1_16_1536x16", Layout(1, 1, 8), True),
+        ("MP_1x8x1_16_1536x16", Layout(1, 1, 1), False),
+        ("2D_2x4x1_16_1536x16", Layout(1, 1, 1), True),
+        ("2D_2x4x1_16_1536x16", Layout(2, 1, 1), False),
+        (PP, Layout(8, 1, 4), False),
+        (PP, Layout(8, 1, 1), True),
+        (PP, Layout(8, 2, 4), True),
+    ],
+)
+def test_kinds_of_parallelism_are_those_of_the_layout(name, layout, found):
+    assert (f"gpt-3d-2021-05/group/{name}/group" in ids(claims.words, with_case(name, layout=layout))) is found
+
+
+@pytest.mark.parametrize(
+    ("sharding", "description", "found"),
+    [
+        (1, "on_optimization", False),
+        (1, "off_optimization", True),
+        (0, "off_optimization", False),
+        (0, "on_optimization", True),
+    ],
+)
+def test_on_and_off_are_those_of_the_case(sharding, description, found):
+    kept = replace(CASES[ZERO].published, printed={**CASES[ZERO].published.printed, "description": description})
+    changed = with_case(ZERO, published=kept, optimizer_sharding=sharding)
+    assert (f"gpt2-small-2020-12/description/{ZERO}/description" in ids(claims.words, changed)) is found
+
+
+def test_a_composed_cell_holds_the_figures_that_are_kept_of_it():
+    cell = CASES[ZERO].published.printed["memory"]
+    assert "9547" in cell
+    for other, found in ((cell, False), (cell.replace("9547", "9548"), True), (cell + " 1.5", True)):
+        assert (f"gpt2-small-2020-12/cell/{ZERO}/memory_mib" in ids(claims.words, printed(ZERO, memory=other))) is found
+    (said,) = [each for each in claims.words(printed(ZERO, memory="0")) if each]
+    assert said.expected.startswith("9547, 1754, ")
+
+
+@pytest.mark.parametrize(
+    ("title", "found"),
+    [("GPT on 32 V100s", False), ("Benchmarks", False), ("BERT and GPT", False), ("BERT-base", True)],
+)
+def test_a_title_names_the_model(title, found):
+    changed = with_report("gpt-3d-2021-05", title_printed=title)
+    assert ("gpt-3d-2021-05/title" in ids(claims.titles, changed)) is found
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found"), [("Float32", False), ("float32", False), ("Float16", True), ("unheard of", True)]
+)
+def test_a_claim_on_precision_is_that_of_the_cases(claimed, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "precision": claimed})
+    assert (f"{report.id}/precision/precision" in ids(claims.precisions, changed)) is found
+    without = {key: value for key, value in report.claims.items() if key != "precision"}
+    assert not [each for each in ids(claims.precisions, with_report(report.id, claims=without)) if report.id in each]
+
+
+def test_a_claim_on_all_tests_holds_for_all_reports():
+    scoped = next(report for report in PUBLISHED.reports if "precision_scope" in report.claims)
+    identity = f"{scoped.id}/precision-scope/precision"
+    assert identity in ids(claims.precisions, PUBLISHED)
+    same = tuple(replace(report, precision=scoped.precision) for report in PUBLISHED.reports)
+    alike = replace(PUBLISHED, catalogue=Catalogue(same, PUBLISHED.cases))
+    assert identity not in ids(claims.precisions, alike)
+
+
+@pytest.mark.parametrize(("folders", "found"), [((), False), (("a",), False), (("a", "a"), False), (("a", "b"), True)])
+def test_the_scripts_of_a_report_are_in_one_folder(folders, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "script_folders": folders})
+    assert (f"{report.id}/script-folder/script_folders" in ids(claims.switches, changed)) is found
+
+
+@pytest.mark.parametrize(
+    ("flag", "less", "found"),
+    [
+        ("non_distributed_optimizer", 9547, True),
+        ("non_distributed_optimizer", 11301, True),
+        ("non_distributed_optimizer", 11302, False),
+        ("distributed_optimizer", 9547, False),
+    ],
+)
+def test_a_switch_says_what_it_switches_on(flag, less, found):
+    report = PUBLISHED.catalogue.report("gpt2-small-2020-12")
+    reports = tuple(
+        replace(each, claims={**each.claims, "sharding_flag": flag}) if each is report else each
+        for each in PUBLISHED.reports
+    )
+    first = next(case for case in PUBLISHED.cases_of(report) if case.optimizer_sharding)
+    plain = next(case for case in PUBLISHED.cases_of(report) if not case.optimizer_sharding)
+    figures = {first.name: Figure(str(less)), plain.name: Figure("11301")}
+    cases = tuple(
+        replace(case, published=replace(case.published, memory_mib=figures[case.name]))
+        if case.name in figures
+        else case
+        for case in PUBLISHED.cases
+    )
+    changed = replace(PUBLISHED, catalogue=Catalogue(reports, cases))
+    assert (f"{report.id}/flag/flag" in ids(claims.switches, changed)) is found
+    unknown = tuple(
+        replace(case, published=replace(case.published, memory_mib=None)) if case.name == plain.name else case
+        for case in cases
+    )
+    assert f"{report.id}/flag/flag" not in ids(
+        claims.switches, replace(PUBLISHED, catalogue=Catalogue(reports, unknown))
+    )
+    alone = tuple(case for case in cases if case.report != report.id or case.optimizer_sharding)
+    assert f"{report.id}/flag/flag" not in ids(claims.switches, replace(PUBLISHED, catalogue=Catalogue(reports, alone)))
+
+
+def test_one_log_gives_one_set_of_figures():
+    twin = "2D_8x1x1_16_1536x16"
+    identity = f"gpt-3d-2021-05/log/{twin}/log"
+    assert identity in ids(claims.shared_logs, PUBLISHED)
+    same = with_case(twin, published=replace(CASES[DP8].published, printed=CASES[twin].published.printed))
+    assert identity not in ids(claims.shared_logs, same)
+    (said,) = [each for each in claims.shared_logs(PUBLISHED) if each and each.id == identity]
+    assert DP8 in said.remark() and "38.28 samples/s" in str(said.rule) and "MiB" in str(said.rule)
+    assert identity not in ids(claims.shared_logs, printed(twin, log=None))
+
+
+# arithmetic
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "found"), [(8, 16, set()), (9, 16, {"gpus"}), (8, 17, {"micro_batch_times_data"})]
+)
+def test_printed_counts_are_products(gpus, batch, found):
+    changed = printed(DP8, gpus=gpus, micro_batch_times_data=batch)
+    assert {each.split("/")[-1] for each in ids(arithmetic.products, changed)} == found
+
+
+def test_a_global_batch_is_a_product_of_three():
+    for changes in ({"accumulation_steps": 2}, {"micro_batch": 3}, {"global_batch": 15}, {"layout": Layout(4, 1, 1)}):
+        found = ids(arithmetic.products, with_case(DP8, **changes))
+        assert f"gpt-3d-2021-05/product/{DP8}/global_batch" in found, changes
+
+
+@pytest.mark.parametrize(("latency", "found"), [(417.92, False), (418.02, False), (417.91, True), (418.04, True)])
+def test_throughput_is_the_batch_over_the_latency(latency, found):
+    changed = with_figure(DP8, latency_ms=latency)
+    assert (f"gpt-3d-2021-05/latency/{DP8}/throughput" in ids(arithmetic.latencies, changed)) is found
+
+
+# tables of the same runs, and what the text announces
+
+
+def table_of(identity: str, what: str):
+    report = PUBLISHED.catalogue.report(identity)
+    return report, next(table for table in report.also_printed if table["what"] == what)
+
+
+def with_cells(identity: str, what: str, column: str, values: dict[str, object]) -> Material:
+    """The published data with other values in a column of one of a report's further tables, by case."""
+    report, table = table_of(identity, what)
+    case, place = table["columns"].index("case"), table["columns"].index(column)
+    rows = [
+        [values.get(row[case], cell) if at == place else cell for at, cell in enumerate(row)] for row in table["rows"]
+    ]
+    tables = tuple({**each, "rows": rows} if each is table else each for each in report.also_printed)
+    return with_report(identity, also_printed=tables)
+
+
+def copied() -> tuple[str, str, str, str, float]:
+    """A table that prints the same runs: its report, name, column, and a case with its value."""
+    for report, table, rows in PUBLISHED.also_printed("throughput"):
+        if table.get("same_run"):
+            return report.id, table["what"], "throughput", rows[0]["case"], float(rows[0]["throughput"])
+    raise AssertionError("no table of the same runs")
+
+
+def test_another_table_of_the_same_runs_prints_the_same_figures():
+    identity, what, column, name, value = copied()
+    off = with_cells(identity, what, column, {name: value * 1.01})
+    assert [each for each in new(consistency.copies, off) if "/copy/" in each and name in each]
+    (said,) = [each for each in consistency.copies(off) if each and each.id in new(consistency.copies, off)]
+    assert said.severity == "warning" and said.kind == "inconsistency"
+    assert new(consistency.copies, with_cells(identity, what, column, {name: value})) == set()
+
+
+@pytest.mark.parametrize(("batch", "devices", "found"), [(96, 8, False), (48, 8, True), (96, 2, True)])
+def test_every_announced_batch_size_has_its_row_on_every_number_of_gpus(batch, devices, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [batch], "devices": [devices]})
+    here = {each for each in ids(editorial.missing, changed) if each.startswith(report.id)}
+    assert here == ({f"{report.id}/missing/bs{batch}-{devices}-GPU/throughput"} if found else set())
+
+
+@pytest.mark.parametrize(
+    ("announced", "found"), [([8, 32], None), ([1, 32], "1-GPU"), ([8, 64], "64-GPU"), ([1, 64], "1-GPU")]
+)
+def test_a_range_of_gpus_begins_and_ends_with_a_row(announced, found):
+    report = PUBLISHED.catalogue.report("gpt2-small-2020-12")
+    changed = with_report(report.id, claims={**report.claims, "device_range": announced})
+    here = {each for each in ids(editorial.missing, changed) if each.startswith(report.id)}
+    assert here == ({f"{report.id}/missing/{found}/throughput"} if found else set())
+
+
+def test_a_batch_size_that_was_not_announced_is_stray():
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [64, 32, 24]})
+    strays = {each for each in ids(editorial.stray, changed) if each.endswith("micro_batch")}
+    assert strays == {
+        f"{report.id}/stray/{case.name}/micro_batch" for case in PUBLISHED.cases_of(report) if case.micro_batch == 96
+    }
+    silent = {key: value for key, value in report.claims.items() if key != "batch_sizes"}
+    nothing = ids(editorial.stray, with_report(report.id, claims=silent))
+    assert not [each for each in nothing if each.startswith(report.id) and each.endswith("micro_batch")]
+
+
+def test_a_stray_row_is_said_to_be_that_of_a_later_run_at_its_batch_size():
+    (said,) = [each for each in editorial.stray(PUBLISHED) if each]
+    assert said.printed == "4 | 8 | 48 | 4103.6" and "+0.31 % off it" in str(said.evidence)
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    (row,) = report.stray
+    (other,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "micro_batch": 47},))) if each]
+    assert other.id == f"{report.id}/stray/bs47-32-GPU/throughput" and other.evidence is None
+    (fewer,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "nodes": 2},))) if each]
+    assert "16-GPU" in fewer.id
+
+
+def test_a_missing_row_has_the_later_runs_figure_where_there_is_one():
+    found = {each.id: each for each in editorial.missing(PUBLISHED) if each}
+    bert = found["bert-2020-08-22/missing/bs24-32-GPU/throughput"]
+    assert bert.expected == "3312.17" and bert.evidence and "3312.17" in bert.remark()
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, claims={**report.claims, "batch_sizes": [7], "devices": [8]})
+    (unknown,) = [each for each in editorial.missing(changed) if each and each.report == report.id]
+    assert unknown.evidence is None and unknown.expected == "" and unknown.remark() == "missing in the original"
+
+
+@pytest.mark.parametrize(("mean", "found"), [(384.9, False), (385.3, True)])
+def test_the_example_log_gives_a_figure_of_a_table(mean, found):
+    case = CASES["resnet50_0821_1n1g_bs128"]
+    said = editorial._example(PUBLISHED.catalogue.report(case.report), [case], [mean - 1, mean + 1])
+    assert (said is not None) is found
+    if found:
+        assert said.expected == f"{mean:.3f}" and "-0.10 % off" in str(said.evidence)
+
+
+def test_an_example_log_prints_every_row_and_the_first_is_skipped():
+    report, table = table_of("resnet50-2020-08-08", "example log")
+    rows = list(table["rows"])
+    rate = table["columns"].index("throughput")
+    assert not any("example-rows" in each for each in ids(editorial.example_logs, PUBLISHED))
+
+    def changed(rows):
+        tables = tuple({**each, "rows": rows} if each is table else each for each in report.also_printed)
+        return with_report(report.id, also_printed=tables)
+
+    assert f"{report.id}/example-rows/iteration" in ids(editorial.example_logs, changed(rows[:-1]))
+    first = [[9999.0 if at == rate else cell for at, cell in enumerate(rows[0])], *rows[1:]]
+    before, after = ([each for each in editorial.example_logs(m) if each] for m in (PUBLISHED, changed(first)))
+    assert [each.expected for each in before] == [each.expected for each in after], "the first row does not count"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Throughput", None),
+        ("主要硬软件配置", None),
+        ("Ã© and Ã¼", "é and Ã¼"),
+        ("â€“", "–"),
+        ("é", None),
+        ("éé", None),
+    ],
+)
+def test_text_in_a_wrong_encoding_is_put_right(text, right):
+    assert editorial._decoded(text) == right
+
+
+@pytest.mark.parametrize(
+    ("unit", "right"), [("ms", None), ("mB", "MB (MiB)"), ("Samples/s", "samples/s (MiB)"), ("furlongs", None)]
+)
+def test_units_have_their_case(unit, right):
+    said = editorial._unit("r", Place("heading", "t", "c"), unit)
+    assert (said and said.expected) == right
+
+
+@pytest.mark.parametrize(
+    ("column", "layout", "found"),
+    [
+        ("xn_xg_xdp_xbs", "1n_8g_dp_4bs", True),
+        ("xn_xg_xbs", "1n_8g_4bs", False),
+        ("xn_xg", "1n_8g_", True),
+        ("xn_xg", None, False),
+    ],
+)
+def test_rows_follow_the_pattern_of_their_heading(column, layout, found):
+    case = CASES[ZERO]
+    cases = [replace(case, published=replace(case.published, printed={"layout": layout} if layout else {}))]
+    said = editorial._pattern("r", Place("heading", "t", column), column, cases)
+    assert (said is not None) is found
+    assert not said or (said.printed == layout and f"promises {len(column.split('_'))} numbers" in str(said.rule))
+
+
+def test_one_slip_is_found_once():
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    before = ids(editorial.wordings, PUBLISHED)
+    assert f"{report.id}/spelling/Test-Result/lantency" in before
+    doubled = with_report(report.id, heading=(*report.heading, *report.heading))
+    assert ids(editorial.wordings, doubled) == before
+    assert len([each for each in editorial.wordings(doubled) if each]) == len(before)
+
+
+# tables of efficiency
+
+
+def test_efficiency_follows_from_the_latency():
+    assert not ids(consistency.efficiencies, PUBLISHED)
+    for factor, found in ((1.0, False), (1.02, True)):
+        latency = float(CASES[PP].published.latency_ms) * factor
+        assert bool(ids(consistency.efficiencies, with_figure(PP, latency_ms=latency))) is found

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from repro.published.audit.engine import as_json, audit
+from repro.published.audit.engine import as_json, audit, differences
 from repro.published.audit.flops import gpt_flop
+from repro.published.cases import CaseError
 from repro.published.figures import Figure
 from repro.utils.paths import DATA
 from tests.support.paths import ROOT
@@ -250,3 +251,40 @@ def test_without_recomputation_a_forward_of_the_layers_is_spared():
 def test_the_committed_audit_is_that_of_the_data():
     committed = ROOT / "reports" / "published" / "audit.json"
     assert committed.read_text(encoding="utf-8") == as_json(AUDIT) == as_json(audit())
+
+
+def test_what_an_audit_finds_otherwise_than_a_kept_one_is_named(tmp_path):
+    kept = tmp_path / "audit.json"
+    kept.write_text(as_json(AUDIT))
+    assert differences(AUDIT, kept) == []
+    first, second, third = (found.id for found in AUDIT.findings[:3])
+    content = json.loads(kept.read_text())
+    content["findings"][0]["id"] = "a/gone"
+    content["findings"][0]["printed"] = "7"
+    content["findings"][1]["printed"] = "something else"
+    kept.write_text(json.dumps(content))
+    found = differences(AUDIT, kept)
+    heads = [line.split(": ")[:2] for line in found]
+    assert sorted(heads) == sorted([["gone", "a/gone"], ["new", first], ["changed", second]])
+    assert [line.split(": ")[1] for line in found] == sorted(["a/gone", first, second]) and third not in str(found)
+    assert any(line.startswith("gone: a/gone: printed 7, recomputed ") for line in found)
+
+
+def test_findings_at_a_place_are_only_those_of_this_place():
+    found = AUDIT.findings[0]
+    place = found.place.table, found.place.row, found.place.column
+    assert found in AUDIT.at(found.report, *place)
+    assert all(
+        (each.place.table, each.place.row, each.place.column) == place for each in AUDIT.at(found.report, *place)
+    )
+    assert AUDIT.at(found.report, "nowhere", "", "") == () and AUDIT.at("no report", *place) == ()
+
+
+def test_data_that_is_not_laid_out_as_ours_is_refused(tmp_path):
+    copy = shutil.copytree(DATA, tmp_path / "data")
+    (copy / "peers.toml").unlink()
+    with pytest.raises(CaseError, match="it is laid out as repro/data is"):
+        audit(copy)
+    (copy / "peers.toml").write_text("[broken")
+    with pytest.raises(CaseError, match="it is laid out as repro/data is"):
+        audit(copy)

@@ -107,3 +107,78 @@ def test_make_audit_finds_a_changed_figure_in_a_copy(task, tmp_path):
     checked = task("audit", DATA=copy, CHECK=1)
     assert checked.returncode == 1
     assert "new: bert-2020-08-22/speed-up/bert_2n8g_bs32/speedup: printed 13.20, recomputed 13.02" in checked.stderr
+
+
+SMALL = "gpt2_small_1n8g_bs4_zero"
+
+
+def small_log(tmp_path, name, *settings):
+    """A log of the small GPT, 239 samples/s on 8 GPUs with batch size 4, with these settings before its rows."""
+    rows = [f"step: {n}0, loss: 9.{n}, throughput: 239.0 160000000{n}.0" for n in range(1, 10)]
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("\n".join([*settings, *rows]) + "\n")
+    return from_logs(tmp_path, CATALOGUE).sources[0].cases
+
+
+SETTINGS = ("num_nodes = 1", "gpu_num_per_node = 8", "batch_size_per_device = 4")
+
+
+@pytest.mark.parametrize(("stated", "sharded"), [("on", 1), ("True", 1), ("off", 0), ("False", 0)])
+def test_a_log_of_the_small_gpt_states_whether_its_optimizer_is_sharded(tmp_path, stated, sharded):
+    found = small_log(tmp_path, "a.log", *SETTINGS, f"non_distributed_optimizer = {stated}")
+    assert found == (f"{SMALL}{sharded}",)
+
+
+@pytest.mark.parametrize(("name", "sharded"), [("1n8g_4bs_on/a.log", 1), ("1n8g_bs4_off/a.log", 0)])
+def test_its_path_may_say_it_in_its_place(tmp_path, name, sharded):
+    assert small_log(tmp_path, name) == (f"{SMALL}{sharded}",)
+    assert small_log(tmp_path, name, *SETTINGS) == (f"{SMALL}{sharded}",), "beside what the log states"
+
+
+def test_two_settings_are_too_few_to_know_a_log_by(tmp_path):
+    found = small_log(tmp_path, "2n8g_4bs_on/a.log", *SETTINGS[:2])
+    assert found == ("gpt2_small_2n8g_bs4_zero1",), "the path says it all"
+
+
+def test_other_generations_do_not_state_sharding(tmp_path):
+    log = "num_nodes = 2\ngpu_num_per_node = 8\nbatch_size_per_device = 128\nnon_distributed_optimizer = on\n"
+    stamped(tmp_path, "a.log", 5906.6)
+    (tmp_path / "a.log").write_text(log + (tmp_path / "a.log").read_text().split("\n", 3)[3])
+    assert by_name(tmp_path)["a.log"].cases == ("resnet50_0821_2n8g_bs128",)
+
+
+def test_a_path_adds_nothing_to_a_log_that_states_its_layout(tmp_path):
+    name = "gpt_2D_PP_2x4x4_512_2304x24_E.log"
+    (tmp_path / "1n1g_bs7").mkdir()
+    shutil.copy(SAMPLES / name, tmp_path / "1n1g_bs7" / "other.log")
+    assert by_name(tmp_path)["other.log"].cases == ("2D_PP_2x4x4_512_2304x24",)
+
+
+def test_of_several_cases_the_nearest_is_compared(tmp_path):
+    header = "| batches | micro_batches | samples | throughput | latency | loss |\n"
+    name = "pretrain_gpt_1n8d_dp1_mp8_pp1_mbz16_gbz16_s2048_l16_h1536_nh16.log"
+    for rate, nearest in ((24.83, "24.83"), (24.92, "24.92")):
+        rows = "".join(f"| {n}0 | {n}0 | {n}60 | {rate} | {16 / rate} | 9.0 |\n" for n in range(1, 11))
+        (tmp_path / name).write_text("Training...\n" + header + rows)
+        source = by_name(tmp_path)[name]
+        assert len(source.cases) == 2 and str(source.compared[0].published) == nearest and source.compared[0].agrees
+
+
+def test_lines_name_cases_run_and_what_was_compared(tmp_path):
+    case = CATALOGUE.case("resnet50_0821_2n8g_bs128")
+    stamped(tmp_path, "a.log", case.published.repeats[2])
+    (tmp_path / "b.log").write_text("nothing\n")
+    first, second = from_logs(tmp_path, CATALOGUE).lines()
+    shown = case.published.repeats[2]
+    assert first == f"a.log: {case.name} run 3: samples/s {shown} (published {shown})"
+    assert second.startswith("b.log: no case: holds no whole row")
+    (sample,) = [line for line in from_logs(SAMPLES, CATALOGUE).lines() if "2D_PP_2x4x4" in line]
+    assert sample.startswith("gpt_2D_PP_2x4x4_512_2304x24_E.log: 2D_PP_2x4x4_512_2304x24: samples/s")
+
+
+def test_the_first_three_files_that_are_no_logs_are_named(tmp_path):
+    for number in range(1, 5):
+        (tmp_path / f"{number}.txt").write_text("nothing\n")
+    with pytest.raises(NoLogs, match=r"none of 4 files") as caught:
+        from_logs(tmp_path, CATALOGUE)
+    assert [f"{number}.txt" in str(caught.value) for number in range(1, 5)] == [True, True, True, False]

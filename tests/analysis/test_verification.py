@@ -1,0 +1,204 @@
+"""Each sentence that can be said of a run: what holds, what does not, and what was not looked up."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from repro.analysis import verification
+from repro.analysis.verification import (
+    Verified,
+    _commit,
+    _digest,
+    _figures,
+    _files,
+    _signatures,
+    _versions,
+    verify_list,
+)
+from repro.runs import digests, manifest, program_versions
+from repro.runs.files import KEPT, PREFLIGHT, RecordError
+from repro.runs.history import History
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Files:
+    """A run's files, of which only these are there."""
+
+    def __init__(self, *present):
+        self.present = present
+
+    def __truediv__(self, name):
+        return SimpleNamespace(name=name, is_file=lambda: name in self.present)
+
+
+def a_run(*present, archived=False, path=Path("run.zip"), **environment):
+    given = {"environment": {"git_commit": COMMIT, "git_changed_files": 0, **environment}}
+    return SimpleNamespace(files=Files(*present), archived=archived, path=path, description=lambda: given)
+
+
+def test_sentences_are_sorted_by_whether_they_are_on_what_holds():
+    assert Verified.of([(True, "a"), (False, "b"), (True, "c")]) == Verified(("a", "c"), ("b",))
+
+
+# Files and figures
+
+
+def test_files_are_as_recorded_or_each_that_is_not_is_named(monkeypatch):
+    found = SimpleNamespace(lines=lambda: ["x is changed", "y is gone"], holds=False, files=3, digest="d")
+    monkeypatch.setattr(manifest, "verify", lambda files: found)
+    assert list(_files(a_run())) == [(False, "x is changed"), (False, "y is gone")]
+    found.lines, found.holds = (lambda: []), True
+    assert list(_files(a_run())) == [(True, "3 files are as recorded; SHA-256 of the record: d")]
+
+    def refuse(files):
+        raise RecordError("no list")
+
+    monkeypatch.setattr(manifest, "verify", refuse)
+    assert list(_files(a_run())) == [(False, "no list")]
+
+
+def test_figures_are_as_computed_or_each_that_is_not_is_named(monkeypatch):
+    found = SimpleNamespace(lines=lambda: ["throughput differs"], holds=False, attempts=2)
+    monkeypatch.setattr(verification, "examine", lambda run: found)
+    assert list(_figures(a_run())) == [(False, "throughput differs")]
+    found.lines, found.holds = (lambda: []), True
+    ((good, text),) = _figures(a_run())
+    assert good and "of 2 attempts were computed again" in text
+
+
+# Commit
+
+
+@pytest.mark.parametrize(
+    ("environment", "past", "good", "text"),
+    [
+        ({"git_commit": None}, History(frozenset()), True, "the run names no commit"),
+        ({}, History(frozenset({COMMIT})), True, "commit 0123456789ab is in the history"),
+        (
+            {"git_changed_files": 2},
+            History(frozenset({COMMIT})),
+            True,
+            "0123456789ab (with 2 modified files) is in the",
+        ),
+        ({}, History(frozenset(), "no git"), True, "0123456789ab is in the history was NOT checked: no git"),
+        ({}, History(frozenset()), False, "commit 0123456789ab is in no branch or tag here"),
+    ],
+)
+def test_a_commit_is_looked_up(environment, past, good, text):
+    found, said = _commit(a_run(**environment), past)
+    assert found is good and text in said
+
+
+@pytest.mark.parametrize(
+    ("archived", "listed", "lost", "good"),
+    [
+        (True, "SHA256SUMS", {COMMIT}, True),
+        (True, "SHA256SUMS", set(), False),
+        (True, None, {COMMIT}, False),
+        (False, "SHA256SUMS", {COMMIT}, False),
+    ],
+)
+def test_a_commit_that_is_listed_as_lost_is_no_fault_of_a_kept_run(monkeypatch, archived, listed, lost, good):
+    monkeypatch.setattr(digests, "list_of", lambda path: listed and Path(listed))
+    monkeypatch.setattr(digests, "lost_commits", lambda listed: lost)
+    found, text = _commit(a_run(archived=archived), History(frozenset()))
+    assert found is good and ("is NOT in the history, as SHA256SUMS says" in text) is good
+
+
+# Archive
+
+
+@pytest.mark.parametrize(("fault", "good"), [(None, True), ("it was changed", False)])
+def test_an_archive_beside_a_list_is_the_listed_one(tmp_path, monkeypatch, fault, good):
+    listed = tmp_path / "SHA256SUMS"
+    listed.write_text("")
+    monkeypatch.setattr(digests, "list_of", lambda path: listed)
+    monkeypatch.setattr(digests, "fault_of", lambda path, listed: fault)
+    ((found, text),) = _digest(a_run(archived=True))
+    assert found is good and text == (fault or f"it is the archive that {listed} lists")
+    assert list(_digest(a_run(archived=False))) == [], "a folder has no digest"
+
+
+@pytest.mark.parametrize("listed", [None, Path("/nowhere/SHA256SUMS")])
+def test_a_kept_archive_elsewhere_is_compared_with_the_list_of_the_checkout(monkeypatch, listed):
+    known = {"h200/runs/run.zip": "right"}
+    monkeypatch.setattr(digests, "list_of", lambda path: listed)
+    monkeypatch.setattr(digests, "read", lambda path: known)
+    for digest, good, text in (("right", True, "it is the archive that was kept"), ("wrong", False, "it is NOT the")):
+        monkeypatch.setattr(digests, "sha256", lambda path, digest=digest: digest)
+        ((found, said),) = _digest(a_run(KEPT, archived=True))
+        assert found is good and said.startswith(text)
+    ((found, said),) = _digest(a_run(KEPT, archived=True, path=Path("other.zip")))
+    assert found and "whether this is the archive that was kept was NOT checked" in said
+    assert list(_digest(a_run(archived=True))) == [], "a run that was not kept"
+
+
+# Signatures
+
+
+def test_the_record_and_the_archive_may_be_signed(monkeypatch):
+    asked = []
+
+    def signature(file, signers):
+        asked.append(file.name)
+        return SimpleNamespace(good=file.name != "run.zip", text=file.name) if "none" not in signers else None
+
+    monkeypatch.setattr(verification, "signature", signature)
+    assert list(_signatures(a_run(archived=True), ["x"])) == [(True, manifest.MANIFEST), (False, "run.zip")]
+    assert list(_signatures(a_run(), ["x"])) == [(True, manifest.MANIFEST)]
+    assert list(_signatures(a_run(), ["none"])) == []
+    assert asked == [manifest.MANIFEST, "run.zip", manifest.MANIFEST, manifest.MANIFEST]
+
+
+def test_a_kept_preflight_has_only_a_digest_and_signatures(monkeypatch):
+    for name in ("_files", "_figures", "_digest", "_signatures"):
+        monkeypatch.setattr(verification, name, lambda *given, name=name: [(True, name)])
+    monkeypatch.setattr(verification, "_commit", lambda *given: (False, f"_commit of {given[1].gap}"))
+    monkeypatch.setattr(verification, "history", lambda *root: History(frozenset(), "the checkout"))
+    assert verification.verify(a_run(PREFLIGHT)).holds == ("_digest", "_signatures")
+    whole = verification.verify(a_run(), History(frozenset(), "another"))
+    assert whole.holds == ("_files", "_figures", "_digest", "_signatures") and whole.faults == ("_commit of another",)
+    assert verification.verify(a_run()).faults == ("_commit of the checkout",)
+
+
+# The list of kept runs
+
+
+@pytest.mark.parametrize(
+    ("removed", "good", "text"),
+    [
+        (None, True, "whether a line was ever removed was NOT checked: no git"),
+        ([], True, "no line was ever changed or removed"),
+        (["a", "b"], False, "lines were changed or removed since they were committed: a; b"),
+    ],
+)
+def test_the_list_of_kept_runs_only_grew(tmp_path, monkeypatch, removed, good, text):
+    monkeypatch.setattr(verification, "removed_lines", lambda listed, root: removed)
+    monkeypatch.setattr(verification, "history", lambda root: History(frozenset(), "no git"))
+    signed = []
+    monkeypatch.setattr(verification, "signature", lambda file, signers: signed[0] if signed else None)
+    found = verify_list(tmp_path / "SHA256SUMS")
+    assert (found.holds if good else found.faults) == (f"{tmp_path / 'SHA256SUMS'}: {text}",)
+    assert len(found.holds) + len(found.faults) == 1
+    signed.append(SimpleNamespace(good=False, text="signed by nobody"))
+    assert verify_list(tmp_path / "SHA256SUMS").faults[-1] == "signed by nobody"
+
+
+@pytest.mark.parametrize(
+    ("gap", "faults", "said"),
+    [
+        ("no git", ["x"], [(True, "NOT checked: no git")]),
+        ("", ["x", "y"], [(False, "x"), (False, "y")]),
+        ("", [], [(True, "the programs at these commits are as it says")]),
+    ],
+)
+def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults, said):
+    monkeypatch.setattr(verification, "history", lambda root: History(frozenset(), gap))
+    monkeypatch.setattr(program_versions, "faults", lambda reproduced, root: faults)
+    assert list(_versions(tmp_path, tmp_path)) == [], "there is no such list"
+    (tmp_path / program_versions.NAME).write_text("")
+    found = list(_versions(tmp_path, tmp_path))
+    assert [good for good, _ in found] == [good for good, _ in said]
+    assert all(text in line for (_, line), (_, text) in zip(found, said, strict=True))
