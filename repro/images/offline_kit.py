@@ -390,7 +390,7 @@ def _add(archive: tarfile.TarFile, entry: Entry) -> None:
 
 
 @contextlib.contextmanager
-def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[IO[bytes]]:
+def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """A stream that is compressed into pieces: by gzip, which every host has, or by xz."""
     if name.endswith(".gz"):
         with gzip.GzipFile(filename="", mode="wb", compresslevel=level or 1, fileobj=pieces, mtime=0) as out:
