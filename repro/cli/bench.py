@@ -38,6 +38,7 @@ def bench(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     stack: str | None = None,
     cublas: str | None = None,
@@ -58,7 +59,7 @@ def bench(
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
     before = session.before(BENCH)
     name = _cluster_of(before, cluster)
     if name:

@@ -33,6 +33,7 @@ def curves(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     stack: str | None = None,
     cublas: str | None = None,
@@ -51,7 +52,7 @@ def curves(
         return plan, {"datasets": [text.facts]}
 
     libraries = Libraries(cublas, cudnn)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
     _run_trainings(session, KIND, jobs, make_plan)
 
 
@@ -66,6 +67,7 @@ def convergence(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     stack: str | None = None,
     cublas: str | None = None,
@@ -84,7 +86,7 @@ def convergence(
         return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
 
     libraries = Libraries(cublas, cudnn)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
     _run_trainings(session, KIND, jobs, make_plan)
 
 
@@ -125,6 +127,7 @@ def profile(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     stack: str | None = None,
     cublas: str | None = None,
@@ -142,7 +145,7 @@ def profile(
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, cupti, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries)
+    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
     before = session.before(KIND)
     baseline = None
     if before:

@@ -1,4 +1,4 @@
-"""The tasks that measure everything on one host, and write its page and the READMEs' table from its kept runs."""
+"""The tasks that measure everything on one host, and write the page that its kept runs give."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def reproduce(
     runs: Path = RUNS,
     retries: int = 0,
     stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
     port: int | None = None,
     jobs: int | None = None,
     stack: str | None = None,
@@ -88,22 +89,21 @@ def reproduce(
 
 @task(host="only this host's page (default: all hosts')", check="write nothing; exit 1 if a page is not up to date")
 def host_reports(invocation: Invocation, host: str | None = None, check: bool = False) -> None:
-    """Write the pages of the kept runs (reports/reproduced/) and the table in the READMEs.
+    """Write the pages of the kept runs, reports/reproduced/.
 
     Exit status: 0 written; 1 with --check, a page differs from the kept runs; 2 wrong input.
     """
-    from repro.report.host import page, readme
+    from repro.report.host import page
     from repro.report.host.results import hosts, load
 
     every = {name: load(name) for name in dict.fromkeys([*hosts(), *([host] if host else [])])}
     chosen = [every[host]] if host else every.values()
     if check:
         stale = [path for each in chosen for path in page.differing(each)]
-        if stale := [*stale, *readme.differing(every.values())]:
+        if stale:
             raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
         return
-    written = [path for each in chosen for path in page.render(each)]
-    for path in (*written, *readme.render(every.values())):
+    for path in (path for each in chosen for path in page.render(each)):
         print(path)
     if not every:
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")

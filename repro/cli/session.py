@@ -20,9 +20,8 @@ from repro.utils.errors import FAILED, INTERRUPTED
 from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
-    from repro.images.stack import Stack
     from repro.launch.attempt import Limits
-    from repro.launch.base import Launcher
+    from repro.launch.base import Launcher, LaunchSession
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
@@ -45,6 +44,7 @@ class Session:
     retries: int = 0
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    attempt_timeout: int | None = None
 
     @property
     def task(self) -> str:
@@ -94,13 +94,12 @@ class Session:
         concurrently.
         """
         heed_signals()
-        launcher = self.launcher_here()
         run = before or new_run()
         plan = planned(run)
-        if before and (kernels := _kernels(plan, launcher.stack(plan, run.description()["environment"]))):
-            kernels.refuse_wrong(plan)
         gpu_pool = pool_of(plan) if pool_of else None
-        with launcher.open(self.invocation.command) as session:
+        with self.launcher_here().open(self.invocation.command) as session:
+            if before:
+                _compared(session, plan, run.description()["environment"])
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), gpu_pool)
 
     def run_on_cluster(self, before: Run | None, launcher: Launcher, new_plan: Callable[[], Plan]) -> None:
@@ -109,12 +108,14 @@ class Session:
 
         heed_signals()
         plan = planned(before) if before else new_plan()
+        recorded = before.description()["environment"] if before else {}
         with launcher.open(self.invocation.command) as session:
             if before:
-                session.check_unchanged(before.description()["environment"])
+                session.check_unchanged(recorded)
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
-            run = before or self.create(plan, session.environment(plan))
+            plan, kernels = _compared(session, plan, recorded, leave_out=not before)
+            run = before or self.create(plan, session.environment(plan) | kernels)
             self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
 
     def launcher(self, cluster: str | None, name: str | None) -> Launcher:
@@ -128,8 +129,10 @@ class Session:
         if cluster is None:
             return self.launcher_here()
         from repro.cluster.cluster import load_cluster
+        from repro.launch.attempt import Limits
 
-        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command()), name or None)
+        limit = self.attempt_timeout or Limits.total_s
+        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command(), attempt_s=limit), name or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""
@@ -175,22 +178,18 @@ class Session:
 
         Models that this machine's GPUs compute wrongly are left out of the plan, or refused.
         """
-        launcher = self.launcher_here()
-        with launcher.open(self.invocation.command) as session:
+        with self.launcher_here().open(self.invocation.command) as session:
             environment = session.environment(plan)
-        if kernels := _kernels(plan, launcher.stack(plan)):
-            kernels.refuse_wrong(plan, all_of_it=leave_out)
-            plan = kernels.without_wrong(plan)
-            environment["kernels"] = kernels.record()
-        return plan, environment
+            plan, kernels = _compared(session, plan, {}, leave_out)
+        return plan, environment | kernels
 
     def limits(self, plan: Plan) -> Limits:
-        """How long an attempt of this plan may be silent."""
+        """How long an attempt of this plan may take, and be silent."""
         from repro.launch.attempt import Limits
         from repro.planning.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
-        return Limits(stall_timeout_s=self.stall_timeout or timeout_s)
+        return Limits(self.stall_timeout or timeout_s, self.attempt_timeout or Limits.total_s)
 
 
 def chosen_model(model: str) -> str | None:
@@ -235,11 +234,14 @@ def _import_report(plan: Plan) -> None:
     page.kind_of(plan)
 
 
-def _kernels(plan: Plan, stack: Stack) -> Any:
-    """How this machine's GPUs compute compared with the CPU; None without GPUs, or if the trainer is replaced."""
-    if plan.device != "cuda" or trainer_command():
-        return None
-    from repro.launch.host_environment import gpus
-    from repro.preflight.kernels import kernels_here
+def _compared(session: LaunchSession, plan: Plan, recorded: dict, leave_out: bool = False) -> tuple[Plan, dict]:
+    """The plan that may begin or go on, and what a new run records of how its GPUs compute.
 
-    return kernels_here(gpus(), stack)
+    Models that they compute wrongly are refused or, with `leave_out`, skipped unless no other is left (KernelError).
+    Nothing is compared where the trainer is replaced.
+    """
+    kernels = None if trainer_command() else session.kernels(plan, recorded)
+    if kernels is None:
+        return plan, {}
+    kernels.refuse_wrong(plan, all_of_it=leave_out)
+    return kernels.without_wrong(plan), {"kernels": kernels.record()}

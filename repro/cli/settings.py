@@ -28,6 +28,7 @@ from repro.utils.printable import printable
 OPTIONS = {
     "base": "base image in place of the pinned one: any Debian 11",
     "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
+    "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
     "baselines": f"PyTorch variants to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
     "bundle": "folder of the offline bundle",

@@ -13,6 +13,8 @@ from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
+ALLOCATIONS = ("attempt", "run")
+SLURM_SECONDS = {"poll_seconds": (1, 3600), "lease_seconds": (30, 604_800)}
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
 DIGEST = r"(sha256:[0-9a-f]{64})?"
 PATH = r"/[^\s:]*"
@@ -41,12 +43,24 @@ class Image:
 
 @dataclass(frozen=True)
 class Slurm:
-    """Further job options of Slurm; `time_minutes` None is the limit of a run, `options` are sbatch's own."""
+    """How jobs of Slurm are submitted, and followed.
+
+    Attributes
+    ----------
+    time_minutes : a job's time limit, None for that of an attempt and what comes before it.
+    options : further options of sbatch.
+    allocation : one of ALLOCATIONS: a job for each attempt, or one that a run keeps for many.
+    poll_seconds : the longest time between two questions to Slurm.
+    lease_seconds : for how long a job goes on of which nobody reads anything.
+    """
 
     partition: str = ""
     account: str = ""
     time_minutes: int | None = None
     options: tuple[str, ...] = ()
+    allocation: str = "attempt"
+    poll_seconds: int = 30
+    lease_seconds: int = 60
 
 
 @dataclass(frozen=True)
@@ -156,14 +170,29 @@ def _slurm(read: Variables) -> Slurm:
     if not isinstance(value, dict) or set(value) - set(Slurm.__annotations__):
         raise read.wrong(name, value, 'it is {partition: "", account: "", time_minutes: 60, options: ["--qos=high"]}')
     minutes, options = value.get("time_minutes"), value.get("options") or []
-    if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1):
+    if minutes is not None and not _whole(minutes, 1):
         raise read.wrong(f"{name}.time_minutes", minutes, "it is a whole number from 1 on, or left out")
     for key in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@-]*", str(value.get(key) or "")):
             raise read.wrong(f"{name}.{key}", value[key], "it is a name that Slurm knows, or left out")
     if not isinstance(options, list) or not all(re.fullmatch(r"--?\w.*", str(option)) for option in options):
         raise read.wrong(f"{name}.options", options, 'it is a list of options of sbatch: ["--qos=high"]')
-    return Slurm(value.get("partition") or "", value.get("account") or "", minutes, tuple(map(str, options)))
+    seconds = {}
+    for key, (least, most) in SLURM_SECONDS.items():
+        seconds[key] = value.get(key, getattr(Slurm, key))
+        if not _whole(seconds[key], least, most):
+            raise read.wrong(f"{name}.{key}", seconds[key], f"it is a whole number from {least} to {most}, or left out")
+    allocation = value.get("allocation", Slurm.allocation)
+    if allocation not in ALLOCATIONS:
+        raise read.wrong(f"{name}.allocation", allocation, f"it is {' or '.join(ALLOCATIONS)}, or left out")
+    if allocation == "run" and minutes is None:
+        raise read.wrong(f"{name}.time_minutes", minutes, "a job that a run keeps needs it: the limit of the whole job")
+    names = value.get("partition") or "", value.get("account") or ""
+    return Slurm(*names, minutes, tuple(map(str, options)), allocation, **seconds)
+
+
+def _whole(value: object, least: int, most: float = float("inf")) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _hosts(inventory: dict, group: str) -> dict[str, dict]:

@@ -21,11 +21,9 @@ from repro.cluster.inventory import ClusterError, folder_of
 from repro.cluster.node_fields import images_of
 from repro.cluster.nvidia_smi import parse_report
 from repro.cluster.ssh import Remote, RemoteError
-from repro.images.stack import IMAGE_NAME, tag_of
+from repro.images.stack import IMAGE_NAME, UP_TO_TURING, tag_of
 from repro.utils.errors import FormatError
 
-# GPUs that the wheel holds code for; newer ones need the stack with a newer cuBLAS and compile its PTX.
-OF_THE_TIME = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|RTX 20\d\d|Quadro RTX|GTX)\b")
 NETWORK_FILES = "/sys/class/net/"
 MEANINGS = {
     "gpu": 'as nvidia-smi prints it; "" for nodes without GPUs, which do smoke runs only',
@@ -116,7 +114,7 @@ def found_in(facts: dict, address: str) -> Found:
     rate = max((port.rate_gbits for port in active), default=int(speed) / 1000 if speed.isdigit() else 0)
     prefix = f"{IMAGE_NAME}:"
     images = {name.removeprefix(prefix): digest for name, digest in images_of(facts).items() if name.startswith(prefix)}
-    modern = gpu and not OF_THE_TIME.search(gpu)
+    modern = gpu and not UP_TO_TURING.search(gpu)
     return Found(
         gpu,
         len(gpus),

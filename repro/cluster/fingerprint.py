@@ -63,20 +63,28 @@ class Difference:
 def gather(cluster: Cluster) -> dict[str, Fingerprint]:
     """Probe all nodes in parallel, each in one exchange over SSH; FingerprintError names those that failed and why."""
     script = SCRIPT.read_text(encoding="utf-8")
-    argv = [cluster.python, "-", cluster.interface, cluster.hca, *PACKAGES]
+    argv = [cluster.python, "-", *probe_arguments(cluster)]
 
     def probe(remote: Remote) -> Fingerprint:
         sent = time.time()
         output = remote.run(argv, stdin=script, timeout=GATHER_S).stdout
-        received = time.time()
-        fields = NodeFields(json.loads(output), cluster.interface, cluster.image.name)
-        return fingerprint_of(remote.node.name, fields, sent, received)
+        return probed(cluster, remote.node.name, json.loads(output), sent, time.time())
 
     results = on_all(cluster, probe)
     failed = [_why(node, result) for node, result in results.items() if isinstance(result, Exception)]
     if failed:
         raise FingerprintError("\n".join(("not every node could be probed:", *failed)))
     return {node: result for node, result in results.items() if isinstance(result, Fingerprint)}
+
+
+def probe_arguments(cluster: Cluster) -> list[str]:
+    """What the script is told of a cluster."""
+    return [cluster.interface, cluster.hca, *PACKAGES]
+
+
+def probed(cluster: Cluster, node: str, output: dict, sent: float, received: float) -> Fingerprint:
+    """A node's fingerprint from the output of the script, which was started and received at these times of ours."""
+    return fingerprint_of(node, NodeFields(output, cluster.interface, cluster.image.name), sent, received)
 
 
 def _why(node: str, error: Exception) -> str:
@@ -123,6 +131,8 @@ def _most_first(values: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[Difference]:
     readings = {node: each.readings for node, each in fingerprints.items()}
+    if not readings:
+        return []
     middle = statistics.median_low(each["time.offset_s"] for each in readings.values())
     values: dict[str, list[str]] = {f"within {CLOCKS_APART_S:g} s": []}
     for node, each in readings.items():

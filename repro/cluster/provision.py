@@ -95,7 +95,7 @@ def provision(
     given = dict(extra or {})
     if bundle:
         given |= _from_bundle(bundle)
-    if cluster.stack == "cu102-modern" and cluster.containers and not check:
+    if cluster.stack == "cu102-modern" and not check:
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 

@@ -18,6 +18,9 @@ STACKS = (*IMAGE_STACKS, "cpu")
 IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5
 DRIVER_OF_AMPERE = 450
+UP_TO_TURING = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|RTX 20\d\d|Quadro RTX|GTX)\b")
+"""Names of GPUs that the wheel holds code for; newer ones need newer libraries and compile its PTX."""
+FORWARDERS = ("cublas_forward", "cudnn_forward")
 CACHE_BYTES = 4_000_000_000
 OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
@@ -97,14 +100,23 @@ def stack_of(
 
 
 def _by_generation(gpus: list[dict]) -> str:
-    """By the compute capability; a driver too old to report it supports nothing newer than Turing."""
     if not gpus:
         return "cpu"
+    return "cu102-modern" if after_turing(gpus[0]) else "cu102"
+
+
+def after_turing(gpu: dict) -> bool:
+    """Whether a GPU is newer than the wheel's cuBLAS and cuDNN know, which compute wrongly there without an error.
+
+    By its compute capability. Drivers that do not report that either support nothing newer than Turing, before 450, or
+    the name decides.
+    """
     try:
-        capability = float(gpus[0].get("compute_cap") or "")
+        return float(gpu.get("compute_cap") or "") > TURING
     except ValueError:
-        return "cu102" if int(gpus[0]["driver_version"].partition(".")[0]) < DRIVER_OF_AMPERE else "cu102-modern"
-    return "cu102-modern" if capability > TURING else "cu102"
+        series = gpu["driver_version"].partition(".")[0]
+        old = series.isdigit() and int(series) < DRIVER_OF_AMPERE
+        return not old and not UP_TO_TURING.search(gpu["name"])
 
 
 def _cache(gpu: dict) -> dict:
@@ -122,7 +134,7 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
         "CUBLAS_FORWARD_LIBRARY": str(cublas),
         "CUDNN_FORWARD_LIBRARY": str(cudnn),
         "NCCL_NVLS_ENABLE": "0",
-        "LD_PRELOAD": f"{build_forward('cublas_forward')}:{build_forward('cudnn_forward')}",
+        "LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS),
     }
 
 
@@ -143,9 +155,7 @@ def _published(notes: list[str]) -> dict:
 def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
     """A compiled source of docker/compat, such as "cublas_forward"; compiled once per state of that folder."""
     source = COMPAT / f"{name}.c"
-    texts = b"\0".join(path.read_bytes() for path in sorted(COMPAT.glob("*.[ch]")))
-    digest = hashlib.sha256(texts).hexdigest()[:12]
-    library = folder / f"lib{name}-{digest}.so"
+    library = folder / library_name(name)
     if library.exists():
         return library
     compiler = shutil.which("gcc")
@@ -156,12 +166,27 @@ def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     partial = library.with_suffix(f".{os.getpid()}")
-    command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", str(partial), str(source), "-ldl", "-lpthread"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(compile_command(str(source), str(partial), compiler), capture_output=True, text=True)
     if done.returncode:
         raise StackError(f"{source.relative_to(ROOT)} cannot be compiled:\n{done.stderr.strip()}")
     partial.replace(library)
     return library
+
+
+def library_name(name: str) -> str:
+    """What a source of docker/compat is compiled to, by the state of that folder."""
+    texts = b"\0".join(path.read_bytes() for path in compat_sources())
+    return f"lib{name}-{hashlib.sha256(texts).hexdigest()[:12]}.so"
+
+
+def compat_sources() -> list[Path]:
+    """The files of docker/compat that are compiled."""
+    return sorted(COMPAT.glob("*.[ch]"))
+
+
+def compile_command(source: str, target: str, compiler: str = "gcc") -> list[str]:
+    """What compiles a source of docker/compat into a library."""
+    return [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", target, source, "-ldl", "-lpthread"]
 
 
 def find_cublas(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/local")) -> Path:

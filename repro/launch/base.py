@@ -20,6 +20,7 @@ from repro.runs.record import Run
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
+    from repro.launch.kernels import Kernels
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
@@ -36,6 +37,7 @@ class LaunchOptions:
     trainer : replaces the trainer's command in tests; on a cluster its last word, the script, is what counts.
     stack : the stack of libraries for this machine's GPUs, None to go by the GPU (`repro.images.stack`).
     libraries : newer libraries asked for in that stack.
+    attempt_s : after how many seconds an attempt is ended.
     """
 
     cluster: Cluster | None = None
@@ -43,6 +45,7 @@ class LaunchOptions:
     trainer: tuple[str, ...] = ()
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    attempt_s: float = Limits.total_s
 
 
 class LaunchSession(ABC):
@@ -55,6 +58,14 @@ class LaunchSession(ABC):
     @abstractmethod
     def environment(self, plan: Plan) -> dict:
         """What a new run of this plan records of this machine and of where its ranks run."""
+
+    @abstractmethod
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        """How the GPUs that ranks of this plan get compute, compared with the CPU; None for a plan without GPUs.
+
+        A run begins or goes on only after this. `recorded` is the environment of a run that goes on, else empty.
+        KernelError, with what to do, where nothing can be compared.
+        """
 
     def missing_data(self, plan: Plan) -> list[str]:
         """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.images.stack import Stack, stack_of
 from repro.launch.agent.node import port_is_free
@@ -31,6 +32,7 @@ from repro.launch.attempt import (
     interruptible,
 )
 from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
+from repro.launch.check_programs import ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.host_environment import capture, gpu_count, gpus
 from repro.launch.select import register
@@ -41,6 +43,9 @@ from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
 from repro.utils.paths import TRAINER, TRAINER_PYTHON
+
+if TYPE_CHECKING:
+    from repro.launch.kernels import Kernels
 
 POLL_S = 0.1
 START_POLL_S = 0.02
@@ -121,6 +126,15 @@ class LocalSession(LaunchSession):
     def environment(self, plan: Plan) -> dict:
         return capture(self.launcher.stack(plan))
 
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        """One GPU is enough: they share driver and libraries."""
+        if plan.device != "cuda":
+            return None
+        from repro.launch.kernels import LIMITS, PROGRAM, kernels_here
+
+        stack = self.launcher.stack(plan, recorded)
+        return kernels_here(gpus(), stack, local_programs(PROGRAM, LIMITS, stack.environment))
+
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""
 
@@ -150,6 +164,13 @@ def local_attempts(
         return LocalAttempt(unit.config, folder, limits, port, trainer, environment=environment or {})
 
     return attempt_of
+
+
+def local_programs(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> ProgramOf:
+    """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
+    return lambda config, folder: LocalAttempt(
+        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
+    )
 
 
 @dataclass

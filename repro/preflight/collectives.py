@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.attempt import Attempt, Limits, Outcome
-from repro.launch.local import LocalAttempt
+from repro.launch.check_programs import ProgramOf
+from repro.launch.local import local_programs
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices
@@ -22,21 +22,11 @@ from repro.preflight.framework import Check, CheckAborted, Finding, Machine, fai
 from repro.preflight.gpu import links, query
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import Message
-from repro.utils.paths import TRAINER_PYTHON, TRAINERS
+from repro.utils.paths import TRAINERS
 
 CPU_RANKS = 2
 SHARE_GOOD, SHARE_LEAST = 0.8, 0.5
 FILE = "allreduce.json"
-
-
-class Program(Protocol):
-    """A measuring program, ready to start."""
-
-    def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
-
-
-AttemptOf = Callable[[dict, Path], Program]
-"""Makes a measuring program from its configuration and the folder for its files."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ class Collectives:
             return unavailable(Message("a single rank has nothing to exchange"))
         name = re.sub(r"\W+", "-", machine.name)
         if self.cluster is None:
-            return self._judge(local_attempts(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
+            return self._judge(local_programs(PROGRAM, LIMITS, self.environment), ranks, device, name, hardware)
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
 
@@ -87,7 +77,7 @@ class Collectives:
             message = "; ".join(str(error).splitlines()[1:]) or str(error)
             return failed(message, "`make bench` cannot start either.", "follow the message")
 
-    def _judge(self, attempt_of: AttemptOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
+    def _judge(self, attempt_of: ProgramOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
         try:
             table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
         except (MeasurementError, OSError) as error:
@@ -141,14 +131,14 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 
 
 @contextmanager
-def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[AttemptOf]:
-    """A function that makes attempts of a program on a cluster's nodes, which stay reserved within the context."""
+def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[ProgramOf]:
+    """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
     from repro.launch.nodes.code_upload import Code
     from repro.launch.ssh.attempt import ssh_attempts
     from repro.launch.ssh.nodes import NodePool
     from repro.planning.plan import Unit
 
-    code = Code(program)
+    code = Code.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:
 
         def attempt_of(config: dict, folder: Path) -> Attempt:
@@ -212,10 +202,10 @@ class Table:
         return [head, *rows, *pairs]
 
 
-def measure(attempt_of: AttemptOf, ranks: int, device: str, folder: Path) -> Table:
+def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Table:
     """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.
 
-    `attempt_of` comes from `local_attempts` or `attempts`, for the program PROGRAM.
+    `attempt_of` comes from `local_programs` or `attempts`, for the program PROGRAM.
 
     Raises
     ------
@@ -259,13 +249,6 @@ def _row(event: dict, *names: str) -> dict:
 def _reason(outcome: Outcome) -> str:
     failure = outcome.failure.text() if outcome.failure else ""
     return "\n".join((failure, *outcome.log_tail.splitlines()[-5:]))
-
-
-def local_attempts(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> AttemptOf:
-    """A function that makes attempts of a program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: LocalAttempt(
-        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
-    )
 
 
 def link_gbs(cluster: Hardware) -> float:

@@ -98,3 +98,16 @@ def test_processes_may_be_started_while_that_is_imported(seen):
 def test_a_short_run_never_looks_for_garbage(seen):
     assert seen["looks"] == 0
     assert seen["frozen"], "the interpreter would look through all objects at its end"
+
+
+def test_an_attempt_may_be_given_another_limit(task, tmp_path):
+    """Ranks that print for ever do not hang, and are ended all the same."""
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text("import time\nwhile True:\n    print('on and on', flush=True)\n    time.sleep(0.2)\n")
+    settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synthetic"}
+    done = task("bench", ATTEMPT_TIMEOUT=3, TRAINER_COMMAND=f"{sys.executable} {trainer}", **settings)
+    assert done.returncode == 1, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    failures = [json.loads(line)["failure"] for line in (run / "attempts.jsonl").read_text().splitlines()]
+    assert {each["message"] for each in failures} == {"no end after {seconds:.0f} s, the limit for one run"}
+    assert {each["values"]["seconds"] for each in failures} == {3}

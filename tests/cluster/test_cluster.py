@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import ClusterError, Image, Node, load_cluster
+from repro.cluster.cluster import ClusterError, Image, Node, Slurm, load_cluster
 from repro.perfmodel.hardware import HardwareError, describe
 
 HOSTS = {
@@ -71,6 +71,12 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
     assert (cluster.private_key, cluster.python) == (Path("/keys/id"), "/opt/python")
 
 
+def test_how_jobs_are_submitted_and_followed(inventory):
+    assert load_cluster(inventory()).slurm == Slurm("", "", None, (), "attempt", 30, 60)
+    given = {"partition": "gpu", "time_minutes": 90, "allocation": "run", "poll_seconds": 120, "lease_seconds": 7200}
+    assert load_cluster(inventory(cluster_slurm=given)).slurm == Slurm("gpu", "", 90, (), "run", 120, 7200)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -91,6 +97,21 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
         ({"cluster_image": {"name": "x", "digest": "sha256:12"}}, r"cluster_image\.digest is 'sha256:12'"),
         ({"cluster_image": {"name": "x", "registry": "r:5000"}}, r"cluster_image\.digest is ''.*taken by its digest"),
         ({"cluster_image": {"name": "x", "sum": "y"}}, "cluster_image is"),
+        ({"cluster_slurm": {"queue": "x"}}, "cluster_slurm is"),
+        ({"cluster_slurm": {"time_minutes": 0}}, r"cluster_slurm\.time_minutes is 0; it is a whole number from 1 on"),
+        ({"cluster_slurm": {"allocation": "job"}}, r"cluster_slurm\.allocation is 'job'; it is attempt or run"),
+        (
+            {"cluster_slurm": {"allocation": "run"}},
+            r"cluster_slurm\.time_minutes is None; a job that a run keeps needs",
+        ),
+        (
+            {"cluster_slurm": {"poll_seconds": 0}},
+            r"cluster_slurm\.poll_seconds is 0; it is a whole number from 1 to 3600",
+        ),
+        (
+            {"cluster_slurm": {"lease_seconds": True}},
+            r"cluster_slurm\.lease_seconds is True; it is a whole number from 30",
+        ),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_file(inventory, monkeypatch, changes, message):

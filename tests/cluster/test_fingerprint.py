@@ -17,6 +17,7 @@ from repro.cluster.fingerprint import (
     SCRIPT,
     Fingerprint,
     FingerprintError,
+    as_json,
     differences,
     differences_table,
     fingerprint_of,
@@ -24,6 +25,7 @@ from repro.cluster.fingerprint import (
     write,
 )
 from repro.cluster.node_fields import NodeFields
+from tests.support.clusters import V100
 from tests.support.paths import HARDWARE
 
 RECORDED = HARDWARE
@@ -184,6 +186,12 @@ def test_offset_of_a_clock_by_halving_the_way_there_and_back(facts):
 
 def test_equal_nodes_have_no_differences():
     assert differences(nodes(node("a"), node("bb", offset=0.05), node("ccc", offset=-0.03))) == []
+
+
+def test_no_nodes_at_all_are_no_difference():
+    """As where a scheduler grants nodes that nobody could ask before."""
+    assert differences({}) == []
+    assert as_json(V100, {})["nodes"] == {}
 
 
 def test_a_difference_names_nodes_and_puts_the_majority_first():

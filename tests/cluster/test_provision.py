@@ -6,15 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from repro.cluster import provision as provision_module
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
 from repro.cluster.provision import ROLES, Outcome, Provisioned, ProvisionError, _hint, provision
 from repro.utils.paths import ROOT
+from tests.support.clusters import V100
 
 ANSIBLE = ROOT / "ansible"
 BIN = Path(sys.executable).parent
@@ -315,3 +318,14 @@ def test_an_outcome_in_one_line():
     for message in ("sudo: a password is required", "Missing sudo password"):
         assert _hint(message).endswith("(provisioning needs sudo without a password for the user on the node)")
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")
+
+
+@pytest.mark.parametrize("containers", [True, False])
+def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without(monkeypatch, containers):
+    given = []
+    monkeypatch.setattr(provision_module, "_library", lambda name, bundle: Path("/wheels", name))
+    monkeypatch.setattr(provision_module, "_play", lambda *arguments: given.append(arguments[5]))
+    provision(replace(V100, stack="cu102-modern", containers=containers))
+    provision(replace(V100, containers=containers))
+    libraries = {"cublas": "/wheels/cuBLAS", "cudnn": "/wheels/cuDNN"}
+    assert given == [{"provision_libraries": libraries}, {}]

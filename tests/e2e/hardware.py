@@ -31,6 +31,16 @@ def lay_tools(nodes: Nodes, node: str, outputs: dict[str, str]) -> None:
     nodes.root(node, "sh", "-c", f"cat >> {TOOLS}/programs", input="".join(f"{line.split()[0]}\n" for line in outputs))
 
 
+def lay_gpus(nodes: Nodes, node: str, name: str, capability: str, count: int = 2, driver: str = "535.183.06") -> None:
+    """GPUs as far as the agent asks nvidia-smi of them: nothing that opens a device finds one."""
+    query = "nvidia-smi --query-gpu={} --format=csv,noheader,nounits"
+    outputs = {
+        query.format("name,driver_version,uuid"): "".join(f"{name}, {driver}, GPU-{n}\n" for n in range(count)),
+        query.format("compute_cap"): f"{capability}\n" * count,
+    }
+    lay_tools(nodes, node, outputs)
+
+
 def remove_tools(nodes: Nodes, node: str) -> None:
     nodes.root(node, "sh", "-c", f"cd /usr/local/bin && rm -f $(cat {TOOLS}/programs); rm -rf {TOOLS}")
 

@@ -69,6 +69,12 @@ def containers(nodes, node: str) -> list[str]:
     return nodes.root(node, "docker", "ps", "--all", "--quiet", "--filter", f"label={OWN}").split()
 
 
+def trainers(nodes, node: str, since: float) -> list[list[str]]:
+    """The trainers that containers of a node have started since a time; the programs of checks are none."""
+    asked = [each["args"] for each in nodes.containers_asked_for(node) if each["time"] >= since]
+    return [argv for argv in asked if any(word.endswith("/run.py") for word in argv)]
+
+
 def wait_until(holds, seconds: float = 30.0) -> float:
     """Wait for something to hold; how long that took."""
     started = time.monotonic()

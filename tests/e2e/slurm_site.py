@@ -1,6 +1,6 @@
 """Debian's Slurm on simulated nodes: the controller on the first, a partition `main` of all, user `runner` may submit.
 
-Each node's Slurm has two processors and no accounts are kept, as on many small clusters.
+Each node's Slurm has two processors, two GPUs that nothing is behind, and no accounts are kept, as on many small clusters.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +16,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+GresTypes=gpu
 ReturnToService=2
 SlurmctldTimeout=20
 SlurmdTimeout=20
@@ -51,11 +52,14 @@ def _install(nodes, node) -> None:
     nodes.root(node, "install", "-d", "-o", "slurm", "/var/lib/slurm", "/var/lib/slurm/slurmctld")
     nodes.root(node, "install", "-d", "/var/lib/slurm/slurmd")
     machines = "".join(
-        f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 State=UNKNOWN\n" for name in nodes.names
+        f"NodeName={name} NodeAddr={nodes.address(name)} CPUs=2 RealMemory=1000 Gres=gpu:2 State=UNKNOWN\n"
+        for name in nodes.names
     )
     partition = f"PartitionName=main Nodes={','.join(nodes.names)} Default=YES MaxTime=INFINITE State=UP\n"
     write(nodes, node, "/etc/slurm/slurm.conf", CONFIGURATION + machines + partition)
     write(nodes, node, "/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+    nodes.root(node, "sh", "-ec", "for number in 0 1; do mknod -m 666 /dev/gpu$number c 1 3; done")
+    write(nodes, node, "/etc/slurm/gres.conf", "Name=gpu File=/dev/gpu[0-1]\n")
     write(nodes, node, "/etc/munge/munge.key", KEY)
     nodes.root(
         node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; systemctl restart munge"

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.e2e.launching import bench, containers, prepare, trainer
+from tests.e2e import hardware
+from tests.e2e.launching import bench, containers, prepare, trainer, trainers
 from tests.support.runs import attempts
 
 
@@ -72,6 +73,30 @@ def test_dry_asks_no_node(inventory, tmp_path):
     commands = [line for line in done.stdout.splitlines() if line.startswith("docker run ")]
     assert sum("--node_rank 1" in line for line in commands) >= 5
     assert all("--cap-drop ALL" in line and "--pull never" in line for line in commands)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "message"),
+    [
+        ("NVIDIA H200", "9.0", "node2: cuDNN 7.6.5 of stack cu102 computes wrong convolutions on NVIDIA H200"),
+        ("Tesla V100-SXM2-16GB", "7.0", "node2: the operators cannot be compared with the CPU: rank 0 on node2"),
+    ],
+)
+def test_no_rank_starts_where_operators_were_not_compared(two_nodes, inventory, tmp_path, name, capability, message):
+    """Newer GPUs with the published libraries, and GPUs on which the real program finds none: no run is made."""
+    folder = prepare(two_nodes, tmp_path, cluster_gpu=name)
+    started = time.time()
+    for node in two_nodes.names:
+        hardware.lay_gpus(two_nodes, node, name, capability)
+    try:
+        done, run = bench(tmp_path, folder, MODEL="gpt", CASES="DP_1x1x1*", SCALE="published")
+    finally:
+        for node in two_nodes.names:
+            hardware.remove_tools(two_nodes, node)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert run is None
+    assert not [program for node in two_nodes.names for program in trainers(two_nodes, node, started)]
 
 
 @pytest.mark.long

@@ -1,31 +1,38 @@
 """Jobs of Debian's Slurm over two simulated nodes: the real OneFlow across them, nothing left however a job ends."""
 
 import json
+import os
 import re
 import shutil
 import time
 
 import pytest
+import yaml
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
+from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.nodes import NodePool
-from tests.e2e import slurm_site
-from tests.e2e.launching import WORK, bench, containers, note, prepare, trainer, unit_of, wait_until
+from tests.e2e import hardware, slurm_site
+from tests.e2e.launching import WORK, bench, containers, note, prepare, trainer, trainers, unit_of, wait_until
 from tests.support.runs import attempts
 
-pytestmark = pytest.mark.long
+SHARED = "/shared"
 
 
 @pytest.fixture(scope="module")
-def slurm_nodes(make_nodes):
-    nodes = make_nodes("slurm", 2, image=True)
+def slurm_nodes(make_nodes, simulation):
+    """Two nodes that also share a folder, which only some tests use."""
+    volume = f"shared-{os.getpid()}"
+    nodes = make_nodes("slurm", 2, image=True, options=("--volume", f"{volume}:{SHARED}"))
+    nodes.root("node1", "chown", "runner", SHARED)
     slurm_site.install(nodes)
     yield nodes
     nodes.down()
+    simulation.docker("volume", "rm", "--force", volume)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +48,7 @@ def left_on(nodes):
         found += containers(nodes, node)
         found += nodes.root(node, "find", WORK, "-type", "f").split()
         found += nodes.root(
-            node, "pgrep", "-u", "runner", "-f", "repro[.]launch[.]agent|SLURM_NODEID", check=False
+            node, "pgrep", "-u", "runner", "-f", "repro[.]launch[.]agent|SLURMD_NODENAME", check=False
         ).split()
     return found
 
@@ -49,7 +56,7 @@ def left_on(nodes):
 @pytest.mark.timeout(600)
 def test_a_whole_run_through_the_queue(slurm_nodes, inventory, tmp_path):
     """Data parallel BERT with two ranks on each of two nodes has the losses of one process."""
-    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300")
+    done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr
     assert "job 1" in done.stderr
     reference, across = attempts(run)
@@ -82,8 +89,8 @@ def hanging(slurm_nodes, inventory, tmp_path):
                     once_begun()
 
         code = Code(trainer(tmp_path / "hang", "hang@0 hang@1 hang@2 hang@3"))
-        make = slurm_attempts(cluster, code, Limits(), True, cluster.port, "it's a run")
-        return make(unit_of(4), folder).run(on_event)
+        jobs = Jobs(cluster, code, cluster.port, "it's a run", 20, True)
+        return slurm_attempts(jobs, Limits(), True)(unit_of(4), folder).run(on_event)
 
     return run
 
@@ -131,7 +138,7 @@ def test_a_job_and_a_run_over_ssh_exclude_each_other(slurm_nodes, inventory, han
 
 def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):
     """Everything of the job on a node but its container is killed at once, so that nobody there can remove it."""
-    kill = "pkill -9 -f SLURM[_]NODEID; pkill -9 -f repro[.]launch[.]agent; pkill -9 -f 'docker [r]un'; true"
+    kill = "pkill -9 -f SLURMD[_]NODENAME; pkill -9 -f repro[.]launch[.]agent; pkill -9 -f 'docker [r]un'; true"
     started = []
 
     def inject():
@@ -142,3 +149,69 @@ def test_a_killed_task_leaves_nothing(slurm_nodes, hanging):
     assert outcome.failure.values.keys() >= {"job"}, outcome
     assert time.monotonic() - started[0] < 60
     wait_until(lambda: left_on(slurm_nodes) == [])
+
+
+@pytest.fixture
+def hidden(slurm_nodes, inventory, tmp_path):
+    """The inventory of a site whose compute nodes answer no SSH: only a login node does, and a folder is shared."""
+    folder = tmp_path / "hidden"
+    shutil.copytree(inventory, folder)
+    hosts = yaml.safe_load((folder / "hosts.yml").read_text())
+    nodes = hosts["nodes"]["hosts"]
+    hosts["login"] = {"hosts": {"front": dict(nodes["node1"])}}
+    for number, variables in enumerate(nodes.values(), 1):
+        variables["ansible_host"] = f"192.0.2.{number}"
+    (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+    _change(folder, cluster_shared_results=SHARED)
+    return folder
+
+
+def _change(folder, **variables):
+    file = folder / "group_vars" / "all.yml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **variables}, sort_keys=False))
+
+
+@pytest.mark.timeout(600)
+def test_without_ssh_to_compute_nodes(slurm_nodes, hidden, tmp_path):
+    """A run through one job that it keeps: its nodes are known, its losses compared, its report is there."""
+    _change(hidden, cluster_slurm={"partition": "main", "time_minutes": 20, "allocation": "run", "poll_seconds": 5})
+    done, run = bench(tmp_path, hidden, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
+    assert done.returncode == 0, done.stderr
+    cluster = json.loads((run / "run.json").read_text())["environment"]["cluster"]
+    assert list(cluster["fingerprints"]["nodes"]) == ["node1", "node2"]
+    assert cluster["fingerprints"]["nodes"]["node1"]["fields"]["system.distribution"].startswith("Debian")
+    assert cluster["hosts"] == ["node1", "node2"]
+    made = attempts(run)
+    assert [attempt["status"] for attempt in made] == ["ok", "ok"]
+    jobs = {json.loads((run / each["folder"] / "command.json").read_text())["job"] for each in made}
+    assert len(jobs) == 1
+    assert "node1, node2" in (run / "report.en.md").read_text()
+    assert left_on(slurm_nodes) == []
+    assert slurm_nodes.root("node1", "find", SHARED, "-type", "f") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "message"),
+    [
+        ("NVIDIA H200", "9.0", "node1: cuDNN 7.6.5 of stack cu102 computes wrong convolutions on NVIDIA H200"),
+        ("Tesla V100-SXM2-16GB", "7.0", "node1: the operators cannot be compared with the CPU: rank 0 on node1"),
+    ],
+)
+def test_no_rank_starts_where_operators_were_not_compared(slurm_nodes, inventory, tmp_path, name, capability, message):
+    """Newer GPUs with the published libraries, and GPUs on which the real program finds none: no run is made."""
+    folder = tmp_path / "inventory"
+    shutil.copytree(inventory, folder)
+    _change(folder, cluster_gpu=name)
+    started = time.time()
+    for node in slurm_nodes.names:
+        hardware.lay_gpus(slurm_nodes, node, name, capability)
+    try:
+        done, run = bench(tmp_path, folder, MODEL="gpt", CASES="DP_1x1x1*", SCALE="published")
+    finally:
+        for node in slurm_nodes.names:
+            hardware.remove_tools(slurm_nodes, node)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert run is None
+    assert not [program for node in slurm_nodes.names for program in trainers(slurm_nodes, node, started)]
+    assert left_on(slurm_nodes) == []

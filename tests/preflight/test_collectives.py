@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from repro.launch.local import local_programs
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
-from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, local_attempts, measure
+from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, measure
 from repro.runs.failures import Failure
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
@@ -20,7 +21,7 @@ from tests.support.recorded import RecordedAttempt
 def attempt_of():
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
-    return local_attempts(PROGRAM, LIMITS, {}, str(PYTHON))
+    return local_programs(PROGRAM, LIMITS, {}, str(PYTHON))
 
 
 def test_two_ranks_of_the_cpu_are_measured(tmp_path, attempt_of, monkeypatch):

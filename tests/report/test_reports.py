@@ -9,7 +9,7 @@ import pytest
 from repro.utils.paths import REPORTS, ROOT
 from tests.support.pages import anchors, links
 
-PAGES = [*sorted(REPORTS.rglob("*.md")), ROOT / "README.md", ROOT / "README.zh.md"]
+PAGES = [*sorted(REPORTS.rglob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 
 
 SITE = REPORTS / "site"

@@ -21,9 +21,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import identity
 from repro.launch.agent.ranks import Files, Ranks, children
 from repro.launch.agent.unlock import free, survey
@@ -36,6 +38,7 @@ REST_S = 5.0
 ENGINE_S = 3.0
 STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
+PROBE_S = 90
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
 cut_off = threading.Event()
@@ -105,6 +108,20 @@ def check(order: dict) -> None:
     send(**facts(order))
 
 
+def probe(order: dict) -> None:
+    """Send the same, and what the script of the order prints of this node, with the times before and after."""
+    done = subprocess.run(
+        [sys.executable, "-", *order["arguments"]],
+        input=order["script"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PROBE_S,
+        check=True,
+    )
+    send(facts=facts(order), probe=json.loads(done.stdout))
+    send(end=0)
+
+
 def hold(order: dict) -> None:
     """Hold this node for one run: nobody else gets the lock, and what dead runs of this account left is removed."""
     try:
@@ -145,7 +162,9 @@ def run(order: dict) -> None:
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
+    make_libraries(order["libraries"])
     process = start(order)
+    send(agent=identity(os.getpid()))
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
     beat(lease, folder)
     if order["sample"]:
@@ -298,6 +317,12 @@ def unlock(order: dict) -> None:
     send(**free(order["process"]))
 
 
+def end_agent(order: dict) -> None:
+    """End another agent that does not answer its controller any more; its ranks end with it."""
+    end_processes([order["process"]])
+    send(end=0)
+
+
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
         line = unbuffered.readline()
@@ -305,7 +330,9 @@ def main() -> None:
         sys.exit("node agent: no order came")
     order = json.loads(line)
     try:
-        {"check": check, "hold": hold, "run": run, "holder": show_holder, "unlock": unlock}[order["do"]](order)
+        verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
+        verbs |= {"end": end_agent}
+        verbs[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))
         sys.exit(1)

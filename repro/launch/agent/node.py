@@ -9,6 +9,8 @@ import socket
 import subprocess
 import time
 
+from repro.launch.agent.gpus import files, gpus
+
 DOCKER_S = 30
 ROUNDS = 5
 
@@ -62,7 +64,7 @@ def image_ids(names: list[str]) -> dict:
 
 
 def facts(order: dict) -> dict:
-    """Clock, disk, user, network, port, image, launcher, and what is next to each GPU."""
+    """Clock, disk, user, network, port, image, launcher, GPUs, their libraries, and what is next to each GPU."""
     return {
         "time": time.time(),
         "host": socket.gethostname(),
@@ -77,6 +79,9 @@ def facts(order: dict) -> dict:
             name for name in ("cublas", "cudnn") if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))
         ],
         "infiniband": sorted(glob.glob("/dev/infiniband/*")),
+        "gpus": gpus(),
+        "files": files(order["files"]),
+        "compiler": bool(shutil.which("gcc")),
         **affinity(),
     }
 

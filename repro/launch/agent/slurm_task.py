@@ -1,13 +1,11 @@
-"""Runs on each node of a Slurm job, from its text alone: takes an order, and starts the node agent with its part of it.
+"""Runs on each node of a step of a Slurm job, from its text alone: takes an order, and starts the node agent with its part.
 
-The order has the code to run, and one order per node for its agent; what only the node knows is filled in here. Needs
-Python 3.8 and nothing else.
+The order has the code to run, and for each node, by its name, the order of its agent. Needs Python 3.8 and nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import shutil
@@ -16,15 +14,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 GRACE_S = 6.0
 
 
 def redirect_output(path: str) -> None:
-    """Let standard output be a file."""
+    """Let standard output be added to a file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.close(file)
 
@@ -38,18 +36,6 @@ def write_code(folder: str, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def fill(value: Any, values: dict[str, str]) -> Any:
-    """A value with each placeholder in its texts, such as @MASTER@, replaced by its value."""
-    if isinstance(value, dict):
-        return {key: fill(each, values) for key, each in value.items()}
-    if isinstance(value, list):
-        return [fill(each, values) for each in value]
-    if isinstance(value, str):
-        for name, text in values.items():
-            value = value.replace(f"@{name}@", text)
-    return value
-
-
 def stop(number: int, frame: object) -> None:
     """Slurm ends the job: leave by way of what removes the container."""
     sys.exit(128 + number)
@@ -57,18 +43,13 @@ def stop(number: int, frame: object) -> None:
 
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:  # which takes not a byte of what follows the line
-        order, node = json.loads(unbuffered.readline()), os.environ["SLURM_NODEID"]
-    launchers = glob.glob(f"{order['work']}/venv/lib/python3*/site-packages/oneflow/distributed/launch.py")
-    values = {
-        "NODE": node,
-        "MASTER": os.environ["MASTER"],
-        "USER": f"{os.getuid()}:{os.getgid()}",
-        "LAUNCHER": next(iter(launchers), ""),
-    }
-    mine = fill(order["nodes"][int(node)], values)
+        order, node = json.loads(unbuffered.readline()), os.environ["SLURMD_NODENAME"]
+    mine = order["nodes"][node]
     signal.signal(signal.SIGTERM, stop)
     try:
         redirect_output(mine["messages"])
+        os.write(1, b"\n")  # an earlier step may have been killed in the middle of a line
+        send(step=order["step"])
         write_code(mine["code"], order["files"])
         sys.path.insert(0, mine["code"])
         sys.dont_write_bytecode = True

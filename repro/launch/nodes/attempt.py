@@ -47,8 +47,8 @@ class Transport(Protocol):
         """Give the nodes their orders; from now on their messages go to `follower.put`."""
         ...
 
-    def silences(self) -> Mapping[int, float]:
-        """For how many seconds nothing has come from each node, by its position."""
+    def silences(self) -> Mapping[int, float] | None:
+        """For how many seconds nothing has come from each node, by its position; None while nothing can be read."""
         ...
 
     def answers(self, index: int) -> bool:
@@ -74,7 +74,7 @@ class NodesAttempt:
             try:
                 work = self.transport.prepare(on_event, interrupts)
             except NotStarted as error:
-                return Outcome(error.failure, 0.0)
+                return Outcome(error.failure, 0.0, self._own_log_tail())
             follower = AttemptFollower(work, self.folder, self.limits, self.transport.ends_ranks_by)
             started = time.monotonic()
             try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import Remote, RemoteError
+from repro.images.stack import compat_sources
+from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
 from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
 from repro.utils.paths import PACKAGE, TRAINER, sha256_of
@@ -48,9 +51,10 @@ class Code:
     Parameters
     ----------
     trainer : the trainer's script; the Python files of its folder go along.
+    forwarders : send the sources of the libraries with which a venv reaches a newer cuBLAS and cuDNN too.
     """
 
-    def __init__(self, trainer: Path = TRAINER):
+    def __init__(self, trainer: Path = TRAINER, forwarders: bool = False):
         self.script = trainer.name
         sources: list[tuple[str, Path]] = [
             ("repro/launch/agent", PACKAGE / "launch" / "agent"),
@@ -62,8 +66,15 @@ class Code:
         paths = {"repro/__init__.py": PACKAGE / "__init__.py"}
         for target, folder in sources:
             paths |= {f"{target}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))}
+        if forwarders:
+            paths |= {f"{COMPAT_FOLDER}/{path.name}": path for path in compat_sources()}
         self.files = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
         self.digest = files_digest((name, sha256_of(text.encode())) for name, text in self.files.items())
+
+    @classmethod
+    def of(cls, cluster: Cluster, trainer: Path = TRAINER) -> Code:
+        """What the nodes of a cluster need."""
+        return cls(trainer, needs_forwarders(cluster))
 
     def folder(self, work: str) -> str:
         """Where it is on a node."""

@@ -7,7 +7,6 @@ import signal
 import time
 from dataclasses import dataclass
 
-from repro.launch.nodes.work import LEASE_S
 from repro.runs.failures import Failure
 from repro.runs.record import CutLog
 from repro.utils.i18n import N_
@@ -102,14 +101,14 @@ def engine_restarted(node: str) -> Failure:
     return Failure(N_("Docker on {node} was killed, stopped or restarted, which ended the container"), {"node": node})
 
 
-def controller_slept(seconds: float) -> Failure:
-    """The controller did not run for longer than nodes wait for it."""
+def controller_slept(seconds: float, lease_s: float) -> Failure:
+    """The controller did not run for longer than nodes wait for it, which is `lease_s` seconds."""
     return Failure(
         N_(
             "this controller did not run for {seconds:.0f} s (suspended, stopped, or short of processors), and nodes end "
             "an attempt after {lease:.0f} s without it"
         ),
-        {"seconds": seconds, "lease": LEASE_S},
+        {"seconds": seconds, "lease": lease_s},
     )
 
 

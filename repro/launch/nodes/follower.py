@@ -97,13 +97,14 @@ class AttemptFollower:
     def follow(
         self,
         on_event: OnEvent,
-        silences: Callable[[], Mapping[int, float]],
+        silences: Callable[[], Mapping[int, float] | None],
         interrupts: Interrupts,
         answers: Callable[[int], bool] = lambda index: False,
     ) -> Failure | None:
         """Pass events on until all nodes have ended well; the cause if something goes wrong.
 
-        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them.
+        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them. While nothing can be read, ranks that
+        seem to print nothing do not count as hanging.
         """
         stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()
         while len(self._ended) < len(self._work.placement.nodes) or self._failures:
@@ -111,7 +112,10 @@ class AttemptFollower:
             woken = self._pauses.look()
             for event in self.events(POLL_S):
                 loss(event)
-            silent = {index: seconds for index, seconds in silences().items() if index not in self._ended}
+            heard = silences()
+            if heard is None:
+                stall.pause()
+            silent = {index: seconds for index, seconds in (heard or {}).items() if index not in self._ended}
             for index, seconds in silent.items():
                 if seconds > LEASE_S and woken > WAKE_S:
                     name = self._name(index)
@@ -211,9 +215,9 @@ class AttemptFollower:
         missing = [index for index in range(len(self._work.placement.nodes)) if index not in self._ended]
         if missing and end.failure:
             self._end = end
-            self._failures.add(end.failure, end.secondary)
+            self._failures.add(self._blamed(end.failure), end.secondary)
         elif missing:
-            self._failures.add(node_incomplete(self._name(missing[0])))
+            self._failures.add(self._blamed(node_incomplete(self._name(missing[0]))))
         self._ended |= {index: {} for index in missing}
 
     def _rank_ended(self, rank: int, status: int) -> None:
@@ -253,8 +257,12 @@ class AttemptFollower:
         """Nothing more comes from a node; what it sent is kept. No node is to blame where the controller was away."""
         if index not in self._ended:
             self._ended[index] = LOST
-            away = self._pauses.length if self._pauses.look() < AFTERMATH_S else 0.0
-            self._failures.add(controller_slept(away) if away > LEASE_S - MARGIN_S else failure)
+            self._failures.add(self._blamed(failure))
+
+    def _blamed(self, failure: Failure) -> Failure:
+        """The failure, or that this controller was away for longer than nodes go on without it."""
+        away, lease = self._pauses.length if self._pauses.look() < AFTERMATH_S else 0.0, self._work.lease_s
+        return controller_slept(away, lease) if away > lease - MARGIN_S else failure
 
     def _name(self, index: int) -> str:
         return self._work.placement.nodes[index].name

@@ -11,6 +11,7 @@ from typing import Self
 from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, FingerprintError, as_json, differences, gather
 from repro.cluster.inventory import ClusterError
+from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
@@ -24,11 +25,16 @@ Fingerprints = dict[str, Fingerprint]
 
 @dataclass(frozen=True)
 class ClusterTarget:
-    """A cluster, with the code and the port that runs use there."""
+    """A cluster, with the code and the port that runs use there.
+
+    `replaced` is whether the trainer is another program than the project's; an attempt is ended after `attempt_s` seconds.
+    """
 
     cluster: Cluster
     code: Code
     port: int
+    replaced: bool = False
+    attempt_s: float = Limits.total_s
 
     @classmethod
     def of(cls, options: LaunchOptions, launcher: str) -> ClusterTarget:
@@ -36,7 +42,8 @@ class ClusterTarget:
         cluster, trainer = options.cluster, options.trainer
         if cluster is None:
             raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
-        return cls(cluster, Code(Path(trainer[-1]) if trainer else TRAINER), options.port or cluster.port)
+        code = Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER)
+        return cls(cluster, code, options.port or cluster.port, bool(trainer), options.attempt_s)
 
     def fingerprints(self) -> Fingerprints:
         """What each node is; ClusterError if one cannot be asked, or if nodes differ."""

@@ -13,6 +13,7 @@ from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.collector import LOG_CAP, safe
 from repro.launch.nodes.commands import OWN, Host, Share, caches, network_environment, node_argv, standins
+from repro.launch.nodes.libraries import forwarder_orders, library_environment
 from repro.launch.placement import Placement, place
 from repro.planning.plan import Unit
 from repro.planning.program_data import located
@@ -46,15 +47,31 @@ class Work:
         return f"reproduction-{self.key}"
 
     @property
+    def title(self) -> str:
+        """What others are told of it who want one of its nodes."""
+        return f"{self.unit}, {self.attempt}"
+
+    @property
+    def lease_s(self) -> float:
+        """For how many seconds its nodes go on without a controller."""
+        return LEASE_S
+
+    @property
     def folder(self) -> str:
         """The attempt's folder on each node."""
         return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
+
+    @property
+    def code_folder(self) -> str:
+        """The folder of the code on each node."""
+        return self.trainers.removesuffix("/repro/trainers")
 
     def order(self, index: int, hosts: list[Host]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         share, device = self._share(index, hosts), self.config["device"]
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
+        environment |= library_environment(self.cluster, device)
         output = [LAUNCHER_LOG, LAUNCHER_LOG]
         if share.exclusive:
             environment["GLOG_log_dir"] = f"{self.folder}/logs/local_rank_0"
@@ -72,6 +89,7 @@ class Work:
             "port": self.port if index == 0 and not share.exclusive else 0,
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": list(caches(self.cluster)),
+            "libraries": forwarder_orders(self.cluster, self.code_folder) if device == "cuda" else {},
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
             "log_cap": LOG_CAP,
@@ -106,15 +124,21 @@ def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool,
     """
     for unit in units:
         work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
-        hosts = [
-            Host(
-                f"<address of {cluster.interface} on {node.name}>",
-                "<uid>:<gid>",
-                f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
-            )
-            for node in work.placement.nodes
-        ]
+        hosts = dry_hosts(work)
         yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node"
         for index, node in enumerate(work.placement.nodes):
             yield f"# on {node.name} ({node.user}@{node.address} port {node.port}):"
             yield shlex.join(work.order(index, hosts)["argv"])
+
+
+def dry_hosts(work: Work) -> list[Host]:
+    """The nodes of an attempt as commands have them that are shown and not run."""
+    cluster = work.cluster
+    return [
+        Host(
+            f"<address of {cluster.interface} on {node.name}>",
+            "<uid>:<gid>",
+            f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",
+        )
+        for node in work.placement.nodes
+    ]

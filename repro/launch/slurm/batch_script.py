@@ -1,20 +1,23 @@
-"""The script of a Slurm job that runs one attempt: what it asks for, and the orders of its nodes."""
+"""The script of a Slurm job: what it asks for, and the folder in which it takes orders; and the orders of its steps."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster
 from repro.launch.agent.leftovers import USER
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.collector import safe
 from repro.launch.nodes.commands import Host
 from repro.launch.nodes.holder import holder
 from repro.launch.nodes.work import LEASE_S, Work
+from repro.launch.placement import Placement
 from repro.utils.paths import PACKAGE
 
 if TYPE_CHECKING:
@@ -22,17 +25,124 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).resolve().parent
 PROGRAM = PACKAGE / "launch" / "agent" / "slurm_task.py"
-CONTROLLER_LEASE_S = 60
-HOST = Host(address="@MASTER@", user="@USER@", launcher="@LAUNCHER@")
+NODE, STEP = "@NODE@", "@STEP@"
+"""They stand for the position of a node in its job, and for the number of a step, until both are known."""
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job that is to be submitted.
+
+    Attributes
+    ----------
+    what : what it is for, in a few words.
+    run : the run that it belongs to.
+    nodes, gpus : whole nodes, and the GPUs that are used on each.
+    token : makes its folder unique: what another job left there would be read as this one's.
+    """
+
+    cluster: Cluster
+    what: str
+    run: str
+    nodes: int
+    gpus: int
+    minutes: int
+    token: str
+
+    @property
+    def home(self) -> str:
+        """The job's folder on each node; nodes that share a file system have folders of their own in it."""
+        return f"{self.cluster.work}/runs/{safe(self.run)}/job-{self.token}"
+
+    @property
+    def messages(self) -> str:
+        """Where the job's script takes orders and keeps what its nodes send."""
+        shared = self.cluster.shared_results
+        return shared + self.home.removeprefix(self.cluster.work) if shared else self.home
+
+    @property
+    def step_home(self) -> str:
+        """The folder of a step on each of its nodes."""
+        return f"{self.home}/step-{STEP}/node-{NODE}"
+
+    def options(self) -> list[str]:
+        """What the job asks for: whole nodes, one task on each, and their GPUs.
+
+        The inventory's own options come last, where they win.
+        """
+        slurm = self.cluster.slurm
+        options = [
+            f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', f'reproduction-{self.what}')}",
+            f"--nodes={self.nodes}",
+            "--ntasks-per-node=1",
+            "--exclusive",
+            "--mem=0",
+            f"--time={self.minutes}",
+            "--no-requeue",
+            "--output=/dev/null",
+        ]
+        options += [f"--gres=gpu:{self.gpus}"] if self.gpus else []
+        options += [f"--partition={slurm.partition}"] if slurm.partition else []
+        options += [f"--account={slurm.account}"] if slurm.account else []
+        return [*options, *slurm.options]
+
+    def script(self, shown: bool = False) -> str:
+        """The script, rendered; with `shown` it is without the text of the program that it runs."""
+        return _template("sbatch.sh.j2").render(
+            options=self.options(),
+            title=f"{self.what}, run {self.run}".replace("\n", " "),
+            folder=self.messages,
+            lease_s=self.cluster.slurm.lease_seconds,
+            program=f"(the text of repro/launch/agent/{PROGRAM.name})"
+            if shown
+            else PROGRAM.read_text(encoding="utf-8"),
+            python=self.cluster.python,
+            sweep=self.sweep(),
+        )
+
+    def sweep(self) -> str:
+        """A shell command that removes from a node what this job, and no other, may have left there.
+
+        With the number of a step as its argument it removes that step's folder alone, for nodes may share a file system.
+        """
+        remove = f"rm -rf -- {shlex.quote(self.home)}/step-${{1:-*}}"
+        if not self.cluster.containers:
+            return remove
+        name = shlex.quote(f"name=^/reproduction-[0-9a-f]+-{self.token}-")
+        match = f'--filter {name} --filter "label={USER}=$(id -u)"'
+        return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
+
+    def owner(self, what: str, run: str) -> dict[str, str]:
+        """What a node that is locked for a step tells others of it; the steps of a job have one mark."""
+        return {**holder(what, run), "mark": self.token}
+
+    def order(
+        self, step: int, owner: dict, code: Code, orders: Mapping[str, dict], positions: Mapping[str, int]
+    ) -> str:
+        """The line that the tasks of a step take: the code, and the order for the agent on each node, by its name.
+
+        `positions` are those of the nodes in the job, `owner` is what the method of that name gives.
+        """
+        own = {
+            "code": f"{self.step_home}/code",
+            "home": self.step_home,
+            "lease_s": LEASE_S,
+            "messages": f"{self.messages}/messages-{NODE}.jsonl",
+        }
+        content = {
+            "step": step,
+            "owner": owner,
+            "nodes": {name: fill({**order, **own}, step, positions[name]) for name, order in orders.items()},
+            "files": code.files,
+        }
+        return json.dumps(content) + "\n"
 
 
 @dataclass(frozen=True)
 class SlurmWork(Work):
-    """An attempt as the nodes of a job get it; nodes that share a file system have a folder each.
+    """An attempt as the nodes of a job get it; `home` is the folder of its step on each node, `token` the job's."""
 
-    `token` makes its folder unique: what another job left there would be read as this one's.
-    """
-
+    home: str = ""
     token: str = ""
 
     @property
@@ -41,81 +151,33 @@ class SlurmWork(Work):
         return f"{super().key}-{self.token}"
 
     @property
-    def home(self) -> str:
-        """The attempt's folder on each node, with a folder for each node in it."""
-        return super().folder
+    def lease_s(self) -> float:
+        return self.cluster.slurm.lease_seconds
 
     @property
     def folder(self) -> str:
         """What a rank's files are written below."""
-        return f"{self.home}/node-@NODE@/attempt"
+        return f"{self.home}/attempt"
 
-    @property
-    def messages(self) -> str:
-        """Where the job's script keeps what its nodes send."""
-        shared = self.cluster.shared_results
-        return shared + self.home.removeprefix(self.cluster.work) if shared else self.home
-
-    def orders(self) -> list[dict]:
-        """What the agents of the nodes have to do, in the order of their ranks."""
-        hosts = [HOST] * len(self.placement.nodes)
-        own = {
-            "code": f"{self.home}/node-@NODE@/code",
-            "home": f"{self.home}/node-@NODE@",
-            "lease_s": LEASE_S,
-            "messages": f"{self.messages}/messages-@NODE@.jsonl",
-        }
-        return [{**self.order(index, hosts), **own} for index in range(len(hosts))]
+    def orders(self, hosts: Sequence[Host]) -> dict[str, dict]:
+        """What the agents of the nodes have to do, by the names of the nodes, in the order of their ranks."""
+        return {node.name: self.order(index, list(hosts)) for index, node in enumerate(self.placement.nodes)}
 
 
-def job_options(work: Work, minutes: int) -> list[str]:
-    """What the job asks for: whole nodes, one task on each, and their GPUs if the attempt uses GPUs.
-
-    The inventory's own options come last, where they win.
-    """
-    slurm = work.cluster.slurm
-    options = [
-        f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', f'reproduction-{work.unit}')}",
-        f"--nodes={len(work.placement.nodes)}",
-        "--ntasks-per-node=1",
-        "--exclusive",
-        "--mem=0",
-        f"--time={minutes}",
-        "--no-requeue",
-        "--output=/dev/null",
-    ]
-    options += [f"--gres=gpu:{work.placement.per_node}"] if work.config["device"] == "cuda" else []
-    options += [f"--partition={slurm.partition}"] if slurm.partition else []
-    options += [f"--account={slurm.account}"] if slurm.account else []
-    return [*options, *slurm.options]
+def fill(value: Any, step: int, node: int) -> Any:
+    """A value with the number of its step and the position of its node wherever its texts have the placeholders."""
+    if isinstance(value, dict):
+        return {key: fill(each, step, node) for key, each in value.items()}
+    if isinstance(value, list):
+        return [fill(each, step, node) for each in value]
+    return value.replace(NODE, str(node)).replace(STEP, str(step)) if isinstance(value, str) else value
 
 
-def job_script(work: SlurmWork, code: Code, minutes: int, shown: bool = False) -> str:
-    """The script, rendered; with `shown` it is without the text of the code, which takes many pages."""
-    cluster: Cluster = work.cluster
-    files = {name: f"({len(text)} characters)" if shown else text for name, text in code.files.items()}
-    owner = {**holder(f"{work.unit}, {work.attempt}", work.run), "mark": work.token}
-    order = {"work": cluster.work, "owner": owner, "nodes": work.orders(), "files": files}
-    return _template("sbatch.sh.j2").render(
-        options=job_options(work, minutes),
-        title=f"{work.unit}, {work.attempt} of run {work.run}".replace("\n", " "),
-        folder=work.messages,
-        interface=cluster.interface,
-        lease_s=CONTROLLER_LEASE_S,
-        program=f"(the text of repro/launch/agent/{PROGRAM.name})" if shown else PROGRAM.read_text(encoding="utf-8"),
-        order=json.dumps(order, indent=1),
-        python=cluster.python,
-        sweep=sweep(work),
-    )
-
-
-def sweep(work: SlurmWork) -> str:
-    """A shell command that removes from a node what this attempt, and no other, may have left there."""
-    remove = f"rm -rf -- {shlex.quote(work.home)}/node-*"
-    if not work.cluster.containers:
-        return remove
-    match = f'--filter {shlex.quote(f"name=^/{work.name}-")} --filter "label={USER}=$(id -u)"'
-    return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
+def work_of_step(request: JobRequest, work: Work, placement: Placement | None = None) -> SlurmWork:
+    """An attempt as the nodes of a job get it, on these nodes or those that the work has."""
+    home = request.step_home
+    given = {**vars(work), "trainers": f"{home}/code/repro/trainers"}
+    return SlurmWork(**{**given, "placement": placement or work.placement}, home=home, token=request.token)
 
 
 def _template(name: str) -> jinja2.Template:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
 
 COMMAND_S = 60
+FIRST_POLL_S = 0.5
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT", "COMPLETING"}
 ENDED = {
@@ -72,6 +74,32 @@ class Job:
             "status": self.status,
         }
         return Failure(ENDED.get(self.state, OTHERWISE), values)
+
+
+class Backoff:
+    """When to ask Slurm again: soon at first, then after twice as long each time, up to `longest` seconds."""
+
+    def __init__(self, longest: float):
+        self._longest, self._asked = longest, time.monotonic()
+        self.reset()
+
+    def reset(self) -> None:
+        """Something has happened: ask soon after the last time."""
+        self._patience = min(FIRST_POLL_S, self._longest)
+
+    def wait(self) -> float:
+        """Seconds until the next question, after which the wait is longer."""
+        patience, self._patience = self._patience, min(2 * self._patience, self._longest)
+        self._asked = time.monotonic()
+        return patience
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next question; then the wait for the one after it begins."""
+        if time.monotonic() - self._asked < self._patience:
+            return False
+        self.wait()
+        return True
 
 
 class SlurmClient:

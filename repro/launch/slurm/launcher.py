@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
+import secrets
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from repro.cluster.fingerprint import Fingerprint
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.attempt import Limits
+from repro.launch.attempt import Event, Limits, interruptible
 from repro.launch.base import AttemptOf, LaunchSession
-from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
+from repro.launch.kernels import Kernels
+from repro.launch.nodes.attempt import NotStarted
+from repro.launch.nodes.target import ClusterLauncher, spread
+from repro.launch.nodes.work import Work, dry_hosts, work_of
 from repro.launch.select import register
-from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
-from repro.launch.slurm.batch_script import job_script
+from repro.launch.slurm.allocation import Allocation
+from repro.launch.slurm.attempt import minutes_of, size_of, slurm_attempts
+from repro.launch.slurm.batch_script import fill, work_of_step
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
-from repro.planning.plan import Plan
+from repro.launch.slurm.jobs import Jobs, Size
+from repro.planning.plan import Plan, Unit
 from repro.runs.record import Run
 
 
 @register
 @dataclass(frozen=True)
 class SlurmLauncher(ClusterLauncher):
-    """Submits each attempt as a job, which gets the nodes that Slurm grants."""
+    """Runs each attempt in a job, which has the nodes that Slurm grants."""
 
     name = "slurm"
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
-        """The script of each job; what only a node knows is between @ signs."""
-        cluster, code, port = self.target.cluster, self.target.code, self.target.port
+        """The script of each job, and every command of every node; what only a node knows is in angle brackets."""
+        jobs = self._jobs("<run>", plan)
+        if self.target.cluster.slurm.allocation == "run":
+            yield "# one job for all of them; for sbatch --parsable:"
+            yield jobs.request("all attempts", jobs.largest).script(shown=True)
         for unit in plan.units:
-            work = slurm_work(cluster, code, unit, spread(plan), port, "<run>", "repeat-1.attempt-1")
-            yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node; for sbatch --parsable:"
-            yield job_script(work, code, minutes_of(cluster, Limits()), shown=True)
+            work = self._work(unit, plan, jobs.run)
+            yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node"
+            request = jobs.request(unit.name, size_of(self.target.cluster, work))
+            if self.target.cluster.slurm.allocation == "attempt":
+                yield "# for sbatch --parsable:"
+                yield request.script(shown=True)
+            made = work_of_step(request, work)
+            for index, (node, order) in enumerate(made.orders(dry_hosts(work)).items()):
+                yield f"# on {node}, or the node that Slurm grants in its place:"
+                yield shlex.join(fill(order["argv"], 1, index))
 
     @contextmanager
     def open(self, command: str) -> Iterator[SlurmSession]:
-        """Slurm's commands found, and the inventory's nodes compared as far as SSH reaches them; nothing is locked."""
+        """Slurm's commands found; nothing is locked, and no node is reached but through a job."""
         cluster = self.target.cluster
         try:
             with login(cluster) as place:
@@ -47,28 +65,80 @@ class SlurmLauncher(ClusterLauncher):
             raise ClusterError(
                 f"{cluster.name}: Slurm cannot be asked: {error}. Its commands must be on {where}"
             ) from error
+        jobs = self._jobs(f"{cluster.name}-{secrets.token_hex(4)}")
         try:
-            fingerprints = self.target.fingerprints()
-        except ClusterError as error:
-            print(f"{error}\nThe run goes on; its verdicts will not take its nodes for known.", file=sys.stderr)
-            fingerprints = {}
-        yield SlurmSession(self.target, fingerprints, version)
+            yield SlurmSession(self, jobs, version)
+        finally:
+            jobs.close()
+
+    def _jobs(self, run: str, plan: Plan | None = None) -> Jobs:
+        target = self.target
+        minutes = minutes_of(target.cluster, target.attempt_s, bool(target.cluster.gpu))
+        jobs = Jobs(target.cluster, target.code, target.port, run, minutes, not target.replaced)
+        if plan:
+            jobs.largest = self.largest(plan)
+        return jobs
+
+    def largest(self, plan: Plan) -> Size:
+        """The size of a job in which every attempt of a plan could run."""
+        sizes = [size_of(self.target.cluster, self._work(unit, plan, "")) for unit in plan.units]
+        return Size(max(size.nodes for size in sizes), max(size.gpus for size in sizes))
+
+    def _work(self, unit: Unit, plan: Plan, run: str) -> Work:
+        target = self.target
+        return work_of(target.cluster, target.code, unit, spread(plan), target.port, run, "repeat-1.attempt-1")
 
 
 @dataclass(frozen=True)
 class SlurmSession(LaunchSession):
-    """A cluster with Slurm during a run; which nodes an attempt had is in its `command.json`."""
+    """A cluster with Slurm during a run; what an attempt's nodes were is in its `fingerprints.json`."""
 
-    target: ClusterTarget
-    fingerprints: Fingerprints
+    launcher: SlurmLauncher
+    jobs: Jobs
     version: str
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
-        return slurm_attempts(self.target.cluster, self.target.code, limits, spread(plan), self.target.port, run.id)
+        self.jobs.run, self.jobs.largest = run.id, self.launcher.largest(plan)
+        return slurm_attempts(self.jobs, limits, spread(plan))
+
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        """Of the nodes of a job as large as this plan's largest; other nodes are compared before they get an attempt."""
+        if plan.device != "cuda":
+            return None
+        with self._job(plan) as allocation:
+            return self.jobs.compared(allocation)
 
     def environment(self, plan: Plan) -> dict:
-        """With the hosts of which it is known what they are."""
-        return self.target.environment(self.version, list(self.fingerprints), self.fingerprints)
+        """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""
+        with self._job(plan) as allocation:
+            found = dict(allocation.fingerprints)
+            hosts = [allocation.facts[name]["host"] for name in found]
+        return self.launcher.target.environment(self.version, hosts, found)
 
     def check_unchanged(self, environment: dict) -> None:
-        self.target.check_unchanged(environment, self.fingerprints)
+        """Nothing is refused yet: each job's nodes are held against these as it starts."""
+        nodes = environment["cluster"]["fingerprints"]["nodes"]
+        self.jobs.known |= {node: Fingerprint(**each) for node, each in nodes.items()}
+
+    @contextmanager
+    def _job(self, plan: Plan) -> Iterator[Allocation]:
+        """A job for the largest attempt of a plan, left for the next one; ClusterError says why there is none."""
+        self.jobs.largest = self.launcher.largest(plan)
+        shown: list[str] = []
+
+        def show(event: Event) -> None:
+            if shown[-1:] != [event["text"]]:
+                shown.append(event["text"])
+                print(event["text"], file=sys.stderr)
+
+        try:
+            with interruptible() as interrupts:
+                allocation = self.jobs.take("nodes of a run", self.jobs.largest, None, show, interrupts)
+        except NotStarted as error:
+            raise ClusterError(f"{self.jobs.cluster.name}: {error}") from error
+        try:
+            yield allocation
+        except BaseException:
+            allocation.cancel()
+            raise
+        self.jobs.give_back(allocation, spare=True)

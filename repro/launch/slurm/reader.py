@@ -1,4 +1,4 @@
-"""Reads what the nodes of a Slurm job send, from the folder where the job's script keeps it."""
+"""Reads what the nodes of a Slurm job send, and how its steps end, in the folder where the job's script keeps both."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.slurm.client import SlurmError
 
 AGAIN_S = 1.0
+BEAT_S = 5.0
 LOOK_S = 0.2
 FOLLOW = """
-import os, select, sys, time
-folder, renewed = sys.argv[1], 0.0
-offsets = {int(index): int(offset) for index, _, offset in (word.partition(":") for word in sys.argv[2:])}
+import glob, os, select, sys, time
+folder, beat_s, renewed, ended = sys.argv[1], float(sys.argv[2]), 0.0, set()
+offsets = {int(index): int(offset) for index, _, offset in (word.partition(":") for word in sys.argv[3:])}
 while True:
     new = False
     for index, offset in offsets.items():
@@ -31,8 +32,12 @@ while True:
             sys.stdout.buffer.write(b"%d %s\\n" % (index, line))
             offsets[index] += len(line) + 1
             new = True
+    for path in sorted(set(glob.glob(glob.escape(folder) + "/status-*")) - ended):
+        ended.add(path)
+        with open(path) as file:
+            sys.stdout.write("status %s %s\\n" % (path.rpartition("-")[2], file.read().strip()))
     sys.stdout.write("" if new else "idle\\n")
-    if time.monotonic() - renewed > 5:
+    if time.monotonic() - renewed > beat_s:
         renewed = time.monotonic()
         if os.path.exists(folder + "/lease"):
             os.utime(folder + "/lease")
@@ -46,13 +51,15 @@ while True:
 class Reader:
     """Hands over the messages of a job's nodes, in a thread of its own, and renews the job's lease until it is closed.
 
-    A connection that fails is made again; no message is lost or comes twice.
+    A connection that fails is made again; no message is lost or comes twice. `alive` is when the last line came, by the
+    monotonic clock: one comes at least every BEAT_S seconds.
 
     Parameters
     ----------
     place_of : connects to where the messages can be read.
     folder : where they are, in a file for each of the nodes at the positions `indices`.
     on_message : called with a node's position and each of its messages.
+    on_status : called with the number of each step that has ended, and its status; again after each new connection.
     """
 
     def __init__(
@@ -62,8 +69,11 @@ class Reader:
         folder: str,
         indices: Iterable[int],
         on_message: Callable[[int, dict], None],
+        on_status: Callable[[int, int], None],
     ):
-        self._place_of, self._python, self._folder, self._on_message = place_of, python, folder, on_message
+        self._place_of, self._python, self._folder = place_of, python, folder
+        self._on_message, self._on_status = on_message, on_status
+        self.alive = time.monotonic()
         self._offsets = dict.fromkeys(indices, 0)
         self._closed = threading.Event()
         self._heard = self._idle = 0.0
@@ -91,18 +101,24 @@ class Reader:
                 self._place = self._place_of()
                 if not self._closed.is_set():
                     starts = [f"{index}:{offset}" for index, offset in self._offsets.items()]
-                    self._place.stream([self._python, "-c", FOLLOW, self._folder, *starts], self._take)
+                    self._place.stream([self._python, "-c", FOLLOW, self._folder, str(BEAT_S), *starts], self._take)
             self._closed.wait(AGAIN_S)
 
     def _take(self, line: str) -> None:
+        self.alive = time.monotonic()
         if line == "idle":
-            self._idle = time.monotonic()
+            self._idle = self.alive
             return
         position, _, text = line.partition(" ")
+        if position == "status":
+            number, _, status = text.partition(" ")
+            self._on_status(int(number), int(status))
         if not position.isdigit() or int(position) not in self._offsets:
             return
         index, self._heard = int(position), time.monotonic()
         self._offsets[index] += len(text.encode()) + 1
+        if not text:
+            return
         try:
             message = json.loads(text)
         except ValueError:

@@ -25,11 +25,12 @@ class AgentClient:
     """One agent, from its order until it ends; a thread of its own reads its messages.
 
     `on_message` is called in that thread with each of its messages, at the very end with {"gone": why}: an empty
-    reason where the agent ended its work as it should. `heard` is when the last byte came, by the monotonic clock.
+    reason where the agent ended its work as it should. `heard` is when the last byte came, by the monotonic clock;
+    `identity` tells the agent of an attempt from every other process of its node, "" until it has begun.
     """
 
     def __init__(self, remote: Remote, argv: Sequence[str], order: dict, on_message: Callable[[dict], None]):
-        self.node = remote.node.name
+        self.node, self.identity = remote.node.name, ""
         self.heard = time.monotonic()
         self.gone = threading.Event()
         self._on_message, self._ended = on_message, False
@@ -79,6 +80,7 @@ class AgentClient:
             message = json.loads(line)
         except ValueError:
             message = {"error": line.decode("utf-8", "replace")}
+        self.identity = message.get("agent", self.identity)
         self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 

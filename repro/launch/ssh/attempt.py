@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from repro.cluster.cluster import Node
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, Limits, OnEvent
+from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
@@ -73,6 +77,8 @@ class SshTransport:
         for index, client in self._clients.items():
             patience = 0.0 if follower.is_lost(index) else deadline - time.monotonic()
             if not client.gone.wait(max(0.0, patience)):
+                if client.identity and self.answers(index):
+                    self._pool.members[client.node].end(client.identity)
                 client.close()
                 if client.node in self._pool.members:
                     self._pool.drop(client.node)
@@ -88,5 +94,20 @@ def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Call
     def attempt_of(unit: Unit, folder: Path) -> NodesAttempt:
         work = work_of(pool.cluster, pool.code, unit, spread, pool.port, run, folder.name)
         return NodesAttempt(SshTransport(work, pool), folder, limits)
+
+    return attempt_of
+
+
+def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits, stop: threading.Event) -> ProgramOf:
+    """The maker of attempts of one process of a check's program on a node that a pool holds; the code there must have it.
+
+    Nodes may share the folder of runs, so the node's name is part of each attempt's own.
+    """
+    exclusive = replace(pool.cluster, nodes=(node,))
+
+    def attempt_of(config: dict, folder: Path) -> Program:
+        unit = Unit(f"{program.stem} on {node.name}", "", config, {}, 1)
+        work = work_of(exclusive, pool.code, unit, False, pool.port, folder.parent.name, folder.name)
+        return Stoppable(NodesAttempt(SshTransport(replace(work, script=program.name), pool), folder, limits), stop)
 
     return attempt_of

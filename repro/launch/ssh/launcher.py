@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.check_programs import ProgramOf
+from repro.launch.kernels import LIMITS, PROGRAM, Kernels
+from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
-from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
@@ -55,6 +59,17 @@ class SshSession(LaunchSession):
     def environment(self, plan: Plan) -> dict:
         hosts = [member.facts["host"] for member in self.pool.members.values()]
         return self.target.environment(SshLauncher.name, hosts, self.fingerprints)
+
+    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+        """Of every node that is held, by the agents that would start its ranks."""
+        if plan.device != "cuda":
+            return None
+
+        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
+            return programs_on(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
+
+        facts = {name: member.facts for name, member in self.pool.members.items()}
+        return compared_on_nodes(self.target.cluster, facts, attempts_on)
 
     def missing_data(self, plan: Plan) -> list[str]:
         paths = own_files(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import time
@@ -14,6 +15,7 @@ from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import Host
 from repro.launch.nodes.holder import held_text, holder, others_text
+from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.agent_client import CONNECTION_LOST, AgentClient
 
@@ -61,6 +63,13 @@ class NodeSession:
         """Start an agent on this node with an order."""
         argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
         return AgentClient(self.remote, argv, order, on_message)
+
+    def end(self, agent: str) -> None:
+        """End an agent on this node, by its identity, that does not do so itself, as one that is stopped."""
+        argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
+        order = json.dumps({"do": "end", "process": agent}) + "\n"
+        with contextlib.suppress(RemoteError):  # then its lease ends it, if ever it goes on
+            self.remote.run(argv, stdin=order, check=False, timeout=ANSWER_S)
 
     def announce(self, run: str) -> None:
         """Let the node tell others which run it is held for."""
@@ -128,7 +137,7 @@ class NodeSession:
 
 
 class NodeProblems(RemoteError):
-    """What `repro.launch.ssh.nodes.problems` found on a node."""
+    """What `repro.launch.nodes.node_check.problems` found on a node."""
 
     def __init__(self, node: str, found: list[str]):
         super().__init__(node, found[0])
@@ -211,79 +220,3 @@ def _on_each(work: Callable[[Item], T], given: Iterable[Item]) -> list[T | Excep
         return []
     with ThreadPoolExecutor(len(items)) as pool:
         return list(pool.map(one, items))
-
-
-MIN_FREE_MIB = 500
-MAX_SKEW_S = 2.0
-
-
-def check_order(cluster: Cluster, port: int) -> dict:
-    """The order of an agent that checks its node."""
-    names = [each for each in (cluster.image.digest, cluster.image.name) if each]
-    return {
-        "do": "check",
-        "work": cluster.work,
-        "interface": cluster.interface,
-        "port": port,
-        "images": names if cluster.containers else [],
-    }
-
-
-def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) -> list[str]:
-    """Sentences; none if the node can take part.
-
-    Parameters
-    ----------
-    facts : as `repro.launch.agent.node.facts` gives them.
-    skew : how many seconds the node's clock is ahead of the controller's.
-    """
-    again = f"`make provision CLUSTER={cluster.setting}`"
-    found = []
-    if not facts["writable"]:
-        found.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")
-    if facts["free_mib"] < MIN_FREE_MIB:
-        found.append(f"only {facts['free_mib']} MiB are free below {cluster.work}; {MIN_FREE_MIB} are needed")
-    if abs(skew) > MAX_SKEW_S:
-        way = "ahead of" if skew > 0 else "behind"
-        found.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
-    if not facts["addresses"]:
-        found.append(
-            f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in {cluster.variables}"
-        )
-    if not facts["port_free"]:
-        found.append(f"port {port} is taken by another program; PORT=<number> takes another")
-    if cluster.hca and not facts["infiniband"]:
-        found.append(
-            "it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
-            f'cluster_hca to "" in {cluster.variables}'
-        )
-    for name in ("cuBLAS", "cuDNN"):
-        if cluster.stack == "cu102-modern" and name.lower() not in facts["libraries"]:
-            folder = f"{cluster.work}/{name.lower()}"
-            found.append(f"there is no {name} in {folder}, which these GPUs need; {again} brings it")
-    if cluster.containers:
-        found += _image_problems(cluster, facts["images"], again)
-    elif not facts["launcher"]:
-        found.append(f"there is no OneFlow in {cluster.work}/venv; {again} brings it")
-    return [f"{node.name}: {each}" for each in found]
-
-
-def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
-    if "error" in images:
-        return [f"its Docker engine does not answer {cluster.image.name}: {images['error']}"]
-    expected, named = cluster.image.digest, images["found"].get(cluster.image.name)
-    if expected and images["found"].get(expected):
-        return []
-    if expected and named:
-        return [
-            f"{cluster.image.name} is {named} there, and the inventory asks for {expected}; {again} delivers that, "
-            "or correct cluster_image"
-        ]
-    if not named:
-        return [f"it has no image {expected or cluster.image.name}; {again} delivers it"]
-    return []
-
-
-def host_of(node: Node, facts: dict) -> Host:
-    """What the command for a node needs of its facts."""
-    return Host(facts["addresses"][0], facts["user"], facts["launcher"], tuple(facts["cpus"]), tuple(facts["numa"]))

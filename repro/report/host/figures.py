@@ -33,7 +33,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
     if memories(host):
         found.append(_memory(host))
     if units_run(host):
-        found.append(_coverage(host))
+        found.append(coverage_figure(levels_of(host)))
     return [*found, *shown_figures(host)]
 
 
@@ -162,8 +162,8 @@ def _memory(host: Host) -> FigureSpec:
     return FigureSpec("memory", chart, lambda _: _("At the right: measured over published, less one."))
 
 
-def _coverage(host: Host) -> FigureSpec:
-    levels = levels_of(host)
+def coverage_figure(levels: dict[str, int]) -> FigureSpec:
+    """Every published case by report and number of GPUs, with how far it was run."""
 
     def chart(_: Translate) -> CoverageChart:
         return CoverageChart(

@@ -31,6 +31,7 @@ THIS_MACHINE = "this machine"
 HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
+OF_NODES = re.compile(r"units/.*/fingerprints\.json")
 PROGRAM = re.compile(r"(/.+)/repro/(?:trainers|peers|baselines)/\w+\.py")
 OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-trainer/)")
 ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
@@ -161,7 +162,11 @@ def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
         for path, text in files.items()
         if METRICS.fullmatch(path) and (line := text.partition(b"\n")[0])
     )
-    nodes = cluster.get("fingerprints", {}).get("nodes", {})
+    fingerprints = [
+        cluster.get("fingerprints", {}),
+        *(json.loads(files[path]) for path in files if OF_NODES.fullmatch(path)),
+    ]
+    nodes = [node for each in fingerprints for node in each.get("nodes", {})]
     findings = json.loads(files.get(PREFLIGHT, b"{}")).get("findings", ())
     machines = (each["machine"] for each in findings if each["machine"] != THIS_MACHINE)
     return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *machines, *of_ranks))

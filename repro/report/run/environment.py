@@ -37,16 +37,19 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
     if not cluster:
         return []
     nodes = cluster["fingerprints"]["nodes"]
-    fields = next(iter(nodes.values()))["fields"]
+    fields: dict[str, str] = next((each["fields"] for each in nodes.values()), {})
     system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
     ran = f"`{image['name']}` {image['digest']}" if cluster["containers"] else _("none: the ranks ran from a venv")
     return [
         (_("Cluster"), cluster["name"]),
-        (_("Nodes"), ", ".join(nodes)),
-        (_("System of the nodes"), system),
-        (_("Processor of the nodes"), fields.get("cpu.model", "?")),
+        (_("Nodes"), ", ".join(nodes) or _("not known: no fingerprint was taken")),
+        *(
+            [(_("System of the nodes"), system), (_("Processor of the nodes"), fields.get("cpu.model", "?"))]
+            if nodes
+            else []
+        ),
         (_("Network"), network),
         (_("Image"), ran),
     ]
@@ -73,7 +76,7 @@ def _cache(_: Translate, cache: dict | None) -> list[tuple[str, str]]:
 
 
 def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
-    """What `repro.preflight.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
+    """What `repro.launch.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
     if not kernels:
         return []
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())

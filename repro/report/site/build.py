@@ -6,19 +6,21 @@ import os
 import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
-from repro.report.site import links, reproduce
+from repro.report.site import links, readme, reproduce
 from repro.report.site.claims import csv
 from repro.report.site.lists import navigation
-from repro.report.site.pages import Content, Page, pages
+from repro.report.site.pages import Content, Page, home_figures, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 
 FOLDER = REPORTS / "site"
+FIGURES = REPORTS / "figures"
 CLAIMS = "claims.csv"
 ARTIFACT = "ARTIFACT.md"
 PRINTED = "pdf"
@@ -62,10 +64,16 @@ def content() -> Content:
 
 
 def tables() -> dict[Path, str]:
-    """The files beside the site that come from the same data, by their place in the project."""
+    """The files outside the site that come from the same data, by their place: claims, appendix, READMEs and their figure."""
     found = content()
     document = reproduce.build("en", found.claims)
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = {each: home_figures(found, each, Path(scratch))[0] for each in LANGUAGES}
+        pictures = {FIGURES / each.file.name: each.file.read_text(encoding="utf-8") for each in drawn.values()}
+    shown = {each: replace(block, file=FIGURES / block.file.name) for each, block in drawn.items()}
     return {
+        **pictures,
+        **readme.expected(found, shown),
         REPORTS / CLAIMS: csv(found.claims),
         ROOT / ARTIFACT: markdown(document, ROOT).replace("](claims.html)", "](reports/site/en/claims.html)"),
     }
@@ -74,6 +82,7 @@ def tables() -> dict[Path, str]:
 def write() -> list[Path]:
     """Write the site and the files beside it; the paths of the home pages and of these files."""
     texts = tables()
+    FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
     render()

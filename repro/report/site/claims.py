@@ -21,6 +21,7 @@ from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
 from repro.published.figures import Figure
+from repro.report.host.coverage import units_run
 from repro.report.host.results import Host
 from repro.report.host.run import KeptRun
 
@@ -205,13 +206,7 @@ def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, mem
 
 def coverage(hosts: Iterable[Host], case: Case) -> str:
     """How far a case was run on any host."""
-    units = [
-        result.unit
-        for host in hosts
-        for kept in host.measured
-        for result in kept.results
-        if result.throughputs and not result.unit.baseline_of
-    ]
+    units = [unit for host in hosts for unit in units_run(host)]
     own = [unit for unit in units if case.name in unit.stands_for]
     if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
         return AS_PUBLISHED

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.perfmodel.constants import load_calibration
 from repro.published.audit.engine import Audit, audit
 from repro.report.charts.figure import write_figures
-from repro.report.document import Document, Figure
+from repro.report.document import Block, Document, Figure, Text
 from repro.report.host import page as host_page
+from repro.report.host.coverage import levels, units_run
+from repro.report.host.figures import coverage_figure
 from repro.report.host.results import Host, hosts, load
 from repro.report.host.run import KeptRun
 from repro.report.perfmodel import page as model_page
@@ -99,9 +101,32 @@ def _model(language: str, folder: Path) -> Document:
 def _host(host: Host) -> Build:
     def build(language: str, folder: Path) -> Document:
         drawn = write_figures(host_page.figure_specs(host), folder, language, f"{host.name}-")
-        return host_page.build(host, language, drawn)
+        return without_figures_of_runs(host_page.build(host, language, drawn), [kept.run.id for kept in host.runs])
 
     return build
+
+
+def without_figures_of_runs(document: Document, runs: Sequence[str]) -> Document:
+    """The page without the figures of its sections on single runs; of a run's own figure a link to its page stays.
+
+    Runs' pages show them, and the page of a host would be too large with all of them.
+    """
+
+    def shown(block: Block) -> Iterator[Block]:
+        if not isinstance(block, Figure):
+            yield block
+        elif run := next((run for run in runs if block.id.startswith(f"figure-{run}")), None):
+            yield Text(f"[{block.caption}](run-{run}.html#figures)")
+
+    return replace(
+        document,
+        sections=tuple(
+            replace(each, blocks=tuple(found for block in each.blocks for found in shown(block)))
+            if each.id.endswith("-runs")
+            else each
+            for each in document.sections
+        ),
+    )
 
 
 def _run(kept: KeptRun) -> Build:
@@ -114,5 +139,11 @@ def _run(kept: KeptRun) -> Build:
 
 
 def _home(content: Content, language: str, folder: Path) -> Document:
-    drawn: Sequence[Figure] = ()
-    return home.build(language, content.audit, content.hosts, content.claims, drawn)
+    return home.build(language, content.audit, content.hosts, content.claims, home_figures(content, language, folder))
+
+
+def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
+    """The figures of the home page, written into a folder."""
+    units = [unit for host in content.hosts for unit in units_run(host)]
+    covered = levels(units, [case.name for case in content.audit.material.cases])
+    return write_figures([coverage_figure(covered)], folder, language)

@@ -9,7 +9,7 @@ import pytest
 from repro.launch.attempt import Limits, PauseDetector, StallDetector, interruptible
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.follower import AttemptFollower
-from repro.launch.nodes.work import work_of
+from repro.launch.nodes.work import Work, work_of
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from tests.support.clusters import NODES, V100
@@ -89,6 +89,21 @@ def test_a_controller_that_slept_blames_itself(follower, monkeypatch, consequenc
         "this controller did not run for 60 s (suspended, stopped, or short of processors), and nodes end an attempt "
         "after 15 s without it"
     )
+
+
+def test_a_controller_that_slept_blames_itself_for_a_job_that_is_over(follower, monkeypatch):
+    clock = iter([1000.0, 1060.0])
+    monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock, 1064.0)))
+    follower.end(None)
+    assert followed(follower).startswith("this controller did not run for 60 s")
+
+
+def test_a_controller_that_slept_for_less_than_nodes_wait_does_not_blame_itself(follower, monkeypatch):
+    """Nodes of a job wait as long as the inventory says."""
+    monkeypatch.setattr(Work, "lease_s", 600.0)
+    clock = iter([1000.0, 1060.0])
+    monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock, 1064.0)))
+    assert followed(follower, {"gone": "the connection was lost"}) == "n2 was lost: the connection was lost"
 
 
 def test_a_node_that_is_lost_long_after_a_pause_is_named(follower, monkeypatch):

@@ -18,11 +18,15 @@ from repro.cluster.ssh import Result
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.attempt import Limits, free_port
 from repro.launch.nodes.code_upload import Code
-from repro.launch.slurm.attempt import minutes_of, slurm_attempts, slurm_work
-from repro.launch.slurm.batch_script import job_options, job_script, sweep
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.work import work_of
+from repro.launch.slurm.attempt import minutes_of, slurm_attempts
+from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
+from repro.launch.slurm.jobs import Jobs
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
 
@@ -73,19 +77,29 @@ def unit_of(ranks=4, name="bert_4x1x1", **changes):
     return Unit(name, "bert", config, {}, 8 * ranks)
 
 
-def work_in(folder, unit=None, **changes):
-    cluster = cluster_of(folder, **changes)
-    return slurm_work(cluster, Code(), unit or unit_of(), True, 29500, "run", "repeat-1.attempt-1")
+def request_in(folder, what="bert_4x1x1", run="run", gpus=0, **changes):
+    return JobRequest(cluster_of(folder, **changes), what, run, 2, gpus, 30, "token")
+
+
+def order_in(folder, unit=None, code=None, **changes):
+    """The order of the first step of a job, for an attempt on both nodes."""
+    request = request_in(folder, **changes)
+    made = unit or unit_of()
+    work = work_of(request.cluster, code or Code(), made, True, 29500, request.run, "repeat-1.attempt-1")
+    step = work_of_step(request, work)
+    hosts = [Host("10.1.0.1", "1000:1000", "/venv/launch.py"), Host("10.1.0.2", "1000:1000", "/venv/launch.py")]
+    names = {node.name: index for index, node in enumerate(work.placement.nodes)}
+    return json.loads(request.order(1, request.owner("it", "run"), code or Code(), step.orders(hosts), names))
 
 
 def unquoted(script):
     """What bash makes of the assignments in a script: name and value."""
     names = re.findall(r"^(\w+)=(?!\$)", script, re.MULTILINE)
-    lines = "\n".join(line for line in script.splitlines() if re.match(r"(folder|interface)=", line))
-    printed = "".join(f"\nprintf '%s\\0' \"${name}\"" for name in ("folder", "interface"))
+    lines = "\n".join(line for line in script.splitlines() if re.match(r"folder=", line))
+    printed = "\nprintf '%s\\0' \"$folder\""
     values = subprocess.run(["bash", "-c", lines + printed], capture_output=True, text=True, check=True).stdout
-    assert {"folder", "interface"} <= set(names)
-    return dict(zip(("folder", "interface"), values.split("\0"), strict=False))
+    assert "folder" in names
+    return {"folder": values.split("\0")[0]}
 
 
 # What is submitted
@@ -93,9 +107,7 @@ def unquoted(script):
 
 def test_a_job_asks_for_whole_nodes_and_the_inventory_has_the_last_word(tmp_path):
     slurm = Slurm("gpu", "project-7", 30, ("--qos=high", "--exclusive=user"))
-    unit = unit_of(device="cuda")
-    options = job_options(work_in(tmp_path, unit, slurm=slurm), 30)
-    assert options == [
+    assert request_in(tmp_path, gpus=2, slurm=slurm).options() == [
         "--job-name=reproduction-bert_4x1x1",
         "--nodes=2",
         "--ntasks-per-node=1",
@@ -110,18 +122,19 @@ def test_a_job_asks_for_whole_nodes_and_the_inventory_has_the_last_word(tmp_path
         "--qos=high",
         "--exclusive=user",
     ]
-    assert not any("gres" in option for option in job_options(work_in(tmp_path), 30))
+    assert not any("gres" in option for option in request_in(tmp_path).options())
 
 
-def test_without_a_limit_of_its_own_a_job_gets_that_of_a_run(tmp_path):
-    assert minutes_of(cluster_of(tmp_path), Limits(total_s=3600)) == 62
-    assert minutes_of(cluster_of(tmp_path, slurm=Slurm(time_minutes=7)), Limits(total_s=3600)) == 7
+def test_without_a_limit_of_its_own_a_job_gets_that_of_an_attempt(tmp_path):
+    assert minutes_of(cluster_of(tmp_path), 3600) == 62
+    assert minutes_of(cluster_of(tmp_path), 7200) == 122
+    assert minutes_of(cluster_of(tmp_path), 3600, on_gpus=True) == 72, "operators may be compared first"
+    assert minutes_of(cluster_of(tmp_path, slurm=Slurm(time_minutes=7)), 3600) == 7
 
 
 def test_names_with_spaces_and_quotes_are_only_names(tmp_path):
     odd = tmp_path / ODD.replace("/", "")
-    work = replace(work_in(odd, unit_of(name=ODD)), run=ODD)
-    script = job_script(work, Code(), 10)
+    script = request_in(odd, what=ODD, run=ODD).script()
     assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
     assert unquoted(script)["folder"].startswith(f"{odd}/shared/runs/")
     directives = [shlex.split(line, comments=False)[1:] for line in script.splitlines() if line.startswith("#SBATCH")]
@@ -129,32 +142,47 @@ def test_names_with_spaces_and_quotes_are_only_names(tmp_path):
     assert directives[0] == ["--job-name=reproduction-it_s__a____touch_x___y____case"]
 
 
-def test_the_order_in_the_script_has_every_node_and_the_trainers(tmp_path):
-    script = job_script(work_in(tmp_path), Code(), 10)
-    order = json.loads(script.partition("<<'ORDER'\n")[2].partition("\nORDER\n")[0])
-    assert [node["first"] for node in order["nodes"]] == [0, 2]
-    assert order["nodes"][1]["argv"][-2:] == ["--config", f"{order['nodes'][1]['folder']}/config.json"]
+def test_an_order_has_every_node_and_the_trainers(tmp_path):
+    order = order_in(tmp_path)
+    first, second = order["nodes"].values()
+    assert [first["first"], second["first"]] == [0, 2]
+    assert second["argv"][-2:] == ["--config", f"{second['folder']}/config.json"]
+    assert second["folder"].startswith(f"{second['home']}/")
+    assert "/step-1/node-1" in second["home"]
     assert order["files"]["repro/trainers/run.py"] == (ROOT / "repro/trainers/run.py").read_text()
-    shown = job_script(work_in(tmp_path), Code(), 10, shown=True)
-    assert len(shown) < len(script) / 4
-    assert "node_rank" in shown
+    assert "@" not in json.dumps(order["nodes"])
+    shown = request_in(tmp_path).script(shown=True)
+    assert len(shown) < len(request_in(tmp_path).script()) / 1.5
 
 
 def test_a_job_removes_no_container_but_its_own(tmp_path):
     """Another job of a run with the same name, such as of another account, has other containers."""
-    mine, theirs = work_in(tmp_path, containers=True), work_in(tmp_path, containers=True)
-    for each in (mine, theirs):
-        match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", sweep(each))
-        own = [bool(re.search(match[1], f"/{work.orders()[1]['container']}")) for work in (mine, theirs)]
-        assert own == [each is mine, each is theirs]
+    requests = [replace(request_in(tmp_path, containers=True), token=token) for token in ("0a1b", "0a1c")]
+    for each in requests:
+        match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", each.sweep())
+        works = [work_of(other.cluster, Code(), unit_of(), True, 29500, "run", "1") for other in requests]
+        orders = [work_of_step(*pair).orders([Host("", "")] * 2) for pair in zip(requests, works, strict=True)]
+        own = [bool(re.search(match[1], f"/{order['listed2']['container']}")) for order in orders]
+        assert own == [other is each for other in requests]
+
+
+def test_what_is_left_of_one_step_is_removed_beside_another(tmp_path):
+    """Nodes with one file system may be at different steps."""
+    request = request_in(tmp_path)
+    for step in (1, 2):
+        Path(request.home, f"step-{step}/node-0").mkdir(parents=True)
+    subprocess.run(["bash", "-uc", request.sweep(), "sweep", "1"], check=True)
+    assert [path.name for path in Path(request.home).iterdir()] == ["step-2"]
+    subprocess.run(["bash", "-uc", request.sweep()], check=True)
+    assert not list(Path(request.home).iterdir())
 
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
-    order = work_in(tmp_path, containers=True).orders()[1]
+    order = order_in(tmp_path, containers=True)["nodes"]["listed2"]
     assert order["argv"][:3] == ["docker", "run", "--rm"]
     assert order["container"] in order["argv"]
-    assert "@USER@" in order["argv"]
-    assert "@MASTER@" in order["argv"]
+    assert "1000:1000" in order["argv"]
+    assert "10.1.0.1" in order["argv"]
 
 
 # What Slurm says
@@ -238,19 +266,7 @@ def test_what_sbatch_prints_besides_the_number_is_passed_over():
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """Slurm's commands on PATH; the folder in which they keep their jobs."""
-    tools, jobs = tmp_path / "tools", tmp_path / "jobs"
-    tools.mkdir()
-    jobs.mkdir()
-    for name in ("sbatch", "scontrol", "sacct", "scancel", "srun"):
-        (tools / name).write_text(
-            f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/support/standin/slurm.py {name} "$@"\n'
-        )
-        (tools / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_STANDIN", str(jobs))
-    for name in ("MAKEFLAGS", "STANDIN", "SLURM_FAULT"):
-        monkeypatch.delenv(name, raising=False)
-    return jobs
+    return lay_slurm(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -263,15 +279,18 @@ def site(tmp_path, slurm):
     return site
 
 
+def jobs_of(site, code=None, **changes):
+    cluster = cluster_of(site, **changes)
+    return Jobs(cluster, code or Code(STANDIN), free_port(), "the run", minutes_of(cluster, 3600), True)
+
+
 def attempt(site, unit=None, limits=None, **changes):
-    make = slurm_attempts(
-        cluster_of(site, **changes), Code(STANDIN), limits or Limits(stall_timeout_s=20), True, free_port(), "the run"
-    )
+    make = slurm_attempts(jobs_of(site, **changes), limits or Limits(stall_timeout_s=20), True)
     return make(unit or unit_of(), site.parent / "attempt")
 
 
 def job_processes(site):
-    """Processes of jobs: their number, position of their node ("" outside of tasks), and command line."""
+    """Processes of jobs: their number, the name of their node ("" outside of tasks), and command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -281,7 +300,7 @@ def job_processes(site):
             continue
         in_job = any(word.startswith("SLURM_JOB_ID=") for word in variables)
         if in_job and f"SLURM_STANDIN={site.parent}/jobs" in variables:
-            node = next((word for word in variables if word.startswith("SLURM_NODEID=")), "")
+            node = next((word for word in variables if word.startswith("SLURMD_NODENAME=")), "")
             found.append((int(entry.name), node.partition("=")[2], command))
     return found
 
@@ -367,13 +386,13 @@ def test_a_task_that_is_killed_ends_the_job_and_leaves_nothing(site, monkeypatch
     def kill(event):
         if event["event"] == "start" and event["rank"] == 3:
             for pid, node, command in job_processes(site):
-                if node == "1" and ("repro.launch.agent.__main__" in command or "SLURM_NODEID" in command):
+                if node == "node2" and ("repro.launch.agent.__main__" in command or "SLURMD_NODENAME" in command):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
     outcome = attempt(site).run(kill)
     assert len(killed) == 2
-    assert re.fullmatch(r"job 1 ended as FAILED with status \d+", outcome.failure.text())
+    assert re.fullmatch(r"step 2 of job 1 ended with status \d+", outcome.failure.text())
     wait_until_nothing_is_left(site)
 
 
@@ -439,18 +458,35 @@ def test_what_slurm_refuses_is_a_failure_with_its_words(site, monkeypatch):
 
 def test_a_missing_interface_is_named(site):
     outcome = attempt(site, interface="ib9").run()
-    assert outcome.failure.text() == "job 1 ended as FAILED with status 1"
-    assert "has no IPv4 address on interface ib9" in outcome.log_tail
+    assert (
+        "job 1 cannot use its nodes: node1: it has no IPv4 address on interface ib9; correct" in outcome.failure.text()
+    )
+    assert "nodes: node1 node2" in outcome.log_tail
     wait_until_nothing_is_left(site)
 
 
 def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypatch):
-    monkeypatch.setattr("repro.launch.slurm.batch_script.CONTROLLER_LEASE_S", 8)
     monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
-    work = slurm_work(cluster_of(site), Code(STANDIN), unit_of(), True, free_port(), "the run", "repeat-1.attempt-1")
-    subprocess.run(["sbatch", "--parsable"], input=job_script(work, Code(STANDIN), 10), text=True, check=True)
+    cluster = cluster_of(site, slurm=Slurm(lease_seconds=8))
+    request = JobRequest(cluster, "the case", "the run", 2, 0, 10, "token")
+    subprocess.run(["sbatch", "--parsable"], input=request.script(), text=True, check=True)
     deadline = time.monotonic() + 20
+    while not job_processes(site) or not Path(request.messages, "lease").exists():
+        assert time.monotonic() < deadline, "the job was not started"
+        time.sleep(0.1)
+    work = work_of_step(request, work_of(cluster, Code(STANDIN), unit_of(), True, free_port(), "the run", "1"))
+    assert work.lease_s == 8
+    hosts = [Host("127.0.0.1", "", str(launcher_of(site)))] * 2
+    orders = {f"node{number}": order for number, order in enumerate(work.orders(hosts).values(), 1)}
+    Path(request.messages, "nodes-1").write_text("2 node1,node2\n")
+    text = request.order(1, request.owner("it", "the run"), Code(STANDIN), orders, {"node1": 0, "node2": 1})
+    Path(request.messages, ".order").write_text(text)
+    Path(request.messages, ".order").rename(Path(request.messages, "order-1"))
     while not any("--config" in command for _, _, command in job_processes(site)):
         assert time.monotonic() < deadline, "no rank was started"
         time.sleep(0.1)
     wait_until_nothing_is_left(site)
+
+
+def launcher_of(site):
+    return next((site / "work/venv").glob("lib/python3*/site-packages/oneflow/distributed/launch.py"))

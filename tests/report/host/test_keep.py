@@ -198,6 +198,13 @@ def test_every_node_of_a_cluster_is_replaced():
     }
 
 
+def test_nodes_that_only_an_attempt_had_are_replaced_too():
+    """As a later job of a run may have."""
+    own = json.dumps({"nodes": {"n7": {}}}).encode()
+    files = {"run.json": b"{}", "units/a/repeat-1.attempt-1/fingerprints.json": own}
+    assert json.loads(replacements(files, "id").apply(own)) == {"nodes": {"host1": {}}}
+
+
 def test_a_checkout_is_found_by_its_cache_too():
     stack = {"CUDA_CACHE_PATH": "/opt/elsewhere/.cache/cuda-580", "LD_PRELOAD": "/x/y/.cache/compat/a.so:/x/z/.cache/b"}
     files = {"run.json": json.dumps({"environment": stack}).encode()}

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from repro.report.html import prose
-from repro.report.site import build, home, links
+from repro.report.site import build, home, links, readme
 from repro.report.site.claims import claims
 from repro.report.site.pages import pages
+from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 
@@ -113,3 +114,19 @@ def test_the_artifact_appendix_has_a_command_for_every_case(content):
     text = (ROOT / "ARTIFACT.md").read_text(encoding="utf-8")
     for claim in content.claims:
         assert claim.case.name in text
+
+
+def test_the_readmes_have_the_answer_of_the_home_page(content):
+    for language, file in readme.FILES.items():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        block = text.split(readme.BEGIN)[1].split(readme.END)[0]
+        _ = catalogue(language).gettext
+        assert home.short(_, content.claims) in block
+        assert ".html" not in block
+
+
+def test_a_readme_without_a_place_for_the_answer_is_said(content, tmp_path):
+    for file in readme.FILES.values():
+        (tmp_path / file).write_text("# Title\n", encoding="utf-8")
+    with pytest.raises(RecordError, match="answer:begin"):
+        readme.expected(content, {}, tmp_path)

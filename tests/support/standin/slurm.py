@@ -65,7 +65,6 @@ def work(argv):
     given = {
         "SLURM_JOB_ID": str(number),
         "SLURM_JOB_NUM_NODES": str(job["nodes"]),
-        "SLURM_NODEID": "0",
         "SLURM_JOB_NODELIST": hosts_of(job["nodes"]),
     }
     process = subprocess.Popen(
@@ -134,10 +133,9 @@ def scancel(argv):
 
 def srun(argv):
     command = argv[next(i for i, word in enumerate(argv) if not word.startswith("--")) :]
-    tasks = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **node(index)})
-        for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))
-    ]
+    everywhere = [f"node{index + 1}" for index in range(int(os.environ["SLURM_JOB_NUM_NODES"]))]
+    listed = next((word.partition("=")[2].split(",") for word in argv if word.startswith("--nodelist=")), everywhere)
+    tasks = [subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **node(name)}) for name in listed]
     threading.Thread(target=forward, args=(tasks,), daemon=True).start()
     while any(task.poll() is None for task in tasks):
         if any(task.poll() for task in tasks) and "--kill-on-bad-exit=1" in argv:
@@ -147,11 +145,11 @@ def srun(argv):
     sys.exit(max(abs(task.returncode) for task in tasks))
 
 
-def node(index):
-    """What is different on each node: its number, and the place of its lock."""
-    locks = HOME / f"locks-{index}"
+def node(name):
+    """What is different on each node: its name, and the place of its lock."""
+    locks = HOME / f"locks-{int(name.removeprefix('node')) - 1}"
     locks.mkdir(exist_ok=True)
-    return {"SLURM_NODEID": str(index), "REPRO_NODE_LOCK_FOLDER": str(locks)}
+    return {"SLURMD_NODENAME": name, "REPRO_NODE_LOCK_FOLDER": str(locks)}
 
 
 def forward(tasks):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.launch.ssh.nodes import problems
+from repro.launch.nodes.node_check import problems
 from tests.support.clusters import NODES, V100
 
 FACTS = {
@@ -16,6 +16,8 @@ FACTS = {
     "infiniband": ["/dev/infiniband/uverbs0"],
     "launcher": "/venv/launch.py",
     "libraries": ["cublas"],
+    "gpus": [],
+    "compiler": True,
 }
 
 

@@ -1,0 +1,63 @@
+"""What decides which kernels run on this node: its GPUs and libraries, and what it compiles; needs Python 3.8 alone."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+
+QUERY_S = 30
+COMPILE_S = 120
+FIELDS = ("name", "driver_version", "uuid")
+
+
+def gpus() -> list[dict]:
+    """The GPUs that nvidia-smi shows: name, driver and UUID, and the compute capability if the driver reports it."""
+    found = query(FIELDS)
+    for gpu, capability in zip(found, query(("compute_cap",))):
+        gpu.update(capability)
+    return found
+
+
+def query(fields: tuple[str, ...]) -> list[dict]:
+    """A row for each GPU; none without the tool, without a GPU, or if the driver does not know a field."""
+    argv = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=QUERY_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    return [dict(zip(fields, row)) for row in rows if len(row) == len(fields)] if done.returncode == 0 else []
+
+
+def files(patterns: list[str]) -> dict:
+    """{path: [bytes, time of its last change in ns]} of the files that match."""
+    found = {}
+    for path in sorted(path for pattern in patterns for path in glob.glob(pattern)):
+        try:
+            about = os.stat(path)
+        except OSError:
+            continue
+        found[path] = [about.st_size, about.st_mtime_ns]
+    return found
+
+
+def make_libraries(commands: dict[str, list[str]]) -> None:
+    """Make each library that is not there yet: {path: command that writes PATH.partial}; OSError if that fails."""
+    for path, argv in commands.items():
+        if os.path.exists(path):
+            continue
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        own = f"{path}.{os.uname().nodename}.{os.getpid()}"
+        argv = [own if word == f"{path}.partial" else word for word in argv]
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise OSError(f"{path} cannot be compiled within {COMPILE_S} s") from None
+        if done.returncode:
+            raise OSError(f"{path} cannot be compiled: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        os.replace(own, path)

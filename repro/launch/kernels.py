@@ -1,0 +1,305 @@
+"""Whether a GPU computes the models' operators as the CPU does: once per driver, GPU and set of libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from repro.analysis.process_info import readable
+from repro.images.stack import Stack, StackError
+from repro.launch.attempt import Limits, Outcome
+from repro.launch.check_programs import ProgramOf
+from repro.models.extensions import folders_of
+from repro.models.registry import specs
+from repro.planning.plan import Plan
+from repro.utils.filelock import exclusive
+from repro.utils.i18n import N_
+from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
+
+PROGRAM = TRAINERS / "kernels.py"
+SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
+LIMITS = Limits(stall_timeout_s=900.0, total_s=1800.0)
+SHOWN = 3
+SCALES = {"cuda": "published", "cpu": "small"}
+FIX = (
+    "CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
+    "(STACK=cu102-modern on GPUs after Turing)"
+)
+
+
+class KernelError(StackError):
+    """Nothing could be compared, or operators compute wrongly; the message says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison: the relative error of an operator's result or of a gradient, the `part`.
+
+    `error` is None where the device gave no number, or where `reason` says what ended the process; `node` is the node
+    of a cluster that it was made on.
+    """
+
+    operator: str
+    models: tuple[str, ...]
+    precision: str
+    part: str = ""
+    error: float | None = None
+    tolerance: float = 0.0
+    reason: str = ""
+    node: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.error is not None and self.error <= self.tolerance
+
+    def text(self) -> str:
+        where = f"{self.node}: " if self.node else ""
+        if self.reason:
+            return f"{where}{self.operator}: {self.reason}"
+        found = "not a number" if self.error is None else f"{self.error:.1e}"
+        return f"{where}{self.operator}, {self.part}: relative error {found}, tolerance {self.tolerance:.0e}"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What was compared on a device, with the versions and libraries that the process reported.
+
+    `nodes` are those of a cluster that were compared, empty for this machine; `fix` is what helps if something is wrong.
+    """
+
+    device: str
+    results: tuple[Result, ...]
+    versions: dict
+    libraries: tuple[str, ...]
+    seconds: float
+    nodes: tuple[str, ...] = ()
+    fix: str = FIX
+
+    @property
+    def wrong(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if not result.holds)
+
+    @property
+    def wrong_models(self) -> tuple[str, ...]:
+        """Models that have an operator which computes wrongly."""
+        return tuple(sorted({model for result in self.wrong for model in result.models}))
+
+    @property
+    def operators(self) -> int:
+        return len({result.operator for result in self.results})
+
+    def of(self, model: str) -> tuple[Result, ...]:
+        """What is wrong for a model, the largest errors first; no number at all is worst."""
+        found = [result for result in self.wrong if model in result.models]
+        return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
+
+    @property
+    def largest(self) -> dict[str, float]:
+        """The largest error that is within its tolerance, by precision."""
+        largest: dict[str, float] = {}
+        for result in self.results:
+            if result.error is not None and result.holds:
+                largest[result.precision] = max(result.error, largest.get(result.precision, 0.0))
+        return largest
+
+    def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
+        """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
+        models = sorted({unit.model for unit in plan.units})
+        wrong = [model for model in models if model in self.wrong_models]
+        if not wrong or (all_of_it and wrong != models):
+            return
+        lines = []
+        for model in wrong:
+            found = self.of(model)
+            lines += [
+                f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                *(f"  {result.text()}" for result in found[:SHOWN]),
+            ]
+        raise KernelError("\n".join([*lines, self.fix]))
+
+    def without_wrong(self, plan: Plan) -> Plan:
+        """The plan less the units of models that would compute wrongly, which it lists as skipped."""
+        wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
+        left_out = [
+            {
+                "case": unit.name,
+                "model": unit.model,
+                "message": N_("its operators compute wrongly on this GPU: {example}"),
+                "values": {"example": self.of(unit.model)[0].text()},
+            }
+            for unit in wrong
+        ]
+        kept = tuple(unit for unit in plan.units if unit not in wrong)
+        return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
+
+    def record(self) -> dict:
+        """The comparison as a run's record keeps it."""
+        errors = {f"{result.operator}, {result.part}": result.error for result in self.results if not result.reason}
+        return {
+            "operators": self.operators,
+            "largest": self.largest,
+            "wrong": [each.text() for each in self.wrong],
+            "errors": errors,
+            "versions": self.versions,
+            "libraries": list(self.libraries),
+            **({"nodes": list(self.nodes)} if self.nodes else {}),
+        }
+
+    def lines(self) -> list[str]:
+        """The comparison as lines of text."""
+        marks = {True: "ok   ", False: "WRONG"}
+        wrong = f"{len(self.wrong)} wrong" if self.wrong else "all right"
+        return [
+            *(f"{marks[result.holds]} {result.text()}" for result in self.results),
+            f"{self.operators} operators, {len(self.results)} comparisons in {self.seconds:.0f} s: {wrong}",
+        ]
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict) -> Kernels:
+        results = tuple(Result(**{**each, "models": tuple(each["models"])}) for each in content["results"])
+        texts = {name: tuple(content.get(name, ())) for name in ("libraries", "nodes")}
+        return cls(**{**content, **texts, "results": results})
+
+    @classmethod
+    def together(cls, found: Mapping[str, Kernels], fix: str) -> Kernels:
+        """The comparisons of several nodes as one: of each result the worst, with its node."""
+        worst: dict[tuple[str, str], Result] = {}
+        for node, kernels in found.items():
+            for result in kernels.results:
+                key, there = (result.operator, result.part), replace(result, node=node)
+                if key not in worst or _badness(there) > _badness(worst[key]):
+                    worst[key] = there
+        first = next(iter(found.values()))
+        seconds = max(each.seconds for each in found.values())
+        return replace(first, results=tuple(worst.values()), seconds=seconds, nodes=tuple(found), fix=fix)
+
+
+def _badness(result: Result) -> tuple[bool, float]:
+    """What orders results, the worst last; no number at all is worst."""
+    return not result.holds, float("inf") if result.error is None else result.error
+
+
+def compare(attempt_of: ProgramOf, device: str, folder: Path) -> Kernels:
+    """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
+
+    An operator that ends the process is noted, and the rest is compared in a new one.
+
+    Raises
+    ------
+    KernelError
+        The program failed before or after its operators.
+    """
+    started = time.monotonic()
+    results: list[Result] = []
+    start: dict = {}
+    names: list[str] = []
+    for number in count(1):
+        config = {
+            "device": device,
+            "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+            "scale": SCALES[device],
+            "operators": names,
+        }
+        part = folder / f"part-{number}"
+        part.mkdir(parents=True)
+        events: list[dict] = []
+        outcome = attempt_of(config, part).run(events.append)
+        start = start or next((event for event in events if event["event"] == "start"), {})
+        results += [_result(event) for event in events if event["event"] == "error"]
+        if outcome.failure is None:
+            break
+        begun = next((event for event in reversed(events) if event["event"] == "begin"), None)
+        if begun is None:
+            raise KernelError(f"the operators cannot be compared with the CPU: {_reason(outcome)}")
+        results = [result for result in results if result.operator != begun["operator"]]
+        results.append(replace(_result(begun), reason=_reason(outcome)))
+        names = next(event["names"] for event in events if event["event"] == "operators")
+        names = names[names.index(begun["operator"]) + 1 :]
+        if not names:
+            break
+    return Kernels(
+        device, tuple(results), readable(start["versions"]), tuple(start["libraries"]), time.monotonic() - started
+    )
+
+
+def _result(event: dict) -> Result:
+    known = {name: event[name] for name in ("operator", "precision", "part", "error", "tolerance") if name in event}
+    return Result(models=tuple(event["models"]), **known)
+
+
+def _reason(outcome: Outcome) -> str:
+    failure = outcome.failure.text() if outcome.failure else ""
+    return "; ".join((failure, *outcome.log_tail.splitlines()[-1:]))
+
+
+def kernels_here(
+    gpus: list[dict],
+    stack: Stack,
+    attempt_of: ProgramOf,
+    cache: Path = CACHE / "kernels",
+    say: Callable[[str], None] = print,
+) -> Kernels:
+    """The comparison for this machine's GPUs and libraries, as `compared`."""
+    return compared(_identity(gpus, stack), attempt_of, f"what {gpus[0]['name']} computes", cache, say)
+
+
+def compared(identity: dict, attempt_of: ProgramOf, subject: str, cache: Path, say: Callable[[str], None]) -> Kernels:
+    """The comparison for everything that decides which kernels run, made only if none is kept in `cache`.
+
+    Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be compared.
+    """
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    kept = cache / f"{digest}.json"
+    if found := _kept(kept):
+        return found
+    say(f"comparing {subject} with the CPU; this is done once for its driver and libraries")
+    with exclusive(cache / digest):
+        if found := _kept(kept):
+            return found
+        found = compare(attempt_of, "cuda", cache / digest / time.strftime("%Y%m%d-%H%M%S"))
+        content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
+        kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _kept(path: Path) -> Kernels | None:
+    try:
+        return Kernels.from_json(json.loads(path.read_text())["kernels"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def sources() -> list[Path]:
+    """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
+    folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
+    own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
+    return [*(TRAINERS / name for name in SOURCES), *own]
+
+
+def _identity(gpus: list[dict], stack: Stack) -> dict:
+    """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
+    named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
+    files = [Path(part) for value in named.values() for part in value.split(":") if part.startswith("/")]
+    wheel = TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs/liboneflow-*")
+    return {
+        "gpus": sorted({gpu["name"] for gpu in gpus}),
+        "driver": gpus[0]["driver_version"],
+        "environment": named,
+        "files": {
+            str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
+        },
+        "programs": program_digests(),
+    }
+
+
+def program_digests() -> dict[str, str | None]:
+    """The SHA-256 of each of `sources`."""
+    return {path.name: sha256(path) for path in sources()}

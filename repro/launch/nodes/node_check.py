@@ -1,0 +1,80 @@
+"""What a node is asked before ranks start there, and the reasons for which it cannot take part."""
+
+from __future__ import annotations
+
+from repro.cluster.cluster import Cluster, Node
+from repro.launch.nodes.commands import Host
+from repro.launch.nodes.libraries import library_patterns, library_problems
+
+MIN_FREE_MIB = 500
+MAX_SKEW_S = 2.0
+
+
+def check_order(cluster: Cluster, port: int) -> dict:
+    """The order of an agent that checks its node."""
+    names = [each for each in (cluster.image.digest, cluster.image.name) if each]
+    return {
+        "do": "check",
+        "work": cluster.work,
+        "interface": cluster.interface,
+        "port": port,
+        "images": names if cluster.containers else [],
+        "files": library_patterns(cluster),
+    }
+
+
+def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) -> list[str]:
+    """Sentences; none if the node can take part.
+
+    Parameters
+    ----------
+    facts : as `repro.launch.agent.node.facts` gives them.
+    skew : how many seconds the node's clock is ahead of the controller's.
+    """
+    again = f"`make provision CLUSTER={cluster.setting}`"
+    found = []
+    if not facts["writable"]:
+        found.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")
+    if facts["free_mib"] < MIN_FREE_MIB:
+        found.append(f"only {facts['free_mib']} MiB are free below {cluster.work}; {MIN_FREE_MIB} are needed")
+    if abs(skew) > MAX_SKEW_S:
+        way = "ahead of" if skew > 0 else "behind"
+        found.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
+    if not facts["addresses"]:
+        found.append(
+            f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in {cluster.variables}"
+        )
+    if not facts["port_free"]:
+        found.append(f"port {port} is taken by another program; PORT=<number> takes another")
+    if cluster.hca and not facts["infiniband"]:
+        found.append(
+            "it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
+            f'cluster_hca to "" in {cluster.variables}'
+        )
+    found += library_problems(cluster, facts, again)
+    if cluster.containers:
+        found += _image_problems(cluster, facts["images"], again)
+    elif not facts["launcher"]:
+        found.append(f"there is no OneFlow in {cluster.work}/venv; {again} brings it")
+    return [f"{node.name}: {each}" for each in found]
+
+
+def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
+    if "error" in images:
+        return [f"its Docker engine does not answer {cluster.image.name}: {images['error']}"]
+    expected, named = cluster.image.digest, images["found"].get(cluster.image.name)
+    if expected and images["found"].get(expected):
+        return []
+    if expected and named:
+        return [
+            f"{cluster.image.name} is {named} there, and the inventory asks for {expected}; {again} delivers that, "
+            "or correct cluster_image"
+        ]
+    if not named:
+        return [f"it has no image {expected or cluster.image.name}; {again} delivers it"]
+    return []
+
+
+def host_of(node: Node, facts: dict) -> Host:
+    """What the command for a node needs of its facts."""
+    return Host(facts["addresses"][0], facts["user"], facts["launcher"], tuple(facts["cpus"]), tuple(facts["numa"]))

@@ -1,0 +1,154 @@
+"""What the nodes of a job are, asked on the nodes themselves: no compute node needs to be reached over SSH."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
+from repro.launch.attempt import Interrupts, Limits
+from repro.launch.check_programs import Program, ProgramOf, Stoppable
+from repro.launch.nodes.attempt import NodesAttempt, NotStarted
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.failure_causes import node_says
+from repro.launch.nodes.follower import AttemptFollower
+from repro.launch.nodes.holder import held_text, others_text
+from repro.launch.nodes.node_check import check_order, host_of, problems
+from repro.launch.nodes.work import work_of
+from repro.launch.slurm.allocation import Allocation, Step
+from repro.launch.slurm.batch_script import SlurmWork, work_of_step
+from repro.planning.plan import Unit
+from repro.runs.failures import Failure
+from repro.utils.i18n import N_
+
+PROBE_S = 180.0
+SLICE_S = 0.2
+WHAT = "what the nodes of a job are"
+PROBLEMS = N_("job {job} cannot use its nodes: {said}")
+
+
+class Answers:
+    """Takes what the nodes of a step send."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[tuple[int, dict, float]] = queue.SimpleQueue()
+
+    def put(self, index: int, message: dict) -> None:
+        self.inbox.put((index, message, time.time()))
+
+    def end(self, failure: Failure | None, secondary: bool = False) -> None:
+        self.inbox.put((-1, {"failure": failure}, time.time()))
+
+
+def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupts) -> None:
+    """Ask each node of a job what it is, for its `facts` and `fingerprints`; NotStarted names nodes that cannot be used."""
+    cluster, answers, sent = allocation.request.cluster, Answers(), time.time()
+    order = {
+        **check_order(cluster, port),
+        "do": "probe",
+        "script": SCRIPT.read_text(encoding="utf-8"),
+        "arguments": probe_arguments(cluster),
+        "container": "",
+    }
+    owner = allocation.request.owner(WHAT, allocation.request.run)
+    step = allocation.start(owner, dict.fromkeys(allocation.names, order), code, answers)
+    received = _received(allocation, step, answers, interrupts)
+    allocation.wait(step)
+    for node in allocation.nodes():
+        message, at = received[node.name]
+        allocation.facts[node.name] = message["facts"]
+        allocation.fingerprints[node.name] = probed(cluster, node.name, message["probe"], sent, at)
+    found = [
+        line for node in allocation.nodes() for line in problems(cluster, node, allocation.facts[node.name], 0.0, port)
+    ]
+    if found:
+        raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": "; ".join(found)}))
+
+
+def _received(
+    allocation: Allocation, step: Step, answers: Answers, interrupts: Interrupts
+) -> dict[str, tuple[dict, float]]:
+    """Each node's answer, and when it came."""
+    found: dict[str, tuple[dict, float]] = {}
+    deadline = time.monotonic() + PROBE_S
+    while len(found) < len(step.names):
+        interrupts.check()
+        try:
+            index, message, at = answers.inbox.get(timeout=SLICE_S)
+        except queue.Empty:
+            if time.monotonic() > deadline:
+                late = ", ".join(name for name in step.names if name not in found)
+                said = f"{late}: no answer within {PROBE_S:.0f} s"
+                raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": said})) from None
+            continue
+        if message.get("failure"):
+            raise NotStarted(message["failure"])
+        if "held" in message:
+            raise NotStarted(node_says(step.names[index], held_text(allocation.request.cluster, message["held"])))
+        if "others" in message:
+            raise NotStarted(node_says(step.names[index], others_text(allocation.request.cluster, message["others"])))
+        if "error" in message:
+            raise NotStarted(node_says(step.names[index], message["error"]))
+        if "probe" in message:
+            found[step.names[index]] = message, at
+    return found
+
+
+class StepTransport:
+    """A step of a job that is held, as `repro.launch.nodes.attempt.Transport` has it."""
+
+    ends_ranks_by: frozenset[int] = frozenset()
+    log = ""
+
+    def __init__(self, allocation: Allocation, code: Code, work_in: Callable[[Allocation], SlurmWork]):
+        self.allocation, self._code, self._work_in = allocation, code, work_in
+        self._step: Step | None = None
+        self._work: SlurmWork
+
+    def prepare(self, on_event: object, interrupts: Interrupts) -> SlurmWork:
+        self._work = self._work_in(self.allocation)
+        return self._work
+
+    def start(self, follower: AttemptFollower) -> None:
+        """Give the nodes their orders; `follower` gets the end where that fails."""
+        work, facts = self._work, self.allocation.facts
+        owner = self.allocation.request.owner(work.title, work.run)
+        orders = work.orders([host_of(node, facts[node.name]) for node in work.placement.nodes])
+        try:
+            self._step = self.allocation.start(owner, orders, self._code, follower)
+        except NotStarted as error:
+            follower.end(error.failure)
+
+    def silences(self) -> dict[int, float] | None:
+        return self.allocation.silences(self._step) if self._step else {}
+
+    def answers(self, index: int) -> bool:
+        """Nothing is known of a node but what its agent sends."""
+        return False
+
+    def stop(self, follower: AttemptFollower) -> None:
+        if self._step:
+            self.allocation.wait(self._step) if follower.succeeded else self.allocation.stop(self._step)
+
+
+def programs_in_job(
+    allocation: Allocation, name: str, code: Code, program: Path, limits: Limits, stop: threading.Event
+) -> ProgramOf:
+    """The maker of attempts of one process of a check's program on a node of a job."""
+
+    def attempt_of(config: dict, folder: Path) -> Program:
+        def work_in(allocation: Allocation) -> SlurmWork:
+            unit = Unit(f"{program.stem} on {name}", "", config, {}, 1)
+            node = next(node for node in allocation.nodes() if node.name == name)
+            run = allocation.request.run
+            alone = replace(allocation.request.cluster, nodes=(node,))
+            work = work_of(alone, code, unit, False, alone.port, run, folder.name)
+            return work_of_step(allocation.request, replace(work, script=program.name))
+
+        return Stoppable(NodesAttempt(StepTransport(allocation, code, work_in), folder, limits), stop)
+
+    return attempt_of

@@ -1,0 +1,147 @@
+"""The jobs of a run: one for each attempt, or one that is kept for many; their nodes are asked and compared first."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, differences
+from repro.launch.attempt import Interrupts, OnEvent
+from repro.launch.check_programs import ProgramOf
+from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels
+from repro.launch.nodes.attempt import NotStarted
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.kernels import compared_on_nodes
+from repro.launch.slurm.allocation import Allocation
+from repro.launch.slurm.batch_script import JobRequest
+from repro.launch.slurm.inspection import inspect, programs_in_job
+from repro.runs.failures import Failure
+from repro.utils.i18n import N_
+
+SPARE_MINUTES, KERNEL_MINUTES = 2, 10
+DIFFERENT = N_("the nodes of job {job} are not equal, or not what others of this run were: {said}")
+WRONG = N_("operators of {model} compute wrongly on the nodes of job {job}: {example}")
+NOT_COMPARED = N_("operators cannot be compared with the CPU on the nodes of job {job}: {said}")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Whole nodes, and the GPUs that are used on each of them."""
+
+    nodes: int
+    gpus: int = 0
+
+    def holds(self, other: Size) -> bool:
+        """Whether another one fits into it."""
+        return self.nodes >= other.nodes and self.gpus >= other.gpus
+
+
+class Jobs:
+    """Hands out jobs whose nodes were asked what they are, and compared with the other nodes of the run.
+
+    Parameters
+    ----------
+    minutes : the time limit of a job for one attempt.
+    compares : whether the operators of GPUs are compared with the CPU before an attempt gets them.
+
+    Attributes
+    ----------
+    known : the nodes that the run has had, by their names.
+    largest : the size of a job that is kept for a whole run.
+    """
+
+    def __init__(self, cluster: Cluster, code: Code, port: int, run: str, minutes: int, compares: bool):
+        self.cluster, self.code, self.port, self.run = cluster, code, port, run
+        self.known: dict[str, Fingerprint] = {}
+        self.largest = Size(1)
+        self._minutes, self._compares = minutes, compares
+        self._kernels: dict[str, Kernels] = {}
+        self._kept: Allocation | None = None
+        self._keeps = cluster.slurm.allocation == "run"
+
+    def request(self, what: str, size: Size) -> JobRequest:
+        """The job of this size that would be submitted."""
+        token = secrets.token_hex(4)
+        return JobRequest(self.cluster, what, self.run, size.nodes, size.gpus, self._minutes, token)
+
+    def take(self, what: str, size: Size, folder: Path | None, on_event: OnEvent, interrupts: Interrupts) -> Allocation:
+        """A job with nodes for this, new or kept, which the caller gives back.
+
+        NotStarted says why there is none; what the job's script printed is then in `folder`.
+        """
+        kept, self._kept = self._kept, None
+        wanted = Size(max(size.nodes, self.largest.nodes), max(size.gpus, self.largest.gpus)) if self._keeps else size
+        if kept:
+            has = Size(kept.request.nodes, kept.request.gpus)
+            if kept.usable and (has.holds(size) if self._keeps else has == size):
+                return kept
+            kept.release()
+        allocation = Allocation(self.request(what, wanted))
+        allocation.submit(on_event, interrupts)
+        try:
+            inspect(allocation, self.code, self.port, interrupts)
+            self._check_equal(allocation)
+        except BaseException:
+            if folder:
+                allocation.keep_log(folder)
+            allocation.cancel()
+            raise
+        self.known |= allocation.fingerprints
+        return allocation
+
+    def give_back(self, allocation: Allocation, spare: bool = False) -> None:
+        """Keep a job for the next attempt, where that is wanted (`spare`: in any case), or let it end."""
+        if allocation.usable and (self._keeps or spare):
+            self._kept = allocation
+        else:
+            allocation.release()
+
+    def close(self) -> None:
+        """Let a job end that is kept."""
+        if self._kept:
+            self._kept.release()
+        self._kept = None
+
+    def compared(self, allocation: Allocation, say: Callable[[str], None] = print) -> Kernels | None:
+        """The comparison of operators on a job's nodes, made on those that have none; None if it is not wanted."""
+        if not (self._compares and allocation.request.gpus):
+            return None
+
+        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
+            return programs_in_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
+
+        return compared_on_nodes(self.cluster, allocation.facts, attempts_on, say=say)
+
+    def refuse_wrong(self, allocation: Allocation, model: str) -> None:
+        """NotStarted if a job's nodes compute operators of a model wrongly, or cannot be compared."""
+        values = {"job": allocation.number, "model": model}
+        try:
+            kernels = self.compared(allocation, say=lambda text: None)
+        except KernelError as error:
+            raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
+        if kernels and model in kernels.wrong_models:
+            raise NotStarted(Failure(WRONG, {**values, "example": kernels.of(model)[0].text()}))
+
+    def _check_equal(self, allocation: Allocation) -> None:
+        found = refused(self.cluster, self.known, allocation.fingerprints)
+        if found:
+            said = "; ".join(map(_shown, found))
+            raise NotStarted(Failure(DIFFERENT, {"job": allocation.number, "said": said}))
+
+
+def refused(cluster: Cluster, known: Mapping[str, Fingerprint], new: Mapping[str, Fingerprint]) -> list[Difference]:
+    """Where a job's nodes differ from each other, from other nodes of the run, or from what they were."""
+    found = [each for each in differences({**known, **new}, cluster.accepted) if not each.accepted]
+    for node in known.keys() & new.keys():
+        pair = {f"{node} then": known[node], f"{node} now": new[node]}
+        found += [each for each in differences(pair, [*cluster.accepted, CLOCK]) if not each.accepted]
+    return found
+
+
+def _shown(difference: Difference) -> str:
+    values = ", ".join(f"{value} on {', '.join(nodes)}" for value, nodes in difference.values.items())
+    return f"{difference.field} is {values}"

@@ -1,0 +1,430 @@
+"""Jobs before and between attempts: what their nodes are, whether they compute rightly, and one that is kept for many."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from repro.cli.session import Session
+from repro.cli.settings import Exit, Invocation
+from repro.cluster.cluster import Cluster, Image, Node, Slurm
+from repro.cluster.inventory import ClusterError
+from repro.launch.agent.lock import SEAM as LOCK_FOLDER
+from repro.launch.agent.lock import current_holder
+from repro.launch.attempt import Limits, free_port, ignore, interruptible
+from repro.launch.base import LaunchOptions
+from repro.launch.kernels import KernelError
+from repro.launch.nodes import kernels as on_nodes
+from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.target import ClusterTarget
+from repro.launch.slurm import allocation as allocations
+from repro.launch.slurm import inspection
+from repro.launch.slurm.allocation import Allocation, Step
+from repro.launch.slurm.attempt import slurm_attempts
+from repro.launch.slurm.batch_script import JobRequest
+from repro.launch.slurm.client import Backoff, Job
+from repro.launch.slurm.jobs import Jobs, Size
+from repro.launch.slurm.launcher import SlurmLauncher
+from repro.planning.plan import Plan, make_plan
+from repro.published.cases import load_catalogue
+from repro.runs.record import Run
+from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.programs import lay_gpu, standins
+from tests.support.slurm import lay_slurm, submitted
+
+
+@pytest.fixture
+def jobs_folder(tmp_path, monkeypatch):
+    """The folder in which Slurm's stand-in keeps its jobs."""
+    monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
+    monkeypatch.setattr(on_nodes, "CACHE", tmp_path / "cache")
+    return lay_slurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cluster(tmp_path, jobs_folder):
+    """Two nodes of two ranks each that no SSH reaches: the inventory's addresses are nobody's."""
+    site = tmp_path / "site"
+    (site / "work").mkdir(parents=True)
+    (site / "work/venv").symlink_to(TRAINER_PYTHON.parent.parent)
+    nodes = tuple(Node(f"node{number}", f"192.0.2.{number}", 22, "bench", 2) for number in (1, 2))
+    return Cluster(
+        name="some",
+        folder=site,
+        nodes=nodes,
+        gpu="",
+        gpus_per_node=2,
+        interface="lo",
+        network_gbits=10,
+        stack="cu102",
+        image=Image("trainer:cu102"),
+        known_hosts=site / "known_hosts",
+        shared_results=f"{site}/shared",
+        work=f"{site}/work",
+        port=free_port(),
+        containers=False,
+        launcher="slurm",
+        python=sys.executable,
+    )
+
+
+@pytest.fixture
+def bench(tmp_path, cluster):
+    """`make bench` of some units on the cluster; the run."""
+
+    def run(plan, code=None, before=None, **changes):
+        changed = replace(cluster, **changes)
+        target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
+        session = Session(Invocation("bench", {}), tmp_path / "runs", before and before.id)
+        try:
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: plan)
+        finally:
+            found = sorted((tmp_path / "runs").glob("*/run.json"))
+        return Run(found[-1].parent)
+
+    return run
+
+
+def smoke(ranks=(4,), repeats=1) -> Plan:
+    """Data parallel BERT on so many ranks each."""
+    plan = make_plan(load_catalogue().select("bert", None), 0, "smoke", repeats, processes=1)
+    unit = plan.units[0]
+    units = []
+    for count in ranks:
+        layout = {"data": count, "tensor": 1, "pipeline": 1}
+        config = {**unit.config, "layout": layout, "iterations": 6}
+        units.append(replace(unit, name=f"bert on {count}", config=config, reference=None))
+    return replace(plan, units=tuple(units))
+
+
+def on_gpus(models=("gpt", "resnet50")) -> Plan:
+    """A published case of one GPU per model."""
+    plan = make_plan(load_catalogue().select(None, None), 1, "published", 1)
+    units = [next(unit for unit in plan.units if unit.model == model) for model in models]
+    return replace(plan, units=tuple(units), looks=())
+
+
+# What the nodes are
+
+
+def test_nodes_that_no_ssh_reaches_get_a_fingerprint_and_a_report(bench, jobs_folder, cluster):
+    run = bench(smoke())
+    environment = run.description()["environment"]
+    kept = environment["cluster"]["fingerprints"]["nodes"]
+    assert list(kept) == ["node1", "node2"]
+    assert kept["node1"]["fields"]["system.kernel"] == os.uname().release
+    assert environment["cluster"]["hosts"] == [os.uname().nodename] * 2
+    (attempt,) = run.attempts()
+    assert attempt["status"] == "ok"
+    own = json.loads((run.folder / attempt["folder"] / "fingerprints.json").read_text())
+    assert own["nodes"] == kept
+    page = (run.folder / "report.en.md").read_text()
+    assert "node1, node2" in page
+    assert "not known: no fingerprint" not in page
+    assert len(submitted(jobs_folder)) == 1, "the first attempt has the job whose nodes were asked"
+    assert not (jobs_folder / "cancelled").exists()
+
+
+@pytest.fixture
+def different(monkeypatch):
+    """Gives single nodes another value of a field."""
+    others = {}
+
+    def changed(cluster, node, output, sent, received):
+        found = probed(cluster, node, output, sent, received)
+        return replace(found, fields={**found.fields, **others.get(node, {})})
+
+    probed = inspection.probed
+    monkeypatch.setattr(inspection, "probed", changed)
+    return others
+
+
+def test_nodes_that_differ_get_no_ranks(bench, different, tmp_path):
+    different["node2"] = {"system.kernel": "4.4"}
+    with pytest.raises(ClusterError, match=r"job 1 are not equal, .*: system\.kernel is .* on node1, 4\.4 on node2"):
+        bench(smoke())
+    assert not (tmp_path / "runs").exists()
+    run = bench(smoke(), accepted=frozenset({"system.kernel"}))
+    assert [each["status"] for each in run.attempts()] == ["ok"]
+
+
+def test_a_run_goes_on_only_on_nodes_that_are_what_its_nodes_were(bench, different, monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN", "exit=3@0")
+    with pytest.raises(Exit, match="the reports say why"):
+        bench(smoke())
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = Run(folder)
+    monkeypatch.delenv("STANDIN")
+    different["node1"] = different["node2"] = {"system.kernel": "4.4"}
+    with pytest.raises(Exit, match="the reports say why"):
+        bench(None, before=run)
+    failure = run.attempts()[-1]["failure"]
+    assert "not what others of this run were" in failure["message"]
+    assert "node1 now" in failure["values"]["said"]
+    different.clear()
+    bench(None, before=run)
+    assert [each["status"] for each in run.attempts()] == ["failed", "failed", "ok"]
+
+
+# Operators
+
+
+@pytest.fixture
+def gpu(cluster, tmp_path, monkeypatch):
+    """The cluster's nodes have GPUs, as far as nvidia-smi tells; the programs in the place of the project's."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/gpu:{os.environ['PATH']}")
+    calls = tmp_path / "calls"
+    monkeypatch.setenv("KERNELS_STANDIN_CALLS", str(calls))
+
+    def lay(name="Tesla V100-SXM2-16GB"):
+        lay_gpu(tmp_path / "gpu", name)
+        return Code(standins(tmp_path / "programs")), {"gpu": name, "gpus_per_node": 2}
+
+    lay.calls = lambda: len(calls.read_text().splitlines()) if calls.exists() else 0
+    return lay
+
+
+def test_operators_are_compared_inside_the_job(bench, gpu, jobs_folder):
+    code, changes = gpu()
+    run = bench(on_gpus(("gpt",)), code, **changes)
+    kernels = run.description()["environment"]["kernels"]
+    assert (kernels["operators"], kernels["wrong"], kernels["nodes"]) == (2, [], ["node1"])
+    assert gpu.calls() == 1
+    (job,) = submitted(jobs_folder)
+    assert "--gres=gpu:2" in job["options"]
+    bench(on_gpus(("gpt",)), code, **changes)
+    assert gpu.calls() == 1, "kept"
+
+
+def test_a_model_that_is_computed_wrongly_gets_no_ranks(bench, gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELS_STANDIN", "wrong")
+    code, changes = gpu()
+    with pytest.raises(KernelError, match="node1: convolution 64 to 64, 1x1"):
+        bench(on_gpus(("resnet50",)), code, **changes)
+    assert not (tmp_path / "runs").exists()
+    run = bench(on_gpus(), code, **changes)
+    assert {unit["model"] for unit in run.description()["plan"]["units"]} == {"gpt"}
+
+
+def test_a_node_that_is_new_to_a_run_is_compared_before_it_gets_ranks(cluster, gpu, monkeypatch, tmp_path):
+    """Which nodes the later jobs of a run get nobody knows before."""
+    monkeypatch.setenv("KERNELS_STANDIN", "wrong")
+    code, changes = gpu()
+    jobs = Jobs(replace(cluster, **changes), code, cluster.port, "the run", 10, True)
+    (unit,) = on_gpus(("resnet50",)).units
+    outcome = slurm_attempts(jobs, Limits(), False)(unit, _folder(tmp_path)).run()
+    assert "operators of resnet50 compute wrongly on the nodes of job 1: node1: convolution" in outcome.failure.text()
+    assert not list(_folder(tmp_path).glob("metrics*"))
+
+
+def test_the_published_libraries_are_refused_on_a_newer_gpu(bench, gpu):
+    code, changes = gpu("NVIDIA H200")
+    with pytest.raises(
+        ClusterError, match=r"job 1 cannot use its nodes: node1: cuDNN 7\.6\.5 of stack cu102 computes wrong"
+    ):
+        bench(on_gpus(("gpt",)), code, **changes)
+    assert gpu.calls() == 0
+
+
+# One job for many attempts
+
+
+KEPT = Slurm(allocation="run", time_minutes=30)
+
+
+def test_a_run_may_keep_one_job_for_all_its_attempts(bench, jobs_folder):
+    run = bench(smoke((1, 4), repeats=2), slurm=KEPT)
+    assert [each["status"] for each in run.attempts()] == ["ok"] * 4
+    (job,) = submitted(jobs_folder)
+    assert {"--nodes=2", "--time=30"} <= set(job["options"])
+    numbers = [json.loads(path.read_text())["job"] for path in run.folder.glob("units/*/*/command.json")]
+    assert numbers == [1] * 4
+    assert not (jobs_folder / "cancelled").exists()
+
+
+def test_a_node_tells_which_attempt_it_is_locked_for(cluster, tmp_path, jobs_folder, monkeypatch):
+    """Also in a job that was submitted before its run had a name."""
+    jobs = Jobs(cluster, Code(STANDIN), cluster.port, "some-1a2b3c4d", 30, True)
+    with interruptible() as interrupts:
+        jobs.give_back(jobs.take("nodes of a run", Size(2), None, ignore, interrupts), spare=True)
+    jobs.run = "the run"
+    monkeypatch.setenv(LOCK_FOLDER, str(jobs_folder / "locks-1"))
+    told = []
+
+    def on_event(event):
+        if event["event"] == "start" and event["rank"] == 2:
+            told.append(current_holder())
+
+    (unit,) = smoke().units
+    assert slurm_attempts(jobs, Limits(), True)(unit, _folder(tmp_path)).run(on_event).failure is None
+    (holder,) = told
+    assert (holder["what"], holder["run"], holder["job"]) == ("bert on 4, attempt", "the run", "1")
+    assert current_holder() is None
+
+
+def test_without_that_each_attempt_is_a_job(bench, jobs_folder):
+    bench(smoke((1, 4)))
+    sizes = [next(option for option in job["options"] if "--nodes" in option) for job in submitted(jobs_folder)]
+    assert sizes == ["--nodes=2", "--nodes=1", "--nodes=2"], "the first was asked what the nodes are, and is too large"
+
+
+def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, jobs_folder, monkeypatch):
+    jobs = Jobs(replace(cluster, slurm=KEPT), Code(STANDIN), cluster.port, "the run", 30, True)
+    (unit,) = smoke().units
+    make = slurm_attempts(jobs, Limits(stall_timeout_s=4), True)
+    faults = iter(["exit=3@3", "hang@0 hang@1 hang@2 hang@3", ""])
+    outcomes = []
+    for number, fault in enumerate(faults):
+        script = tmp_path / f"code-{number}" / "trainer.py"
+        script.parent.mkdir()
+        script.write_text(
+            f"import os, runpy\nos.environ['STANDIN'] = {fault!r}\n"
+            f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
+        )
+        jobs.code = Code(script)
+        outcomes.append(make(unit, _folder(tmp_path, str(number))).run())
+    failures = [outcome.failure and outcome.failure.text() for outcome in outcomes]
+    assert failures == [
+        "rank 3 on node2 exited with status 3",
+        "no rank has printed anything for 4 s: at least one hangs",
+        None,
+    ]
+    assert len(submitted(jobs_folder)) == 1
+    jobs.close()
+    assert not (jobs_folder / "cancelled").exists()
+
+
+def test_a_kept_job_that_was_cancelled_is_replaced(cluster, tmp_path, jobs_folder):
+    jobs = Jobs(replace(cluster, slurm=KEPT), Code(STANDIN), cluster.port, "the run", 30, True)
+    (unit,) = smoke((1,)).units
+    make = slurm_attempts(jobs, Limits(), True)
+    assert make(unit, _folder(tmp_path, "1")).run().failure is None
+    subprocess.run(["scancel", "1"], check=True)
+    assert make(unit, _folder(tmp_path, "2")).run().failure is None
+    assert len(submitted(jobs_folder)) == 2
+    jobs.close()
+
+
+def test_a_job_asks_for_the_time_of_an_attempt(cluster):
+    plan = smoke((1, 4))
+    shown = "\n".join(SlurmLauncher.of(LaunchOptions(cluster, attempt_s=7200)).dry_run(plan))
+    assert shown.count("#SBATCH --time=122") == shown.count("#SBATCH --time=") == 2
+    assert shown.count("--node_rank 1 ") == 1
+    kept = replace(cluster, slurm=KEPT)
+    shown = "\n".join(SlurmLauncher.of(LaunchOptions(kept, attempt_s=7200)).dry_run(plan))
+    assert shown.count("#SBATCH --time=30") == shown.count("#SBATCH --time=") == 1
+
+
+# A controller that is away, and how often Slurm is asked
+
+
+def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluster, tmp_path, monkeypatch):
+    """As when the connection to the login node is down: the job lives by its lease, and nothing counts as hanging."""
+    monkeypatch.setattr(allocations, "LEASE_S", 3.0)
+    jobs = Jobs(replace(cluster, slurm=Slurm(lease_seconds=600)), Code(STANDIN), cluster.port, "the run", 30, True)
+    (unit,) = smoke().units
+    monkeypatch.setenv("STANDIN", "slow=16@0")
+    away = threading.Event()
+    whole = allocations.login
+
+    def login(cluster):
+        if away.is_set():
+            raise allocations.SlurmError("the login node does not answer")
+        return whole(cluster)
+
+    monkeypatch.setattr(allocations, "login", login)
+    seen = []
+
+    def on_event(event):
+        seen.append(event)
+        if event["event"] == "start" and not away.is_set() and event["rank"] != 0:
+            away.set()
+            for reader in readers:
+                reader._place.close()
+            threading.Timer(13, away.clear).start()
+
+    readers = []
+    made = allocations.Reader
+
+    def reader(*arguments):
+        readers.append(made(*arguments))
+        return readers[-1]
+
+    monkeypatch.setattr(allocations, "Reader", reader)
+    outcome = slurm_attempts(jobs, Limits(stall_timeout_s=10), True)(unit, _folder(tmp_path)).run(on_event)
+    assert outcome.failure is None, outcome
+    assert len([event for event in seen if event.get("event") == "end"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("unread", "heard", "lease", "expected"),
+    [(1, 4, 60, 3), (30, 31, 60, None), (30, 31, 7200, None), (61, 62, 60, 61), (61, 62, 7200, None)],
+)
+def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, unread, heard, lease, expected):
+    """Ages in seconds: of the last line that was read at all, and of the node's last message; a lease, and the silence."""
+    request = JobRequest(replace(cluster, slurm=Slurm(lease_seconds=lease)), "case", "run", 1, 0, 30, "token")
+    assert f"-lt {lease} ]" in request.script()
+    job, now = Allocation(request), time.monotonic()
+    job._readers = [SimpleNamespace(alive=now - unread)]
+    step = Step(1, ["node1"], None)
+    step.heard[0] = now - heard
+    silences = job.silences(step)
+    assert silences == (None if expected is None else {0: pytest.approx(expected, abs=0.5)})
+
+
+def test_what_nodes_sent_before_their_step_was_ended_is_taken_although_it_is_read_later(cluster, monkeypatch):
+    """The end of a step that fails in a job that is kept: the status may be read before the last of long logs."""
+    monkeypatch.setattr(allocations, "DRAIN_S", 0)
+    job, taken = Allocation(JobRequest(cluster, "case", "run", 1, 0, 30, "token")), []
+    late = {"file": "logs/local_rank_0/stdout", "at": 0, "data": "x"}
+    job._readers = [SimpleNamespace(wait_for_all=lambda patience: job._take(0, late))]
+    job._job, job.names = Job(1, "RUNNING"), ["node1"]
+    step = Step(1, ["node1"], SimpleNamespace(put=lambda index, message: taken.append(message)))
+    job._running[1], job._on_node[0] = step, 1
+    step.ended.set()
+    assert job.stop(step)
+    assert taken == [late]
+    job._take(0, late)
+    assert taken == [late], "nobody waits for more"
+
+
+def test_slurm_is_asked_less_and_less_until_something_happens(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("repro.launch.slurm.client.time.monotonic", lambda: clock[0])
+    backoff = Backoff(5)
+    assert [backoff.wait() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5, 5]
+    backoff.reset()
+    assert not backoff.due
+    clock[0] = 0.6
+    assert backoff.due
+    assert not backoff.due
+    assert [Backoff(0.2).wait() for _ in range(2)] == [0.2, 0.2]
+
+
+def test_an_end_that_slurm_knows_of_is_found_at_once_also_with_a_long_interval(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
+    jobs = Jobs(replace(cluster, slurm=Slurm(poll_seconds=3600)), Code(STANDIN), cluster.port, "the run", 30, True)
+    (unit,) = smoke().units
+    cancelled = []
+
+    def on_event(event):
+        if event["event"] == "start" and event["rank"] == 0:
+            subprocess.Popen(["scancel", "1"])
+            cancelled.append(time.monotonic())
+
+    outcome = slurm_attempts(jobs, Limits(), True)(unit, _folder(tmp_path)).run(on_event)
+    assert outcome.failure.text() == "job 1 was cancelled by someone else"
+    assert time.monotonic() - cancelled[0] < 40
+
+
+def _folder(tmp_path, name="attempt") -> Path:
+    folder = tmp_path / name
+    folder.mkdir(exist_ok=True)
+    return folder

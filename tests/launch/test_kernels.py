@@ -1,0 +1,295 @@
+"""Operators compared with the CPU: right ones hold, a wrong one and one that ends the process are found and named."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from repro.images.stack import Stack
+from repro.launch import kernels as kernel_check
+from repro.launch.host_environment import capture
+from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, kernels_here
+from repro.launch.local import local_programs
+from repro.planning.plan import Plan, make_plan
+from repro.published.cases import load_catalogue
+from repro.report.run.environment import environment_section
+from repro.runs.failures import Failure
+from repro.utils.i18n import catalogue
+from tests.support.paths import ROOT
+from tests.support.paths import TRAINER_PYTHON as PYTHON
+from tests.support.recorded import RecordedAttempt
+
+H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04"}
+# Runs the program with the bias of a GELU doubled, and a layer norm that ends the process.
+PLANTED = """
+import os, sys
+sys.path.insert(0, sys.argv.pop(1))
+from repro.trainers.models import ops
+gelu = ops.bias_gelu
+ops.bias_gelu = lambda x, bias: gelu(x, 2 * bias)
+ops.layer_norm = lambda *inputs: os.abort()
+from repro.trainers.checks.accuracy import compare
+from repro.trainers.config import load
+from repro.trainers.checks.config import parse_comparison as parse
+from repro.trainers.process import run
+sys.exit(run(lambda path: load(path, parse), compare))
+"""
+
+
+@pytest.fixture
+def python():
+    if not PYTHON.exists():
+        pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
+    return str(PYTHON)
+
+
+def test_all_operators_of_the_cpu_are_right(tmp_path, python):
+    kernels = compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k")
+    assert kernels.wrong == ()
+    assert kernels.largest["fp32"] < 1e-5
+    assert {model for result in kernels.results for model in result.models} == {"bert", "gpt", "resnet50"}
+    named = {result.operator for result in kernels.results}
+    assert sum(name.startswith("convolution") for name in named) == 23, "one of each shape in ResNet50"
+    parts = {result.part for result in kernels.results}
+    assert {"forward", "data gradient", "weight gradient", "bias gradient", "query gradient"} <= parts
+    assert kernels.versions["oneflow"] == "0.8.0"
+    assert Kernels.from_json(json.loads(json.dumps(kernels.as_json()))) == kernels
+    assert kernels.lines()[-1].endswith(": all right")
+
+
+def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
+    """One computes wrongly, one ends the process: both are named, everything else is compared and right."""
+    script = tmp_path / "planted.py"
+    script.write_text(PLANTED)
+
+    def attempt_of(config, folder):
+        return replace(
+            local_programs(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
+        )
+
+    kernels = compare(attempt_of, "cpu", tmp_path / "k")
+    wrong = {result.operator for result in kernels.wrong}
+    assert wrong == {f"{name}, {model} fp32" for name in ("bias, GELU", "layer norm") for model in ("bert", "gpt")}
+    assert kernels.wrong_models == ("bert", "gpt")
+    ended = [result.text() for result in kernels.wrong if result.reason]
+    assert len(ended) == 2
+    assert all("killed by SIGABRT" in text for text in ended)
+    gelu = {result.part: result.error for result in kernels.wrong if result.operator == "bias, GELU, gpt fp32"}
+    assert gelu["forward"] > 0.1
+    assert kernels.operators == 59
+    assert [path.name for path in sorted((tmp_path / "k").iterdir())] == ["part-1", "part-2", "part-3"]
+
+
+START = {"event": "start", "versions": {"cudnn": 91900}, "libraries": ["/x/libcudnn.so.9"]}
+STATUS = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1})
+
+
+def error_event(operator, error, model="resnet50"):
+    return {
+        "event": "error",
+        "operator": operator,
+        "models": [model],
+        "precision": "fp32",
+        "part": "forward",
+        "error": error,
+        "tolerance": 1e-4,
+    }
+
+
+def test_a_program_that_does_not_come_to_its_operators_is_told(tmp_path):
+    with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
+        compare(lambda config, folder: RecordedAttempt([START], STATUS, "a\nlog: no GPU"), "cuda", tmp_path / "k")
+
+
+def test_versions_are_readable_and_no_number_is_wrong(tmp_path):
+    events = [START, error_event("a", 2e-7), error_event("b", None)]
+    kernels = compare(lambda config, folder: RecordedAttempt(events), "cuda", tmp_path / "k")
+    assert kernels.versions["cudnn"] == "9.19.0"
+    assert [result.text() for result in kernels.wrong] == ["b, forward: relative error not a number, tolerance 1e-04"]
+    assert "not a number" in kernels.of("resnet50")[0].text()
+
+
+@pytest.fixture
+def wrong():
+    """ResNet50's convolutions as cuDNN 7.6.5 computes them on an H200, and a product that is right."""
+    names = ("convolution 3 to 64, 7x7", "convolution 64 to 64, 1x1", "product")
+    results = [
+        Result(name, (model,), "fp32", "forward", error, 1e-4)
+        for name, model, error in zip(names, ("resnet50", "resnet50", "gpt"), (1.0, 2.7, 3e-7), strict=True)
+    ]
+    return Kernels("cuda", tuple(results), {}, (), 20.0)
+
+
+@pytest.fixture
+def plan():
+    return make_plan(load_catalogue().select(None, None), 1, "published", 1)
+
+
+def test_cases_of_a_wrong_model_are_left_out(plan, wrong):
+    wrong.refuse_wrong(plan, all_of_it=True)
+    kept = wrong.without_wrong(plan)
+    assert {unit.model for unit in kept.units} == {unit.model for unit in plan.units} - {"resnet50"}
+    added = [skipped for skipped in kept.skipped if skipped not in plan.skipped]
+    assert {skipped["case"] for skipped in added} == {unit.name for unit in plan.units if unit.model == "resnet50"}
+    assert "relative error 2.7e+00" in Failure.from_json(added[0]).text(str)
+    assert Plan.from_json(json.loads(json.dumps(kept.as_json()))) == kept
+
+
+def test_a_wrong_model_alone_is_refused(plan, wrong):
+    only = replace(plan, units=tuple(unit for unit in plan.units if unit.model == "resnet50"))
+    with pytest.raises(KernelError) as caught:
+        wrong.refuse_wrong(only, all_of_it=True)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "resnet50: 2 of its operators' results are wrong on this GPU, the worst are"
+    assert lines[1] == "  convolution 64 to 64, 1x1, forward: relative error 2.7e+00, tolerance 1e-04"
+    assert "CUDNN=<folder>" in lines[-1]
+    with pytest.raises(KernelError):
+        wrong.refuse_wrong(plan)
+
+
+def test_right_models_are_started(plan, wrong):
+    right = replace(wrong, results=wrong.results[-1:])
+    right.refuse_wrong(plan)
+    assert right.without_wrong(plan) == plan
+
+
+def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
+    from repro.cli.session import Session
+    from repro.cli.settings import Invocation
+    from repro.launch import local
+
+    stack = Stack("cu102-modern", {})
+    session = Session(Invocation("bench", {}))
+    monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
+    monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
+    monkeypatch.setattr(local, "capture", lambda stack: {"host": "here"})
+    monkeypatch.setattr(local, "gpus", lambda: [H200])
+    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of: wrong)
+    kept, environment = session.on_this_machine(plan, leave_out=True)
+    assert "resnet50" not in {unit.model for unit in kept.units}
+    assert environment == {"host": "here", "kernels": wrong.record()}
+    with pytest.raises(KernelError, match="resnet50: 2 of its operators' results are wrong"):
+        session.on_this_machine(plan)
+    monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
+    assert session.on_this_machine(plan) == (plan, {"host": "here"})
+
+
+def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo 9.0;; '
+        '*) echo "NVIDIA H200, 0.0.0, 143771, 96.00, 1980, 3201, GPU-1";; esac\n'
+    )
+    tool.chmod(0o755)
+    for name in ("libcublas.so.12", "libcudnn.so.9"):
+        (tmp_path / name).touch()
+    cache = kernel_check.CACHE / "kernels"
+    before = set(cache.glob("*"))
+    settings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUBLAS": tmp_path, "CUDNN": tmp_path, "REPEATS": 1}
+    done = task("bench", MODEL="gpt", CASES="DP_1x1x1*", TRAINER_COMMAND="", CUDA_VISIBLE_DEVICES="0", **settings)
+    for left in set(cache.glob("*")) - before:
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    assert done.returncode == 2
+    assert "the operators cannot be compared with the CPU: rank 0" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_run_keeps(wrong):
+    kept = wrong.record()
+    assert kept["operators"] == 3
+    assert kept["largest"] == {"fp32": 3e-7}
+    assert len(kept["wrong"]) == 2
+    assert kept["errors"]["product, forward"] == 3e-7
+
+
+@pytest.mark.parametrize(
+    ("language", "message"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")]
+)
+def test_a_report_tells_what_was_compared(wrong, language, message):
+    environment = {**capture(), "kernels": wrong.record()}
+    section = environment_section(catalogue(language).gettext, environment, {})
+    text = str(section)
+    assert message in text
+    assert "3.0e-07 (fp32)" in text
+    assert "convolution 64 to 64, 1x1, forward: relative error 2.7e+00" in text
+    assert message not in str(environment_section(catalogue(language).gettext, capture(), {}))
+
+
+def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatch, wrong):
+    library = tmp_path / "libcudnn.so.9"
+    library.write_text("9.6")
+    compared = []
+
+    def count(attempt_of, device, folder):
+        compared.append(folder.name)
+        return wrong
+
+    monkeypatch.setattr(kernel_check, "compare", count)
+    stack = Stack("cu102-modern", {"CUDNN_FORWARD_LIBRARY": str(library), "CUDA_CACHE_PATH": "/a"})
+    lines = []
+
+    def here(gpu=H200, stack=stack):
+        return kernels_here([gpu], stack, None, tmp_path / "cache", lines.append)
+
+    assert here() == here() == here(stack=replace(stack, environment={**stack.environment, "CUDA_CACHE_PATH": "/b"}))
+    assert len(compared) == len(lines) == 1
+    here({**H200, "driver_version": "590.1"})
+    assert len(compared) == 2
+    library.write_text("9.19")
+    os.utime(library, (1, 1))
+    here()
+    assert len(compared) == 3
+    for kept in (tmp_path / "cache").glob("*.json"):
+        kept.write_text("{")
+    assert here() == here()
+    assert len(compared) == 4, "what cannot be read is made anew"
+
+
+def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatch, wrong):
+    """As two benchmarks do that begin side by side, each on a GPU of its own."""
+    begun = []
+
+    def slow(attempt_of, device, folder):
+        folder.mkdir(parents=True)
+        begun.append(folder)
+        time.sleep(0.5)
+        return wrong
+
+    monkeypatch.setattr(kernel_check, "compare", slow)
+    stack = Stack("cu102-modern", {})
+    with ThreadPoolExecutor(2) as pool:
+        found = list(
+            pool.map(lambda _: kernels_here([H200], stack, None, tmp_path / "cache", lambda text: None), range(2))
+        )
+    assert found == [wrong, wrong]
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"operators": "all"}, "operators: 'all' is not a list of names"),
+        ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
+        ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
+        ({"operators": ["no such"]}, "no such: there is no such operator"),
+    ],
+)
+def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
+    config = {
+        "device": "cpu",
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+        "scale": "small",
+        "operators": [],
+        "output": str(tmp_path),
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | change))
+    command = [python, kernel_check.PROGRAM, "--config", path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode
+    assert message in done.stderr
