@@ -18,7 +18,7 @@ from repro.utils.paths import DATA, PACKAGE
 from tests.support.paths import ROOT
 
 GLOSSARY = tomllib.loads((DATA / "glossary.toml").read_text(encoding="utf-8"))
-DOCUMENTS = ("README*.md", "*/README*.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = ("README*.md", "*/README*.md", "docs/**/*.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 CHINESE = "[一-鿿]"
 UNITS = r"(?:ms|s|µs|us|MiB|GiB|MB|GB|%|samples/s|GB/s|TFLOP/s|MHz|°C|W)"
 HALF_WIDTH, FULL_WIDTH = rf"\([^()\n]*{CHINESE}[^()\n]*\)", rf"（{UNITS}）"
