@@ -2,11 +2,13 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from repro.analysis.evidence import (
     Difference,
+    Evidence,
     _as_recorded,
     _log_and_metrics,
     _of_configuration,
@@ -333,3 +335,155 @@ def test_a_copied_attempt_is_named(run):
     (second / METRICS.format(0)).write_bytes((first / METRICS.format(0)).read_bytes())
     found = [line for line in examine(run).lines() if "a copy of" in line]
     assert len(found) == 1 and found[0].startswith(str(second.relative_to(run.folder)))
+
+
+# What is said, exactly
+
+
+def said(differences):
+    return [(each.what, *each.says) for each in differences]
+
+
+RECORD, RUN, RANK_0 = "attempts.jsonl", "a run", METRICS.format(0)
+
+
+def test_evidence_holds_without_differences_and_without_attempts_that_have_no_record():
+    one = Difference("x", "y", (("a", 1), ("b", 2)))
+    assert Evidence(1, (), ()).holds and not Evidence(1, (one,), ()).holds
+    assert not Evidence(1, (), ("x",)).holds and not Evidence(1, (one,), ("x",)).holds
+
+
+def test_a_record_is_compared_with_what_a_run_writes():
+    twice = [attempt(status="failed"), attempt(status="failed"), attempt(status="failed")]
+    assert said(_of_record(PLAN, twice, [])) == [("lines that record it", (RECORD, 3), (RUN, 1))]
+    both = said(_of_record(PLAN, [attempt(), attempt(number=2)], []))
+    assert both == [("attempts that succeeded", (RECORD, 2), (RUN, 1))]
+    gap = said(_of_record(PLAN, [attempt(), attempt(number=4, status="failed")], []))
+    assert gap == [("attempt", (RECORD, "none"), ("attempt-4", "one before it"))] * 2
+    odd = attempt(folder=f"units/{CASE.name}/repeat-1.attempt-x", status="failed")
+    found = said(_of_record(PLAN, [odd, attempt(number=2)], []))
+    assert [what for what, *_ in found] == ["folder", "attempt"], "a name without a number is the first of none"
+
+
+def lines_of(run):
+    return [json.loads(line) for line in run.attempts_file.read_text().splitlines()]
+
+
+def record_again(run, change):
+    """Change the first line of the record."""
+    first, *rest = lines_of(run)
+    change(first)
+    run.attempts_file.write_text("".join(json.dumps(line) + "\n" for line in (first, *rest)))
+
+
+@pytest.mark.parametrize(
+    ("figure", "source"),
+    [
+        ("throughput", LOG),
+        ("latency_ms", LOG),
+        ("memory_peak_mib", RANK_0),
+        ("first_row_s", RANK_0),
+        ("parameters", RANK_0),
+    ],
+)
+def test_each_recorded_figure_is_held_against_its_source(run, figure, source):
+    written = lines_of(run)[0][figure]
+    record_again(run, lambda line: line.update({figure: 7.5}))
+    assert said(examine(run).differences) == [(figure, (RECORD, 7.5), (source, written))]
+
+
+def test_a_recorded_transport_is_held_against_the_ranks_logs(run):
+    none = {"networks": {}, "ways": []}
+    record_again(run, lambda line: line.update(transport=none))
+    assert examine(run).holds
+    record_again(run, lambda line: line.update(transport={"networks": {}, "ways": ["P2P"]}))
+    assert said(examine(run).differences) == [
+        ("transport", (RECORD, {"networks": {}, "ways": ["P2P"]}), ("logs/", none))
+    ]
+
+
+def edit_rank(run, rank, change):
+    """Change the rows in a rank's metrics of the first attempt."""
+    file = run.folder / lines_of(run)[0]["folder"] / METRICS.format(rank)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        if row["event"] == "iteration":
+            change(row)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("rank", [1, 7])
+def test_every_rank_is_compared_with_rank_0_in_its_losses_alone(run, rank):
+    edit_rank(run, rank, lambda row: row.update(memory_mib=1, throughput=1.0))
+    assert examine(run).holds
+    edit_rank(run, rank, lambda row: row.update(loss=row["loss"] + 1))
+    found = examine(run).differences
+    assert len(found) == ROWS
+    (_, one), (_, other) = found[0].says
+    assert [name for name, _ in found[0].says] == [RANK_0, METRICS.format(rank)] and other == pytest.approx(one + 1)
+
+
+def test_a_rank_may_lack_the_loss_of_some_rows():
+    without = rank()
+    del without[2]["loss"]
+    without[1]["loss"] = 99.0
+    assert names(_of_rank("x", events(), without, 3)) == []
+
+
+def test_a_loss_that_is_no_number_contradicts_success(run):
+    edit_rank(run, 0, lambda row: row.update(loss=float("nan")) if row["iteration"] == ITERATIONS else None)
+    found = [each for each in said(examine(run).differences) if each[0] == "status"]
+    assert found == [("status", (RECORD, "ok"), (RANK_0, "a loss is no number"))]
+
+
+def test_what_ended_is_said_with_its_iterations(tmp_path):
+    log, written = log_of(events()), events()
+    for end, shown in (([], "no end"), ([{**written[-1], "iterations": 3}], [3])):
+        (found,) = said(_of_configuration(UNIT, "x", tmp_path, log, [*written[:-1], *end]))
+        assert found == ("iterations", ("run.json", ITERATIONS), (RANK_0, shown))
+
+
+def test_where_a_node_has_its_stand_in_is_no_difference(tmp_path):
+    data = {"kind": "text", "standin": "small"}
+    unit = replace(UNIT, config={**UNIT.config, "data": data})
+    for ran, differs in (
+        ({**data, "folder": "/somewhere"}, False),
+        ({**data, "standin": "large", "folder": "/somewhere"}, True),
+        ({"kind": "text", "folder": "/somewhere"}, True),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**unit.config, "data": ran}))
+        found = [each.what for each in _of_configuration(unit, "x", tmp_path, log_of(events()), events())]
+        assert found == (["data"] if differs else []), ran
+    own = replace(UNIT, config={**UNIT.config, "data": {"kind": "text", "folder": "/data"}})
+    (tmp_path / "config.json").write_text(json.dumps(own.config))
+    assert list(_of_configuration(own, "x", tmp_path, log_of(events()), events())) == [], "files of one's own"
+    (tmp_path / "config.json").write_text(
+        json.dumps({key: value for key, value in UNIT.config.items() if key != "data"})
+    )
+    assert [each.what for each in _of_configuration(UNIT, "x", tmp_path, log_of(events()), events())] == ["data"]
+
+
+def test_just_at_the_printed_decimals_is_the_same():
+    written = events()
+    written[2]["loss"] = 0.0006
+    log = log_of(written)
+    written[2]["loss"] = 0.0
+    assert names(_log_and_metrics(UNIT, "x", log, written)) == []
+
+
+def test_losses_are_compared_as_lists_and_other_lists_in_full():
+    assert not _as_recorded("losses", None, [1.0]) and not _as_recorded("losses", [1.0], None)
+    assert not _as_recorded("losses", 1.0, 2.0) and _as_recorded("losses", None, None)
+    assert not _as_recorded("ways", [1.0] * 10, [1.0] * 12)
+
+
+def test_a_long_value_is_cut_to_120_characters():
+    shown = str(Difference("x", "y", (("a", "z" * 121), ("b", "z" * 120))))
+    assert shown == f"x: y: {'z' * 117}... in a, {'z' * 120} in b"
+
+
+def test_a_copy_is_said_with_what_it_is_a_copy_of(run):
+    first, second = (each["folder"] for each in run.attempts())
+    (run.folder / second / RANK_0).write_bytes((run.folder / first / RANK_0).read_bytes())
+    found = [each for each in examine(run).differences if each.what == "an attempt of its own"]
+    assert [(each.where, each.says) for each in found] == [(second, ((RECORD, "yes"), (RANK_0, f"a copy of {first}")))]

@@ -69,6 +69,8 @@ def survivors_of(target: Target, jobs: int, only: Container[Survivor] | None = N
                     continue
                 trial.end(pid)
                 del running[pid]
+                if status == trial.USAGE_ERROR:
+                    raise BaselineError(f"{target.module}: its tests have changed meanwhile")
                 if status in (trial.PASSED, trial.NONE_COLLECTED):
                     if rest := [name for name in every if name not in tried[number]]:
                         waiting.insert(0, (number, made[number], rest))

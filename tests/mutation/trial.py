@@ -35,7 +35,7 @@ OWN = ("repro.", "tests.")
 STARTING = {"task", "standin"}
 """Fixtures of tests that start other processes, which do not see a replaced module; these tests do not run."""
 MEMORY_BYTES = 8 << 30
-PASSED, NONE_COLLECTED = 0, 5
+PASSED, USAGE_ERROR, NONE_COLLECTED = 0, 4, 5
 BASELINE_S = 600.0
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h: a process is ended with the one that started it."""
