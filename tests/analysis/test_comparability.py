@@ -62,7 +62,7 @@ def test_every_setting_is_compared_but_three(key):
     (reason,) = configuration_reasons(EIGHT, other)
     assert reason.kind == "differs" and reason.measured == "another"
     assert reason.aspect in (key, f"configuration:{key}", "hardware.device")
-    assert ("never decides a verdict" in reason.text()) is (key == "program")
+    assert ("never gets a verdict" in reason.text()) is (key == "program")
     without = replace(unit, config={name: value for name, value in unit.config.items() if name != key})
     if key != "iterations":
         assert len(list(configuration_reasons(EIGHT, without))) == 1, "nor may it be left out"
@@ -165,7 +165,7 @@ def test_what_stands_for_the_published_release_is_said_to_be_missing_or_another(
     for versions, kind, text in (({"0.9.0"}, "differs", "here 0.9.0"), ((), "missing", "not known here")):
         info = replace(info_of(EIGHT), versions={**info_of(EIGHT).versions, "oneflow": frozenset(versions)})
         (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, info)
-        assert reason.kind == kind and "the release that stands for the published one is 0.8.0" in reason.text()
+        assert reason.kind == kind and "the release used in place of the published one should be 0.8.0" in reason.text()
         assert text in reason.text()
 
 

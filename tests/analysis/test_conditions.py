@@ -71,7 +71,7 @@ def test_repeats_of_several_versions_are_told_by_their_digest():
 )
 def test_without_a_checkout_the_version_is_not_known(attempts, environment):
     ((kind, text),) = said(same_code, *attempts, **environment)
-    assert kind == "missing" and "which version of the trainer ran is not known" in text
+    assert kind == "missing" and "the version of the trainer is unknown" in text
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_mean_of_the_last_rows_is_below_that_of_as_many_first_ones(losses, l
 
 def test_a_loss_that_does_not_fall_is_shown_with_both_means():
     ((_, text),) = said(falling_loss, attempt(losses=[1.0, 2.0, 3.0, 4.0], last_losses=[1.0, 2.0, 3.0, 4.0]))
-    assert text == "loss: it does not fall: 1.5 at first, 3.5 at last"
+    assert text == "loss: it does not fall: 1.5 at the start, 3.5 at the end"
 
 
 @pytest.mark.parametrize("losses", [None, [], [10.0]])

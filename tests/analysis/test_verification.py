@@ -153,13 +153,15 @@ def test_the_record_and_the_archive_may_be_signed(monkeypatch):
 
 
 def test_a_kept_preflight_has_only_a_digest_and_signatures(monkeypatch):
-    for name in ("_files", "_figures", "_digest", "_signatures"):
+    for name in ("_files", "_figures", "_cut", "_digest", "_signatures"):
         monkeypatch.setattr(verification, name, lambda *given, name=name: [(True, name)])
     monkeypatch.setattr(verification, "_commit", lambda *given: (False, f"_commit of {given[1].gap}"))
     monkeypatch.setattr(verification, "history", lambda *root: History(frozenset(), "the checkout"))
     assert verification.verify(a_run(PREFLIGHT)).holds == ("_digest", "_signatures")
     whole = verification.verify(a_run(), History(frozenset(), "another"))
-    assert whole.holds == ("_files", "_figures", "_digest", "_signatures") and whole.faults == ("_commit of another",)
+    assert whole.holds == ("_files", "_figures", "_cut", "_digest", "_signatures") and whole.faults == (
+        "_commit of another",
+    )
     assert verification.verify(a_run()).faults == ("_commit of the checkout",)
 
 

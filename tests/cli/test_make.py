@@ -210,7 +210,7 @@ def test_the_set_up_reads_the_same_options_from_the_source():
     assert targets.options_of("benhc") is None
 
 
-def test_make_has_every_task_and_lists_about_25(make):
+def test_make_has_every_task_and_lists_about_30(make):
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     groups = {line.split(" = ")[0]: line.split(" = ")[1].split() for line in makefile.splitlines() if " = " in line}
     assert sorted([*groups["TASKS"], *groups["UNLISTED"]]) == sorted(TASKS)
@@ -218,7 +218,7 @@ def test_make_has_every_task_and_lists_about_25(make):
     listed = make().stdout
     targets = [line.split()[1] for line in listed.splitlines() if line.startswith("  make ")]
     assert sorted(targets) == sorted([*groups["TASKS"], "setup", "clean", "help"])
-    assert len(targets) < 30
+    assert len(targets) < 33
     assert all(f"\n{heading}\n" in listed for heading in ("Set up", "Run", "Report", "Published", "Cluster"))
 
 

@@ -689,7 +689,7 @@ def test_a_batch_size_that_was_not_announced_is_stray():
 
 def test_a_stray_row_is_said_to_be_that_of_a_later_run_at_its_batch_size():
     (said,) = [each for each in editorial.stray(PUBLISHED) if each]
-    assert said.printed == "4 | 8 | 48 | 4103.6" and "+0.31 % off it" in str(said.evidence)
+    assert said.printed == "4 | 8 | 48 | 4103.6" and "differs from it by +0.31%" in str(said.evidence)
     report = PUBLISHED.catalogue.report("bert-2020-08-22")
     (row,) = report.stray
     (other,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "micro_batch": 47},))) if each]
@@ -714,7 +714,7 @@ def test_the_example_log_gives_a_figure_of_a_table(mean, found):
     said = editorial._example(PUBLISHED.catalogue.report(case.report), [case], [mean - 1, mean + 1])
     assert (said is not None) is found
     if found:
-        assert said.expected == f"{mean:.3f}" and "-0.10 % off" in str(said.evidence)
+        assert said.expected == f"{mean:.3f}" and "(-0.10%)" in str(said.evidence)
 
 
 def test_an_example_log_prints_every_row_and_the_first_is_skipped():
@@ -770,7 +770,7 @@ def test_rows_follow_the_pattern_of_their_heading(column, layout, found):
     cases = [replace(case, published=replace(case.published, printed={"layout": layout} if layout else {}))]
     said = editorial._pattern("r", Place("heading", "t", column), column, cases)
     assert (said is not None) is found
-    assert not said or (said.printed == layout and f"promises {len(column.split('_'))} numbers" in str(said.rule))
+    assert not said or (said.printed == layout and f"specifies {len(column.split('_'))} numbers" in str(said.rule))
 
 
 def test_one_slip_is_found_once():

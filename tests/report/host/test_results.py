@@ -191,11 +191,8 @@ def test_the_committed_runs_are_as_recorded(committed):
             assert verify(kept.run.files).lines() == []
 
 
-def test_the_committed_pages_and_readmes_are_what_the_committed_runs_give(committed):
-    from repro.report.host import readme
-
+def test_the_committed_pages_are_what_the_committed_runs_give(committed):
     assert [path for host in committed for path in page.differing(host)] == []
-    assert readme.differing(committed) == []
 
 
 def test_the_task_refuses_what_it_does_not_know(task):
