@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import Any, BinaryIO
 
 from repro import bootstrap
 from repro.images.build import LAYOUT
@@ -130,7 +130,7 @@ def make_kit(
     part_mib: int,
     libraries: Sequence[Path] = (),
     images: bool = False,
-    level: int = 6,
+    level: int = 1,
 ) -> Made:
     """Write a kit into a folder that must not exist yet.
 
@@ -390,7 +390,7 @@ def _add(archive: tarfile.TarFile, entry: Entry) -> None:
 
 
 @contextlib.contextmanager
-def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[IO[bytes]]:
+def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
     """A stream that is compressed into pieces: by gzip, which every host has, or by xz."""
     if name.endswith(".gz"):
         with gzip.GzipFile(filename="", mode="wb", compresslevel=level or 1, fileobj=pieces, mtime=0) as out:

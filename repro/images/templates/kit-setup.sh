@@ -44,6 +44,7 @@ done <SHA256SUMS
 echo "all files are as they were packed"
 [ "$folder" != --check ] || exit 0
 
+architectures='' controller_python='' trainer_python=''
 # shellcheck source=/dev/null
 . ./kit.conf
 if command -v nvidia-smi >/dev/null; then
