@@ -38,16 +38,16 @@ def capture(stack: Stack | None = None) -> dict:
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed_files": _changed_files(),
         "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
-        "kit": _kit(),
+        **_kit(),
     }
 
 
-def _kit() -> dict | None:
-    """What an offline kit says of itself, if this checkout was set up from one: its libraries lack some GPU code."""
+def _kit() -> dict:
+    """What the offline kit says of itself if this checkout was set up from one: its libraries lack some GPU code."""
     try:
-        return json.loads((KIT / "kit.json").read_text())
+        return {"kit": json.loads((KIT / "kit.json").read_text())}
     except (OSError, ValueError):
-        return None
+        return {}
 
 
 def gpus() -> list[dict]:

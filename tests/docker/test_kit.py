@@ -64,7 +64,7 @@ def test_its_interpreters_are_its_own(host):
 
 
 def test_one_changed_byte_is_refused_by_name(kit, scratch):
-    piece = sorted(kit.folder.glob("trainer.*"))[-1]
+    piece = sorted(kit.folder.glob("environments.*"))[-1]
     with open(piece, "r+b") as file:
         file.seek(1000)
         byte = file.read(1)
