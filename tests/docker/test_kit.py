@@ -50,7 +50,7 @@ def test_a_smoke_bench_runs_from_it_alone(host, scratch):
     (record,) = (host / "runs").glob("*/run.json")
     environment = json.loads(record.read_text())["environment"]
     commit = json.loads((host / ".kit" / "kit.json").read_text())["commit"]
-    assert environment["git_commit"] == commit and environment["git_changed_files"] == []
+    assert environment["git_commit"] == commit and environment["git_changed_files"] == 0
     assert environment["kit"]["architectures"] == [90]
 
 
