@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import Any, BinaryIO
 
 from repro import bootstrap
 from repro.images.build import LAYOUT
@@ -130,7 +130,7 @@ def make_kit(
     part_mib: int,
     libraries: Sequence[Path] = (),
     images: bool = False,
-    level: int = 6,
+    level: int = 1,
 ) -> Made:
     """Write a kit into a folder that must not exist yet.
 
@@ -161,8 +161,8 @@ def make_kit(
     pythons = {environment: _version(environment) for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER)}
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
         temporary = Path(scratch)
-        _pack(made, "base.tar.gz", _base(temporary, pythons, made), size, level)
-        _pack(made, "trainer.tar.xz", _trainer(temporary, pythons[bootstrap.TRAINER], made), size, level)
+        _pack(made, "base.tar.gz", _base(temporary, pythons, made), size, 6)
+        _pack(made, "environments.tar.xz", _environments(temporary, pythons, made), size, level)
         if libraries:
             _pack(made, "libraries.tar.xz", _libraries(temporary, libraries, made), size, level)
     if images:
@@ -198,13 +198,10 @@ def _version(environment: Path) -> str:
 
 
 def _base(scratch: Path, pythons: dict[Path, str], made: Made) -> Iterator[Entry]:
-    """The checkout at its commit, both interpreters, the controller's environment, and the compiled forwarders."""
+    """The checkout at its commit, both interpreters, and the compiled forwarders."""
     yield from _checkout(scratch)
     for environment in pythons:
         yield from _python(environment, pythons[environment])
-    names = _controller_packages(scratch)
-    yield from _environment(bootstrap.CONTROLLER, pythons[bootstrap.CONTROLLER], names, made)
-    yield Entry(".venv/bin/fab", content=FAB.encode(), executable=True)
     if made.architectures and needs_newer_libraries(made.architectures):
         for source in sorted(COMPAT.glob("*_forward.c")):
             try:
@@ -296,7 +293,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _environment(environment: Path, version: str, names: set[str] | None, made: Made) -> Iterator[Entry]:
+def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[Entry]:
     """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
     name = environment.name
     site = environment / "lib" / f"python{version}" / "site-packages"
@@ -332,18 +329,24 @@ def _record_hash(path: Path) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def _trainer(scratch: Path, version: str, made: Made) -> Iterator[Entry]:
-    """The trainers' environment; libraries with GPU code without that of other architectures."""
-    for entry in _environment(bootstrap.TRAINER, version, None, made):
+def _environments(scratch: Path, pythons: dict[Path, str], made: Made) -> Iterator[Entry]:
+    """Both environments, of the trainers' the libraries without GPU code for other architectures."""
+    controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
+    yield from _environment(controller, pythons[controller], _controller_packages(scratch))
+    yield Entry(f"{controller.name}/bin/fab", content=FAB.encode(), executable=True)
+    for entry in _environment(trainer, pythons[trainer], None):
         yield _only_ours(entry, scratch, made)
 
 
 def _libraries(scratch: Path, folders: Sequence[Path], made: Made) -> Iterator[Entry]:
     """A newer cuBLAS and cuDNN, likewise."""
-    for folder in folders:
-        for path in sorted(folder.glob("*.so.*")):
-            if not path.is_symlink():
-                yield _only_ours(Entry(f"{KIT.name}/lib/{path.name}", path), scratch, made)
+    paths = {path for folder in folders for name in ("cublas", "cudnn") for path in folder.glob(f"lib{name}*.so.*")}
+    for path in sorted(paths):
+        name = f"{KIT.name}/lib/{path.name}"
+        if path.is_symlink():
+            yield Entry(name, link=path.resolve().name)
+        else:
+            yield _only_ours(Entry(name, path), scratch, made)
 
 
 def _only_ours(entry: Entry, scratch: Path, made: Made) -> Entry:
@@ -390,7 +393,7 @@ def _add(archive: tarfile.TarFile, entry: Entry) -> None:
 
 
 @contextlib.contextmanager
-def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
     """A stream that is compressed into pieces: by gzip, which every host has, or by xz."""
     if name.endswith(".gz"):
         with gzip.GzipFile(filename="", mode="wb", compresslevel=level or 1, fileobj=pieces, mtime=0) as out:

@@ -1,5 +1,6 @@
 """What a run ran on: host, processor, memory, GPUs, code and locks, read from the machine, never assumed."""
 
+import json
 import os
 import platform
 import re
@@ -8,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
-from repro.images.stack import Stack
+from repro.images.stack import KIT, Stack
 from repro.utils.paths import ROOT, sha256
 
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
@@ -37,7 +38,16 @@ def capture(stack: Stack | None = None) -> dict:
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed_files": _changed_files(),
         "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
+        **_kit(),
     }
+
+
+def _kit() -> dict:
+    """What the offline kit says of itself if this checkout was set up from one: its libraries lack some GPU code."""
+    try:
+        return {"kit": json.loads((KIT / "kit.json").read_text())}
+    except (OSError, ValueError):
+        return {}
 
 
 def gpus() -> list[dict]:

@@ -155,6 +155,17 @@ def test_where_a_newer_cublas_comes_from(libraries, tmp_path, monkeypatch):
     assert find_cudnn() == tmp_path / "cuDNN"
 
 
+def test_the_libraries_of_an_offline_kit_come_before_all_but_the_users(libraries, tmp_path, monkeypatch):
+    monkeypatch.setattr(stack, "KIT", tmp_path / "kit")
+    (tmp_path / "kit" / "lib").mkdir(parents=True)
+    for name in ("libcublas.so.12", "libcudnn.so.9"):
+        (tmp_path / "kit" / "lib" / name).touch()
+    monkeypatch.setattr(stack, "_pinned", lambda name: tmp_path / name)
+    assert find_cublas() == tmp_path / "kit" / "lib" / "libcublas.so.12"
+    assert find_cudnn() == tmp_path / "kit" / "lib" / "libcudnn.so.9"
+    assert find_cublas(Libraries(str(libraries))) == libraries / "libcublas.so.12.4.5.8"
+
+
 def test_a_folder_without_a_newer_cublas_is_refused(tmp_path):
     (tmp_path / "libcublas.so.10").touch()
     with pytest.raises(StackError, match=r"it is a libcublas\.so of version 11 or later"):

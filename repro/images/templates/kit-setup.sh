@@ -44,6 +44,7 @@ done <SHA256SUMS
 echo "all files are as they were packed"
 [ "$folder" != --check ] || exit 0
 
+architectures='' controller_python='' trainer_python=''
 # shellcheck source=/dev/null
 . ./kit.conf
 if command -v nvidia-smi >/dev/null; then
@@ -72,7 +73,7 @@ unpack() {
         "$python" -c 'import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$folder"
     fi
 }
-cat trainer.tar.xz.* | unpack
+cat environments.tar.xz.* | unpack
 [ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
 cp SHA256SUMS kit.json "$folder/.kit/"
 

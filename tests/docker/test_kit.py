@@ -1,0 +1,82 @@
+"""The kit for one host: made of what is installed, set up and trained from where there is no network."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from repro.images.offline_kit import KitError, make_kit
+
+WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
+
+
+@pytest.fixture(scope="module")
+def kit(scratch):
+    """Without newer libraries, for the environments alone have all that a host without a GPU uses; hardly compressed."""
+    try:
+        made = make_kit(scratch / "kit", (90,), 60, level=0)
+    except KitError as error:
+        if "last commit" in str(error):
+            pytest.skip(str(error))
+        raise
+    yield made
+    shutil.rmtree(made.folder)
+
+
+@pytest.fixture(scope="module")
+def host(kit, scratch):
+    """What the kit sets up, in a folder with a space in its name."""
+    folder = scratch / "a host"
+    argv = [*WITHOUT_NETWORK, f"HOME={scratch}", "sh", kit.folder / "setup.sh", folder]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_no_piece_is_larger_than_asked(kit):
+    assert max(path.stat().st_size for path in kit.folder.iterdir()) <= 60 * 2**20
+    assert kit.zeroed, "code of other architectures was left out"
+
+
+def test_a_smoke_bench_runs_from_it_alone(host, scratch):
+    bench = ["make", "bench", "MODEL=resnet50", "CASES=resnet50_0821_1n1g_bs128", "REPEATS=1"]
+    done = subprocess.run(
+        [*WITHOUT_NETWORK, f"HOME={scratch}", *bench], cwd=host, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = (host / "runs").glob("*/run.json")
+    environment = json.loads(record.read_text())["environment"]
+    commit = json.loads((host / ".kit" / "kit.json").read_text())["commit"]
+    assert environment["git_commit"] == commit and environment["git_changed_files"] == 0
+    assert environment["kit"]["architectures"] == [90]
+
+
+def test_its_interpreters_are_its_own(host):
+    for name in (".venv", ".venv-trainer"):
+        python = host / name / "bin" / "python"
+        assert os.path.realpath(python).startswith(str(host / ".kit" / "python"))
+        program = "import sys, os; print(os.path.realpath(sys.base_prefix)); import sysconfig, ctypes, ssl, lzma"
+        done = subprocess.run([*WITHOUT_NETWORK, python, "-c", program], capture_output=True, text=True)
+        assert done.stdout.startswith(str(host / ".kit" / "python")), done.stderr
+
+
+def test_one_changed_byte_is_refused_by_name(kit, scratch):
+    piece = sorted(kit.folder.glob("environments.*"))[-1]
+    with open(piece, "r+b") as file:
+        file.seek(1000)
+        byte = file.read(1)
+        file.seek(1000)
+        file.write(bytes([byte[0] ^ 1]))
+    try:
+        argv = ["sh", kit.folder / "setup.sh", scratch / "never"]
+        done = subprocess.run([*WITHOUT_NETWORK, *argv], capture_output=True, text=True)
+    finally:
+        with open(piece, "r+b") as file:
+            file.seek(1000)
+            file.write(byte)
+    assert done.returncode == 1
+    assert f"{piece.name} is damaged" in done.stderr
+    assert not (scratch / "never").exists()
