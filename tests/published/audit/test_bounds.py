@@ -1004,3 +1004,29 @@ def test_memory_off_its_siblings_is_said_in_per_cent():
     (own,) = [each for each in said if each.place.row == name]
     middle = (11087 + 11089) / 2
     assert f"takes {middle:g} MiB (median); this is {100 * (20000 / middle - 1):+.1f} % off" in str(own.rule)
+
+
+def test_what_versions_and_processors_are_said_to_be():
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    changed = with_report(report.id, environment={**report.environment, "oneflow_commit": "0123456789abcdef"})
+    (said,) = [each for each in environment.versions(changed) if each and each.id.startswith(f"{report.id}/commit")]
+    assert said.expected == "0123456" and "8b222ee" in str(said.rule)
+    same = with_report(report.id, environment={**report.environment, "oneflow_commit": "8b222ee0123"})
+    assert not [each for each in ids(environment.versions, same) if each.startswith(f"{report.id}/commit")]
+    bert = PUBLISHED.catalogue.report("bert-2020-08-22")
+    fewer = with_report(bert.id, environment={**bert.environment, "cpu": "46 CPU(s), Intel(R) Xeon(R) Gold 5118 CPU"})
+    (threads,) = [each for each in environment.environments(fewer) if each and "/threads" in each.id]
+    assert threads.printed == "46"
+
+
+def test_the_order_of_cases_hides_no_sibling():
+    turned = replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, tuple(reversed(PUBLISHED.cases))))
+    both = [len(list(plausibility.memory_siblings(material))) for material in (PUBLISHED, turned)]
+    assert both[0] == both[1]
+
+
+def test_a_copied_figure_that_lost_its_decimals_differs():
+    report, table, rows = next(each for each in PUBLISHED.also_printed("throughput") if each[1].get("same_run"))
+    row = next(row for row in rows if 0.05 < float(row["throughput"]) % 1 < 0.45)
+    whole = with_cells(report.id, table["what"], "throughput", {row["case"]: int(float(row["throughput"]))})
+    assert [each for each in new(consistency.copies, whole) if row["case"] in each]
