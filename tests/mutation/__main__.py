@@ -191,7 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except BaselineError as error:
                 problems.append(str(error))
     if not given.known:
-        problems += score.faults(targets.only(chosen), score.load_score())
+        scores = score.load_score()
+        problems += [*score.faults(targets.only(chosen), scores), *score.weak_groups(targets, scores)]
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
 

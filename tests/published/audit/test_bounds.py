@@ -9,6 +9,7 @@ from repro.models.registry import spec_of
 from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
 from repro.published.audit.engine import Material
 from repro.published.audit.findings import Place
+from repro.published.audit.flops import efficiency
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
 from repro.published.cases import Catalogue, Layout
 from repro.published.figures import Figure, published_noise
@@ -790,3 +791,249 @@ def test_efficiency_follows_from_the_latency():
     for factor, found in ((1.0, False), (1.02, True)):
         latency = float(CASES[PP].published.latency_ms) * factor
         assert bool(ids(consistency.efficiencies, with_figure(PP, latency_ms=latency))) is found
+
+
+# what rules say of their numbers
+
+
+def test_an_outlier_is_said_with_both_spreads():
+    name = "bert_1n1g_bs96"
+    case, noise = CASES[name], published_noise(PUBLISHED.cases)
+    usual = max(cv for other, cv in noise.cvs.items() if CASES[other].report == case.report and other != name)
+    runs = (*case.published.repeats[:4], Figure("140.0"), *case.published.repeats[5:])
+    (said,) = [each for each in arithmetic.outliers(with_figure(name, repeats=runs)) if each and name in each.id]
+    assert f"run 5 lies {100 * (1 - 140 / 149.8):.2f} % off the median 149.8" in str(said.rule)
+    assert f"have a CV of {100 * usual:.2f} % at most" in str(said.rule)
+
+
+def test_a_median_that_is_wrong_is_said_with_its_source_if_it_has_one():
+    for report in PUBLISHED.reports:
+        case = next((each for each in PUBLISHED.cases_of(report) if each.published.repeats), None)
+        if case:
+            (said,) = [each for each in arithmetic.medians(with_figure(case.name, throughput=1.0)) if each]
+            assert bool(said.source) is bool(report.repeats_source)
+
+
+def test_peers_have_a_latency_to_be_compared_or_none():
+    before = ids(arithmetic.latencies, PUBLISHED)
+    assert ids(arithmetic.latencies, with_peer(lambda peer: peer.case and peer.latency_ms, latency_ms=None)) == before
+    other = with_peer(lambda peer: not peer.case, latency_ms=Figure("1.0"))
+    assert ids(arithmetic.latencies, other) == before
+
+
+def test_a_percentage_has_one_decimal_even_where_none_is_printed():
+    name = "gpt2_small_1n8g_bs1_zero1"
+    identity = f"gpt2-small-2020-12/change/{name}/memory_change_percent"
+    for share, found in ((-31.3, False), (-31, True)):
+        assert (identity in ids(arithmetic.changes, printed(name, memory_change_percent=share))) is found
+
+
+def test_petaflops_are_those_of_all_gpus():
+    found = efficiency(CASES[PP], 125.0)
+    assert found.petaflops == pytest.approx(found.tflops_per_gpu * 32 / 1000)
+    assert found.share_of_peak == pytest.approx(found.tflops_per_gpu / 125)
+
+
+def test_as_fast_with_more_gpus_is_just_possible_and_the_bound_is_said():
+    name, fewer = "gpt2_small_4n8g_bs4_zero0", CASES["gpt2_small_2n8g_bs4_zero0"].published.throughput
+    identity = f"gpt2-small-2020-12/scaling/{name}/throughput"
+    assert identity not in ids(consistency.scaling, with_figure(name, throughput=float(fewer)))
+    (said,) = [each for each in consistency.scaling(with_figure(name, throughput=1.0)) if each and each.id == identity]
+    most = 2 * (1 + 3 * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
+    assert f"1 to {most:.3f} is possible" in str(said.rule) and "2 times the GPUs" in str(said.rule)
+
+
+def test_a_configuration_published_twice_is_said_with_both_noises():
+    said = [each for each in consistency.repeated_configurations(PUBLISHED) if each]
+    assert [str(each.rule).rpartition("differ by ")[2] for each in said] == ["0.03 %", "0.36 %"]
+    noise = published_noise(case for case in PUBLISHED.cases if case.published.repeats).largest
+    assert all(str(each.evidence).endswith(f" is {100 * noise:.2f} %") for each in said)
+
+
+def test_an_efficiency_is_said_with_its_share_of_the_peak():
+    latency = float(CASES[PP].published.latency_ms) * 1.1
+    material = with_figure(PP, latency_ms=latency)
+    share = efficiency(next(case for case in material.cases if case.name == PP), 125).share_of_peak
+    said = [each for each in consistency.efficiencies(material) if each]
+    assert said and all(f"{100 * share:.2f} % of 125" in str(each.rule) for each in said)
+
+
+def test_a_table_that_drops_zeros_is_read_with_the_digits_of_its_other_rows():
+    for column, value in (("petaflops", 1), ("tflops_per_gpu", 37)):
+        changed = with_cells("gpt-3d-2021-05", "efficiency", column, {"2D_PP_2x4x4_512_2304x24": value})
+        assert [each for each in new(consistency.efficiencies, changed) if each.endswith(column)], column
+
+
+def test_a_throughput_that_differs_has_the_other_table_as_its_evidence():
+    identity, what, column, name, value = copied()
+    said = [each for each in consistency.copies(with_cells(identity, what, column, {name: value * 1.01})) if each]
+    assert any(str(each.evidence).startswith("source of the other table") for each in said if name in each.id)
+
+
+def test_a_case_without_a_group_has_none_to_be_compared():
+    assert f"gpt-3d-2021-05/group/{DP8}/group" not in ids(claims.words, printed(DP8, group=None))
+    tensor = "MP_1x8x1_16_1536x16"
+    assert f"gpt-3d-2021-05/group/{tensor}/group" not in ids(claims.words, with_case(tensor, layout=Layout(1, 2, 1)))
+
+
+def test_a_report_without_a_claim_on_precision_hides_no_other():
+    scoped = next(report for report in PUBLISHED.reports if "precision_scope" in report.claims)
+    first = next(report for report in PUBLISHED.reports if report is not scoped)
+    claims_of_first = {key: value for key, value in first.claims.items() if key != "precision"}
+    changed = with_report(first.id, claims=claims_of_first)
+    assert f"{scoped.id}/precision-scope/precision" in ids(claims.precisions, changed)
+
+
+def test_how_far_a_row_and_an_example_are_off_is_said():
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    (row,) = report.stray
+    (said,) = [each for each in editorial.stray(with_report(report.id, stray=({**row, "throughput": 8000.0},))) if each]
+    later = float(str(said.evidence).partition("gives ")[2].partition(" ")[0])
+    assert f"{100 * (8000 / later - 1):+.2f} % off it" in str(said.evidence)
+    case = CASES["resnet50_0821_1n1g_bs128"]
+    example = editorial._example(PUBLISHED.catalogue.report(case.report), [case], [370.0])
+    assert f"{100 * (384.9 / 370 - 1):+.2f} % off" in str(example.evidence)
+
+
+def test_the_order_of_reports_hides_no_example():
+    turned = replace(PUBLISHED, catalogue=Catalogue(tuple(reversed(PUBLISHED.reports)), PUBLISHED.cases))
+    assert ids(editorial.example_logs, turned) == ids(editorial.example_logs, PUBLISHED) != set()
+
+
+def test_what_windows_has_no_letter_for_may_be_latin():
+    assert editorial._decoded("\u00c3\u0081") == "\u00c1"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("8 x Tesla V100-SXM2-16GB", False),
+        ("Tesla V100-SXM2-16GB x 8", False),
+        ("4 x Tesla V100-SXM2-16GB", True),
+        ("8 x Tesla V100-SXM2-32GB", True),
+        ("8 x Tesla P100-SXM2-16GB", True),
+        ("Tesla V100-SXM2-16GB", True),
+    ],
+)
+def test_gpus_are_as_many_and_of_the_kind_of_the_cluster(text, found):
+    hardware = {"gpus_per_node": 8, "gpu": "Tesla V100-SXM2-16GB", "gpu_memory_gb": 16}
+    assert (environment._gpus("r", text, hardware) is not None) is found
+
+
+@pytest.mark.parametrize(("commit", "found"), [("8a78044", False), ("8a780441f", False), ("9a78044", True)])
+def test_reports_of_the_same_runs_name_one_commit_of_the_trainer(commit, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    changed = with_report(report.id, trainer={**report.trainer, "printed": f"master@{commit}"})
+    assert (f"{report.id}/trainer/trainer" in ids(environment.trainers, changed)) is found
+
+
+@pytest.mark.parametrize("pipeline", [2, 4])
+def test_the_least_stage_has_no_embedding_and_its_share_of_the_layers(pipeline):
+    case = CASES[PP]
+    h, layers = 1536, 16
+    least = state_floor_mib(replace(case, layout=Layout(8, 1, pipeline)))
+    assert least == pytest.approx(12 * layers * (12 * h * h + 13 * h) / pipeline / 2**20, rel=0.01)
+
+
+def savings(memory: float | None, layout: Layout | None = None):
+    """What is found of the sharded small GPT on 8 GPUs where it takes this memory, unsharded 11301 MiB."""
+    pair = (ZERO, "gpt2_small_1n8g_bs4_zero0")
+    changes = {"layout": layout} if layout else {}
+    figures = {ZERO: memory and Figure(str(memory)), pair[1]: Figure("11301")}
+    cases = tuple(
+        replace(case, **changes, published=replace(case.published, memory_mib=figures[case.name]))
+        if case.name in pair
+        else case
+        for case in PUBLISHED.cases
+    )
+    material = replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, cases))
+    return {each.place.row: each for each in plausibility.sharding_savings(material) if each}
+
+
+@pytest.mark.parametrize(("memory", "found"), [(11302, True), (11301, True), (11300, False), (11300.5, False)])
+def test_sharding_frees_more_than_nothing(memory, found):
+    assert (ZERO in savings(memory)) is found
+
+
+def test_what_sharding_frees_is_said_with_its_bounds():
+    said = savings(7000)[ZERO]
+    parameters = spec_of("gpt").parameters({**CASES[ZERO].shape, "vocab_size": 50304})
+    most = 18 * parameters * (1 - 1 / 8) / 2**20
+    assert f"frees 4301 MiB; 0 to {most:.0f} MiB" in str(said.rule) and said.expected == f">= {11301 - most:.0f}"
+    halves = savings(7000, Layout(4, 2, 1))[ZERO]
+    quarters = savings(7000, Layout(2, 2, 2))[ZERO]
+    of_halves, of_quarters = (
+        float(str(each.rule).partition("0 to ")[2].partition(" MiB")[0]) for each in (halves, quarters)
+    )
+    assert of_halves == pytest.approx(18 * parameters / 2 * (3 / 4) / 2**20, rel=0.01)
+    assert of_quarters == pytest.approx(18 * parameters / 4 / 2 / 2**20, rel=0.01)
+
+
+def test_memory_that_was_not_printed_hides_no_other_case():
+    found = [each for each in plausibility.sharding_savings(with_figure("gpt2_small_1n8g_bs1_zero1", memory_mib=None))]
+    assert len(found) == len(list(plausibility.sharding_savings(PUBLISHED))) - 1
+    unsharded = with_figure("gpt2_small_1n8g_bs1_zero0", memory_mib=None)
+    assert len(list(plausibility.sharding_savings(unsharded))) == len(found)
+
+
+def test_bounds_of_work_and_of_scaling_are_said():
+    case = CASES[DP8]
+    (said,) = [each for each in plausibility.peaks(with_figure(DP8, throughput=1000.0)) if each]
+    assert said.expected == f"<= {1000 * 125 / implied_tflops(case, 1000.0):.2f}"
+    slow = with_peer(lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=Figure("1"))
+    most = 2 * (1 + 3 * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
+    texts = [str(each.rule) for each in plausibility.peer_scaling(slow) if each and "DeepSpeed" in each.id]
+    assert any("2 times the GPUs" in text and f"1 to {most:.3f} is possible" in text for text in texts)
+
+
+def test_a_peer_that_gains_nothing_by_more_gpus_is_just_possible():
+    before = next(p for p in PUBLISHED.peers if p.framework == "DeepSpeed" and p.gpus == 8)
+    same = with_peer(lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=before.throughput)
+    assert not [each for each in new(plausibility.peer_scaling, same) if "/peer-scaling/" in each and "16-GPU" in each]
+
+
+def test_a_step_needs_both_of_its_figures():
+    last = next(peer for peer in PUBLISHED.peers if peer.case == "DP_32x1x1_64_1536x16")
+    without = replace(PUBLISHED, peers=tuple(peer for peer in PUBLISHED.peers if peer is not last))
+    assert new(plausibility.peer_scaling, without) == set()
+
+
+def test_memory_off_its_siblings_is_said_in_per_cent():
+    name = "gpt2_small_1n8g_bs4_zero0"
+    said = [each for each in plausibility.memory_siblings(with_figure(name, memory_mib=20000.0)) if each]
+    (own,) = [each for each in said if each.place.row == name]
+    middle = (11087 + 11089) / 2
+    assert f"takes {middle:g} MiB (median); this is {100 * (20000 / middle - 1):+.1f} % off" in str(own.rule)
+
+
+def test_what_versions_and_processors_are_said_to_be():
+    report = PUBLISHED.catalogue.report("gpt-3d-2021-05")
+    changed = with_report(report.id, environment={**report.environment, "oneflow_commit": "0123456789abcdef"})
+    (said,) = [each for each in environment.versions(changed) if each and each.id.startswith(f"{report.id}/commit")]
+    assert said.expected == "0123456" and "8b222ee" in str(said.rule)
+    same = with_report(report.id, environment={**report.environment, "oneflow_commit": "8b222ee0123"})
+    assert not [each for each in ids(environment.versions, same) if each.startswith(f"{report.id}/commit")]
+    bert = PUBLISHED.catalogue.report("bert-2020-08-22")
+    fewer = with_report(bert.id, environment={**bert.environment, "cpu": "46 CPU(s), Intel(R) Xeon(R) Gold 5118 CPU"})
+    (threads,) = [each for each in environment.environments(fewer) if each and "/threads" in each.id]
+    assert threads.printed == "46"
+
+
+def test_the_order_of_cases_hides_no_sibling():
+    turned = replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, tuple(reversed(PUBLISHED.cases))))
+    both = [len(list(plausibility.memory_siblings(material))) for material in (PUBLISHED, turned)]
+    assert both[0] == both[1]
+    two = [(CASES[name], CASES[name].published.memory_mib) for name in (DP8, "DP_1x1x1_2_1536x16")]
+    assert len(list(plausibility._alike("r", "results", two))) == 1, "one GPU is compared with eight"
+
+
+def test_a_copied_figure_that_lost_its_decimals_differs():
+    report, what, column, row = next(
+        (report, table["what"], column, row)
+        for report, table, rows in PUBLISHED.also_printed()
+        for column in ("throughput", "speedup", "latency_ms")
+        for row in (rows if table.get("same_run") and column in table["columns"] else ())
+        if 0.1 < float(row[column]) % 1 < 0.4
+    )
+    whole = with_cells(report.id, what, column, {row["case"]: int(float(row[column]))})
+    assert [each for each in new(consistency.copies, whole) if row["case"] in each]
