@@ -1,6 +1,7 @@
 """What tests of launches over simulated nodes share: a cluster to load, trainers that go wrong, attempts, a table."""
 
 import json
+import secrets
 import shutil
 import subprocess
 import time
@@ -99,6 +100,7 @@ class Launcher:
 
     def __init__(self, cluster: Cluster, folder: Path):
         self.cluster, self._folder, self._number = cluster, folder, 0
+        self._run = f"test run {secrets.token_hex(4)}"  # a killed agent leaves the folder of its attempt on its node
         self.pool = NodePool(cluster, Code(trainer(folder / "none")), "tests")
 
     def attempt(self, script: Path, ranks: int = 2, inject=None, limits: Limits = Limits(), name=None) -> Attempted:  # noqa: B008
@@ -122,7 +124,7 @@ class Launcher:
                     fault[0] = time.monotonic()
 
         unit = unit_of(ranks, name)
-        made = ssh_attempts(self.pool, "test run", limits, True)(unit, folder)
+        made = ssh_attempts(self.pool, self._run, limits, True)(unit, folder)
         attempted.outcome = made.run(on_event)
         attempted.seconds = time.monotonic() - fault[0]
         return attempted
