@@ -14,7 +14,9 @@ from repro.report.document import Cell, Column, Figure
 from repro.report.host.rows import MET, MISSED, OPEN, Row
 from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
+from repro.runs.files import read_toml
 from repro.utils.i18n import N_, Translate
+from repro.utils.paths import DATA
 from repro.utils.stats import Interval
 
 STATUSES = {
@@ -22,16 +24,7 @@ STATUSES = {
     MISSED: (N_("missed"), "bad"),
     OPEN: (N_("undecided"), "muted"),
 }
-NAMES = {
-    "resnet50": "ResNet50",
-    "bert": "BERT",
-    "gpt": "GPT",
-    "gpt-3d": "GPT",
-    "gpt2-small": "GPT-2 small",
-    "fp32": "fp32",
-    "amp": "AMP",
-}
-"""How models, the families of reports and precisions are written; what is not here is written as it is."""
+NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
 DATE = re.compile(r"-\d{4}(-\d\d)+$")
@@ -45,7 +38,12 @@ def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
 
 def name(text: str) -> str:
     """A model, a report's family or a precision as pages write it."""
-    return NAMES.get(text, text)
+    return _names().get(text, text)
+
+
+@cache
+def _names() -> dict[str, str]:
+    return read_toml(NAMES)
 
 
 @cache
