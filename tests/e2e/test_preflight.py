@@ -98,7 +98,7 @@ def test_planted_faults_are_named(planted, inventory, work_folder):
         "clock": "s from the controller",
         "port": "port 29500 is held by",
         "names": "cannot resolve node1",
-        "link": "there is no mlx5_0 port 1",
+        "link": "no mlx5_0 port 1",
     }
     for name, text in findings.items():
         assert found[name, "node2"].result == FAILED, name
