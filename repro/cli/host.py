@@ -99,12 +99,11 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     every = {name: load(name) for name in dict.fromkeys([*hosts(), *([host] if host else [])])}
     chosen = [every[host]] if host else every.values()
     if check:
-        stale = [path for each in chosen for path in page.differing(each)]
-        if stale:
+        if stale := [path for each in chosen for path in page.differing(each)]:
             raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
         return
-    for path in (path for each in chosen for path in page.render(each)):
-        print(path)
+    for each in chosen:
+        print(*page.render(each), sep="\n")
     if not every:
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 

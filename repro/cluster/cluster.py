@@ -51,7 +51,7 @@ class Slurm:
     options : further options of sbatch.
     allocation : one of ALLOCATIONS: a job for each attempt, or one that a run keeps for many.
     poll_seconds : the longest time between two questions to Slurm.
-    lease_seconds : for how long a job goes on of which nobody reads anything.
+    lease_seconds : how long a job goes on while no controller reads its output.
     """
 
     partition: str = ""

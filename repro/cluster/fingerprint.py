@@ -78,7 +78,7 @@ def gather(cluster: Cluster) -> dict[str, Fingerprint]:
 
 
 def probe_arguments(cluster: Cluster) -> list[str]:
-    """What the script is told of a cluster."""
+    """The arguments of the script that probes a node."""
     return [cluster.interface, cluster.hca, *PACKAGES]
 
 

@@ -149,8 +149,8 @@ def make_kit(
     """
     if folder.exists():
         raise KitError(f"{folder} exists already; remove it or name another folder with KIT=")
-    if _changed():
-        raise KitError(f"a kit is made of the last commit, and these differ from it: {', '.join(_changed())}")
+    if changed := _changed():
+        raise KitError(f"a kit holds the last commit, and these files differ from it: {', '.join(changed)}")
     if images and not LAYOUT.exists():
         raise KitError("there are no images to take along; `make image` first")
     partial = folder.absolute().with_name(folder.name + ".partial")
@@ -176,7 +176,7 @@ def make_kit(
 
 
 def _changed() -> list[str]:
-    """The files of the checkout that differ from its commit, of which a kit is made."""
+    """The files of the checkout that differ from its last commit, which is what a kit holds."""
     command = ["git", "-C", str(ROOT), "diff", "--name-only", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
@@ -449,7 +449,7 @@ def _describe(made: Made, pythons: dict[Path, str]) -> None:
 
 
 def summary(made: Made) -> Iterator[str]:
-    """What a person is told of a kit."""
+    """The sizes and the digest of a kit, one line each."""
     for name, size in made.parts.items():
         pieces = sum(1 for path in made.folder.glob(f"{name}.*"))
         yield f"{made.folder}/{name}.*: {size / 1e6:.0f} MB in {pieces} pieces{' (optional)' if name in OPTIONAL else ''}"

@@ -33,7 +33,7 @@ def ignore(event: Event) -> None:
 class Outcome:
     """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end.
 
-    `cut` are the logs of which not all is in the attempt's folder.
+    `cut` are the logs that are incomplete in the attempt's folder.
     """
 
     failure: Failure | None

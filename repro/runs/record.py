@@ -26,7 +26,7 @@ LAST_LOSSES = 5
 
 @dataclass(frozen=True)
 class CutLog:
-    """A log of which not all is kept: its path in the attempt's folder, the bytes that were printed, and those kept."""
+    """A log that was cut: its path in the attempt's folder, the bytes that were printed, and those kept."""
 
     path: str
     printed: int

@@ -39,7 +39,7 @@ class Container(NamedTuple):
         return bool(self.agent) and not goes_on(self.agent)
 
     def described(self) -> dict:
-        """What a person is told of it."""
+        """Its name, owner and state, as messages show them."""
         uid = int(self.user) if self.user.isdigit() else None
         return {
             "name": self.name,

@@ -14,7 +14,7 @@ POLL_S = 0.05
 
 def identity(pid: int) -> str:
     """What tells a process from every other one, also after its number or the machine was used again; "" if it ended."""
-    fields = _stat(pid)
+    fields = stat(pid)
     return f"{_boot()}-{pid}-{fields[19]}" if fields and fields[0] not in "ZX" else ""
 
 
@@ -32,7 +32,7 @@ def number(process: str) -> int:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal or a debugger."""
-    return _stat(pid)[:1] in (["T"], ["t"])
+    return stat(pid)[:1] in (["T"], ["t"])
 
 
 def command(pid: int) -> str:
@@ -126,13 +126,13 @@ def _parents() -> dict[int, int]:
     """Every process that can be seen, with its parent."""
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        fields = _stat(int(name))
+        fields = stat(int(name))
         if fields:
             found[int(name)] = int(fields[1])
     return found
 
 
-def _stat(pid: int) -> list[str]:
+def stat(pid: int) -> list[str]:
     """The fields of a process from its state on, empty if it is gone or hidden."""
     try:
         with open(f"/proc/{pid}/stat") as file:

@@ -9,6 +9,8 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
+from repro.launch.agent.processes import stat
+
 LAUNCHER_LOG = "launcher.log"
 METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
 RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\x00-\x1f\x7f\ud800-\udfff]+)")
@@ -136,8 +138,8 @@ class Ranks:
 
     def _goes_on(self) -> bool:
         """Whether the launcher does, and its parent, which as a container's first process takes all others along."""
-        launcher = _stat(self._launcher)
-        return _is_alive(launcher) and _is_alive(_stat(int(launcher[1])))
+        launcher = stat(self._launcher)
+        return _is_alive(launcher) and _is_alive(stat(int(launcher[1])))
 
     def _watch(self, pid: int) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -177,25 +179,16 @@ def children(pid: int) -> list[int]:
 
 
 def _is_alive(fields: list[str]) -> bool:
-    """Whether a process, by its `_stat`, is there, has not ended, and is not ending."""
+    """Whether a process, by its `stat`, is there, has not ended, and is not ending."""
     return bool(fields) and fields[0] != "Z" and not int(fields[6]) & EXITING
 
 
 def exit_status(pid: int) -> int | None:
     """The status of a child that has ended (negative: a signal), None while it runs, 0 once it has been waited for."""
-    fields = _stat(pid)
+    fields = stat(pid)
     if not fields:
         return 0
     if fields[0] != "Z":
         return None
     word = int(fields[-1])
     return -(word & 0x7F) if word & 0x7F else word >> 8
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of a process from its state on, empty if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []

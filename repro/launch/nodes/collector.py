@@ -84,7 +84,7 @@ class LogCollector:
                 copy.printed = max(copy.printed, size)
 
     def cut(self) -> list[CutLog]:
-        """The files of which not all that was printed is kept, sorted by their paths."""
+        """The logs that were cut, sorted by their paths."""
         return [
             CutLog(path.relative_to(self.folder).as_posix(), copy.printed, copy.written)
             for path, copy in sorted(self._copies.items())

@@ -143,7 +143,7 @@ class AttemptFollower:
         yield from self._collector.events()
 
     def cut(self) -> list[CutLog]:
-        """The logs of which not all is kept here."""
+        """The logs that were cut."""
         return self._collector.cut()
 
     def cut_evidence(self) -> Failure | None:

@@ -125,7 +125,7 @@ class Allocation:
     def start(self, owner: dict[str, str], orders: Mapping[str, dict], code: Code, sink: Sink) -> Step:
         """Give these nodes their orders; their messages go to `sink`, by the place of each node among them.
 
-        `owner` is what whoever else wants one of the nodes is told, as `JobRequest.owner` gives it. NotStarted if the
+        `owner` is shown to whoever else wants one of the nodes, as `JobRequest.owner` gives it. NotStarted if the
         order cannot be delivered, or the job is over.
         """
         with self._lock:
@@ -246,7 +246,7 @@ class Allocation:
             )
 
     def _places(self) -> Iterator[tuple[Callable[[], LocalShell | Remote], list[int]]]:
-        """Where the messages of which nodes are: in a shared folder all of them, else on each node its own.
+        """Where the nodes' messages are: all in one folder if it is shared, else on each node its own.
 
         The first place is where the script takes orders.
         """

@@ -20,6 +20,11 @@ def units_run(host: Host) -> list[Unit]:
     ]
 
 
+def every_unit(hosts: Iterable[Host]) -> list[Unit]:
+    """The same of several hosts."""
+    return [unit for host in hosts for unit in units_run(host)]
+
+
 def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
     """The level of every published case, by its name; `audited` are those whose figures were audited."""
     cases = load_catalogue().cases

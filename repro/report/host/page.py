@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
+from repro.report.committed import Contents, contents, differences
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
 from repro.report.host.answer import answer, gpus_text, measured, targets
 from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
@@ -238,12 +239,10 @@ def differing(host: Host) -> list[Path]:
         _write(host, Path(scratch))
         expected = _pages(Path(scratch))
     there = _pages(host.folder)
-    there.pop(NOTES, None)
-    both = expected.keys() | there.keys()
-    return sorted(host.folder / path for path in both if expected.get(path) != there.get(path))
+    there.pop(Path(NOTES), None)
+    return differences(host.folder, expected, there)
 
 
-def _pages(folder: Path) -> dict[str, bytes]:
+def _pages(folder: Path) -> Contents:
     """The content of everything in a host's folder but its runs."""
-    paths = [path for path in (*folder.glob("*"), *folder.glob(f"{FIGURES}/*")) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return contents(folder, (*folder.glob("*"), *folder.glob(f"{FIGURES}/*")))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from repro.published.audit.engine import Audit, as_json, audit
 from repro.published.cases import Report
+from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, figure, markdown, words
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
@@ -154,9 +155,8 @@ def render(folder: Path = FOLDER) -> list[Path]:
 def differing(folder: Path = FOLDER) -> list[Path]:
     """Files in the folder that differ from the data, are missing, or should not exist."""
     with tempfile.TemporaryDirectory() as scratch:
-        due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
-    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return sorted(folder / name for name in due.keys() | there.keys() if due.get(name) != there.get(name))
+        due = contents(Path(scratch), render(Path(scratch)))
+    return differences(folder, due, contents(folder))
 
 
 def overview(result: Audit) -> str:

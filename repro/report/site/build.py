@@ -7,15 +7,17 @@ import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
 from repro.report.site import links, readme, reproduce
 from repro.report.site.claims import csv
 from repro.report.site.lists import navigation
 from repro.report.site.pages import Content, Page, home_figures, pages
+from repro.report.site.print_pages import PRINTED
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 
@@ -23,8 +25,6 @@ FOLDER = REPORTS / "site"
 FIGURES = REPORTS / "figures"
 CLAIMS = "claims.csv"
 ARTIFACT = "ARTIFACT.md"
-PRINTED = "pdf"
-"""What of the site's folder is made on demand and not compared."""
 POLICY = (
     "default-src 'none'; style-src {0}; script-src {0}; img-src {0} data:; base-uri 'none'; form-action 'none'".format(
         "'self' file:"
@@ -33,7 +33,6 @@ POLICY = (
 """The site's own files and nothing else. For pages opened from a disk not every browser counts these as 'self'."""
 DESCRIPTION = 155
 """Characters of a page's description that search engines and chats show."""
-_content: Content | None = None
 
 
 def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
@@ -55,12 +54,10 @@ def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@cache
 def content() -> Content:
     """What the site shows, read once per process."""
-    global _content
-    if _content is None:
-        _content = Content.load()
-    return _content
+    return Content.load()
 
 
 def tables() -> dict[Path, str]:
@@ -92,10 +89,9 @@ def write() -> list[Path]:
 def differing(folder: Path = FOLDER) -> list[Path]:
     """The files that are not what the data gives, those that are missing, and those too many."""
     with tempfile.TemporaryDirectory() as scratch:
-        due = {path.relative_to(scratch): path.read_bytes() for path in render(Path(scratch))}
-    there = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    there = {name: content for name, content in there.items() if name.parts[0] != PRINTED}
-    stale = [folder / name for name in due.keys() | there.keys() if due.get(name) != there.get(name)]
+        due = contents(Path(scratch), render(Path(scratch)))
+    there = {name: content for name, content in contents(folder).items() if name.parts[0] != PRINTED}
+    stale = differences(folder, due, there)
     texts = (path for path, text in tables().items() if not path.is_file() or path.read_text("utf-8") != text)
     return sorted([*stale, *texts])
 

@@ -17,11 +17,12 @@ from repro.models.programs import PUBLISHED
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import Row as Planned
 from repro.perfmodel.plan_table import plan_rows
+from repro.planning.plan import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
 from repro.published.figures import Figure
-from repro.report.host.coverage import units_run
+from repro.report.host.coverage import every_unit
 from repro.report.host.results import Host
 from repro.report.host.run import KeptRun
 
@@ -102,8 +103,7 @@ class Claim:
     @property
     def command(self) -> str:
         """How to check it."""
-        cluster = f" CLUSTER={PUBLISHED_CLUSTER}" if self.case.nodes > 1 else ""
-        return f"make bench MODEL={self.case.model} CASES={self.case.name}{cluster}"
+        return command([self.case])
 
     @property
     def needs(self) -> str:
@@ -111,11 +111,18 @@ class Claim:
         return f"{self.case.nodes} x {self.case.gpus_per_node}"
 
 
+def command(cases: Sequence[Case]) -> str:
+    """What runs these cases of one model, on the published cluster if they need several nodes."""
+    cluster = f" CLUSTER={PUBLISHED_CLUSTER}" if any(case.nodes > 1 for case in cases) else ""
+    return f"make bench MODEL={cases[0].model} CASES={','.join(case.name for case in cases)}{cluster}"
+
+
 def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
     """All claims, in the order in which the figures were published; throughput before speed-up before memory."""
     material = audit.material
     cluster = describe(PUBLISHED_CLUSTER)
     planned = {row.case.name: row for row in plan_rows(material.cases, cluster)}
+    units = every_unit(hosts)
     found = []
     for case in material.cases:
         report = material.catalogue.report(case.report)
@@ -131,7 +138,7 @@ def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
                     expected,
                     within,
                     tuple(_measured(hosts, case, metric)),
-                    coverage(hosts, case),
+                    coverage(units, case),
                     60 * planned[case.name].first_look_hours,
                     tolerance(case, material.catalogue).value,
                 )
@@ -204,9 +211,8 @@ def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, mem
     return found.measured * case.layout.world_size if found else None
 
 
-def coverage(hosts: Iterable[Host], case: Case) -> str:
-    """How far a case was run on any host."""
-    units = [unit for host in hosts for unit in units_run(host)]
+def coverage(units: Sequence[Unit], case: Case) -> str:
+    """How far a case was run by these units of all hosts."""
     own = [unit for unit in units if case.name in unit.stands_for]
     if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
         return AS_PUBLISHED

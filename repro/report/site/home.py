@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case
-from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
+from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
 from repro.report.host.results import Host
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, THROUGHPUT, Claim
 from repro.utils.i18n import Translate, catalogue
@@ -150,10 +150,10 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         rows.append(
             (
                 Cell(f"[{report.title[language]}](report-{report.id}.html)"),
-                Cell(str(len(cases)), len(cases)),
+                figure(len(cases), 0),
                 Cell(_("{value} on {gpus} GPUs").format(value=most.published.throughput, gpus=most.layout.world_size)),
-                Cell(str(len(found)), len(found)),
-                Cell(str(sum(each.severity == "error" for each in found))),
+                figure(len(found), 0),
+                figure(sum(each.severity == "error" for each in found), 0),
                 Cell(f"{ran} / {len(cases)}", ran),
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from repro.utils.paths import REPORTS
 INDEX = {"README.md": "en", "README.zh.md": "zh"}
 
 
+@cache
 def rendered() -> dict[Path, str]:
     """The Markdown pages that the site has as well, by the name of the site's page."""
     published, reproduced = REPORTS / "published", REPORTS / "reproduced"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.published.audit.engine import Audit
-from repro.report.document import Cell, Column, Document, Section, Table, Text
+from repro.report.document import Cell, Column, Document, Section, Table, Text, figure
 from repro.report.host.machine import day, gpus
 from repro.report.host.results import Host
 from repro.report.published import audit as audit_report
@@ -21,8 +21,8 @@ def published(language: str, audit: Audit) -> Document:
         (
             Cell(f"[{report.title[language]}](report-{report.id}.html)"),
             Cell(report.date),
-            _count(len(audit.material.cases_of(report))),
-            _count(len(audit.of(report.id))),
+            figure(len(audit.material.cases_of(report)), 0),
+            figure(len(audit.of(report.id)), 0),
             Cell(f"[{_('original')}]({report.url})" if report.url else "–"),
         )
         for report in audit.material.reports
@@ -83,8 +83,8 @@ def measured(language: str, hosts: Sequence[Host]) -> Document:
                 Cell(_(kind_of(kept.plan).title)),
                 Cell(", ".join(dict.fromkeys(unit.model for unit in kept.plan.units))),
                 Cell(gpus(kept) or "–"),
-                _count(len(kept.plan.units)),
-                _count(sum(attempt["status"] == "ok" for attempt in kept.attempts)),
+                figure(len(kept.plan.units), 0),
+                figure(sum(attempt["status"] == "ok" for attempt in kept.attempts), 0),
             )
             for kept in host.runs
         )
@@ -102,10 +102,6 @@ def measured(language: str, hosts: Sequence[Host]) -> Document:
     if not hosts:
         sections.append(Section("none", _("No run"), (Text(_("No run has been kept yet.")),)))
     return Document(language, _("Measurements"), lead, tuple(sections))
-
-
-def _count(number: int) -> Cell:
-    return Cell(str(number), number)
 
 
 def navigation(_: Translate) -> tuple[tuple[str, str], ...]:

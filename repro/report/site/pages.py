@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from repro.perfmodel.constants import load_calibration
@@ -11,7 +12,7 @@ from repro.published.audit.engine import Audit, audit
 from repro.report.charts.figure import write_figures
 from repro.report.document import Block, Document, Figure, Text
 from repro.report.host import page as host_page
-from repro.report.host.coverage import levels, units_run
+from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
 from repro.report.host.results import Host, hosts, load
 from repro.report.host.run import KeptRun
@@ -94,8 +95,14 @@ def _report(found: Audit, name: str) -> Build:
 
 
 def _model(language: str, folder: Path) -> Document:
-    story = model_page.tell(load_calibration())
+    story = _story()
     return model_page.build(story, language, model_figures(story.results, story.study, folder, language))
+
+
+@cache
+def _story() -> model_page.ReportData:
+    """What the page of the model tells, computed once for both languages."""
+    return model_page.tell(load_calibration())
 
 
 def _host(host: Host) -> Build:
@@ -130,8 +137,10 @@ def without_figures_of_runs(document: Document, runs: Sequence[str]) -> Document
 
 
 def _run(kept: KeptRun) -> Build:
+    read = cache(lambda: run_page.read(kept.run))
+
     def build(language: str, folder: Path) -> Document:
-        data = run_page.read(kept.run)
+        data = read()
         own = folder / kept.run.id
         return illustrated(run_page.build(data, language), data, kept.run, own, draw=True, formats=("svg",))
 
@@ -144,6 +153,5 @@ def _home(content: Content, language: str, folder: Path) -> Document:
 
 def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
     """The figures of the home page, written into a folder."""
-    units = [unit for host in content.hosts for unit in units_run(host)]
-    covered = levels(units, [case.name for case in content.audit.material.cases])
+    covered = levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases])
     return write_figures([coverage_figure(covered)], folder, language)

@@ -12,6 +12,8 @@ from repro.utils.i18n import LANGUAGES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_S = 120
+PRINTED = "pdf"
+"""The folder within the site for the PDFs, which are made on demand and not compared."""
 
 
 class PrintError(ReproError):
@@ -31,7 +33,7 @@ def chromium() -> str:
 
 def write(folder: Path, browser: str) -> Path:
     """Print every page of the site in `folder`; the folder with the PDFs. PrintError names the first that failed."""
-    target = folder / "pdf"
+    target = folder / PRINTED
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     for language in LANGUAGES:
         (target / language).mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.planning.plan import verdict_looks
-from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, words
-from repro.report.site.claims import PUBLISHED_CLUSTER, THROUGHPUT, Claim
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, words
+from repro.report.site.claims import PUBLISHED_CLUSTER, THROUGHPUT, Claim, command
 from repro.utils.i18n import Translate, catalogue
 
 
@@ -77,20 +77,17 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
     rows = []
     for report in dict.fromkeys(claim.report for claim in claims):
         mine = [claim for claim in claims if claim.report == report and claim.metric == THROUGHPUT]
-        names = ",".join(claim.case.name for claim in mine)
         for nodes in dict.fromkeys(claim.case.nodes for claim in mine):
             chosen = [claim for claim in mine if claim.case.nodes == nodes]
-            names = ",".join(claim.case.name for claim in chosen)
-            where = f" CLUSTER={PUBLISHED_CLUSTER}" if nodes > 1 else ""
             least, most = (pick(float(claim.published) for claim in chosen) for pick in (min, max))
             allowed = max(claim.allowed for claim in chosen)
             gpus = max(claim.case.layout.world_size for claim in chosen)
             rows.append(
                 (
                     Cell(_("{report}: {n} cases").format(report=report.id, n=len(chosen))),
-                    Cell(f"`make bench CASES={names}{where}`"),
+                    Cell(f"`{command([claim.case for claim in chosen])}`"),
                     Cell(_("{nodes} × {gpus} V100").format(nodes=nodes, gpus=gpus // nodes)),
-                    Cell(f"{sum(claim.minutes for claim in chosen):.0f}", sum(claim.minutes for claim in chosen)),
+                    figure(sum(claim.minutes for claim in chosen), 0),
                     Cell(
                         _("reproduced: {least} to {most} samples/s, each within ± {share}").format(
                             least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}"

@@ -15,7 +15,7 @@ def test_ranks_that_are_killed_with_their_container_are_passed_over(monkeypatch,
         return [state, str(parent), "7", "7", "0", "-1", str(flags), *["0"] * 42, str(word)]
 
     stats = {7: process("S", 1, first), 8: process("S", 7), 20: process("Z", 8, word=9), 21: process("Z", 8, word=9)}
-    monkeypatch.setattr("repro.launch.agent.ranks._stat", lambda pid: stats.get(pid, []))
+    monkeypatch.setattr("repro.launch.agent.ranks.stat", lambda pid: stats.get(pid, []))
     monkeypatch.setattr("repro.launch.agent.ranks.children", lambda pid: [20, 21])
     monkeypatch.setattr("os.pidfd_open", lambda pid: os.open(os.devnull, os.O_RDONLY))
     ranks = Ranks(lambda: 8, 4, 2)

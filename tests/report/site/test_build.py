@@ -2,6 +2,7 @@
 
 import html
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,13 @@ def test_a_readme_without_a_place_for_the_answer_is_said(content, tmp_path):
         (tmp_path / file).write_text("# Title\n", encoding="utf-8")
     with pytest.raises(RecordError, match="answer:begin"):
         readme.expected(content, {}, tmp_path)
+
+
+def test_the_home_page_cites_what_the_citation_file_says():
+    stated = (ROOT / "CITATION.cff").read_text("utf-8")
+    title, version = (re.search(rf"^{field}: (.+)$", stated, re.MULTILINE)[1] for field in ("title", "version"))
+    author = re.search(r"^  - name: (.+)$", stated, re.MULTILINE)[1]
+    assert f"title = {{{title}}}" in home.CITATION
+    assert f"note = {{Version {version}}}" in home.CITATION
+    assert f"author = {{{author}}}" in home.CITATION
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == version
