@@ -58,7 +58,7 @@ preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ON
 unlock:  ## free nodes of a run that has stopped or hangs CLUSTER= [CHECK=1 YES=1 FORCE=1]
 
 ##@ Images
-image:  ## build the pinned images [STACK= NCCL= BASE= DEBIAN= CA= …]
+image:  ## build the pinned images [STACK= FORMAT=sif NCCL= BASE= DEBIAN= CA= …]
 image-check:  ## compare the images' libraries with the pins [STACK= CUBLAS= CUDNN=]
 bundle:  ## all that a node without a network needs [BUNDLE=]
 kit:  ## all that one host without a network needs for a bench, in pieces ARCH= [PART_MIB= IMAGES=1 KIT=]

@@ -43,6 +43,8 @@ def bench(
     stack: str | None = None,
     cublas: str | None = None,
     cudnn: str | None = None,
+    runtime: str | None = None,
+    image: str | None = None,
     cluster: str | None = None,
     launcher: str | None = None,
     data: tuple[str, ...] = (),
@@ -59,16 +61,25 @@ def bench(
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
+    session = Session(
+        invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout, runtime, image
+    )
     before = session.before(BENCH)
     name = _cluster_of(before, cluster)
     if name:
-        local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn}
+        local = {
+            "IMAGE": image,
+            "BASELINES": baselines,
+            "BASELINE_PYTHON": baseline_python,
+            "CUBLAS": cublas,
+            "CUDNN": cudnn,
+        }
         if wrong := [each for each, value in (local | {"STACK": stack}).items() if value]:
             raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
     elif launcher:
         raise PlanError("LAUNCHER: for runs on the nodes of a cluster; name it with CLUSTER")
-    chosen_launcher = session.launcher(name, launcher)
+    recorded = before.description()["environment"].get("cluster") if before else None
+    chosen_launcher = session.launcher(name, launcher, recorded)
 
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)

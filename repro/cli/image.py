@@ -72,7 +72,10 @@ def pins(invocation: Invocation) -> None:
         raise Exit("the pins do not hold:\n" + "\n".join(problems), FAILED)
 
 
-@task(stack=STACK)
+@task(
+    stack=STACK,
+    format="docker, or sif for Apptainer: from .cache/image, which is built first if it lacks the image",
+)
 def image(
     invocation: Invocation,
     stack: str | None = None,
@@ -81,18 +84,30 @@ def image(
     debian: str | None = None,
     debian_security: str | None = None,
     ca: str | None = None,
+    format: Literal["docker", "sif"] = "docker",
 ) -> None:
-    """Build, normalise and load the images.
+    """Build, normalise and load the images; with FORMAT=sif, write those that were built as files for Apptainer.
 
     Exit status: 0 built; 1 an image cannot be built, with the reason; 2 wrong input.
     """
-    from repro.images.build import build
+    from repro.images.build import LAYOUT, build
+    from repro.images.oci_layout import read_layout
     from repro.images.pins import load_pins
+    from repro.images.sif import build_sif
+    from repro.images.stack import tag_of
 
-    stacks, sources = _stacks(stack), _sources(base, debian, debian_security, nccl, ca)
+    stacks, sources, pinned = _stacks(stack), _sources(base, debian, debian_security, nccl, ca), load_pins()
+    tags = {tag_of(each): each for each in stacks}
     with exit_statuses(FAILED):
-        for made in build(stacks, load_pins(), sources):
-            print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
+        there = read_layout(LAYOUT) if LAYOUT.exists() else []
+        if format == "docker" or not tags.keys() <= {each.tag for each in there}:
+            there = build(stacks, pinned, sources)
+            for made in there:
+                print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
+        for each in there if format == "sif" else ():
+            if each.tag in tags:
+                sif = build_sif(LAYOUT, each, tags[each.tag], pinned.source_date_epoch)
+                print(f"{sif.file}  SHA-256 {sif.sha256}  image {sif.image}  {sif.built_with}")
 
 
 @task(stack=STACK)

@@ -45,6 +45,8 @@ class Session:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_timeout: int | None = None
+    runtime: str | None = None
+    image: str | None = None
 
     @property
     def task(self) -> str:
@@ -118,9 +120,10 @@ class Session:
             run = before or self.create(plan, session.environment(plan) | kernels)
             self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
 
-    def launcher(self, cluster: str | None, name: str | None) -> Launcher:
+    def launcher(self, cluster: str | None, name: str | None, recorded: dict | None = None) -> Launcher:
         """The launcher of a cluster, by `name` or the inventory's own; without a cluster this machine's.
 
+        `recorded` is what a run that goes on recorded of its cluster.
         PlanError or ClusterError if it cannot work with the session's options.
         """
         from repro.launch.base import LaunchOptions
@@ -128,18 +131,30 @@ class Session:
 
         if cluster is None:
             return self.launcher_here()
-        from repro.cluster.cluster import load_cluster
+        from repro.cluster.cluster import load_cluster, with_runtime
         from repro.launch.attempt import Limits
 
-        limit = self.attempt_timeout or Limits.total_s
-        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command(), attempt_s=limit), name or None)
+        limit, described = self.attempt_timeout or Limits.total_s, load_cluster(cluster)
+        if runtime := self.runtime or (recorded or {}).get("runtime"):
+            described = with_runtime(described, runtime)
+        return select(LaunchOptions(described, self.port, trainer_command(), attempt_s=limit), name or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""
         from repro.launch.base import LaunchOptions
         from repro.launch.local import LocalLauncher
 
-        return LocalLauncher.of(LaunchOptions(None, self.port, trainer_command(), self.stack or None, self.libraries))
+        return LocalLauncher.of(
+            LaunchOptions(
+                None,
+                self.port,
+                trainer_command(),
+                self.stack or None,
+                self.libraries,
+                runtime=self.runtime or None,
+                image=self.image or None,
+            )
+        )
 
     def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, gpu_pool: GpuPool | None = None) -> None:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""

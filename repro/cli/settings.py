@@ -44,6 +44,7 @@ OPTIONS = {
     "dry_run": "print every command, with a cluster those of every node, and start nothing",
     "format": "table for a terminal, or json for programs",
     "host": "name of the host whose page the runs belong to, such as h200x8",
+    "image": "the image for RUNTIME: a name or ID in Docker, the file of a SIF (default: what `make image` makes)",
     "images": "take along what `make image` built last",
     "iterations": "iterations per case; measuring other iterations than published makes a derived case",
     "jobs": "maximum number of attempts at a time (default: as many as fit without sharing GPUs; 1 on the CPU)",
@@ -63,6 +64,8 @@ OPTIONS = {
     "retries": "how many times to retry a failed attempt",
     "run": "a run, by its name or folder",
     "runs": "folder that runs are kept in",
+    "runtime": "what ranks run with: venv, docker or apptainer; with a cluster also pyxis (default: venv, or the "
+    "inventory's)",
     "scale": "smoke for tiny shapes on the CPU, published for the published ones (default: by the GPUs that are here)",
     "stack": "cu102, cu102-modern or cpu (default: by the GPU)",
     "stall_timeout": "seconds without output after which a run counts as hanging (default: 900; 120 in a smoke run)",

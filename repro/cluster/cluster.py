@@ -5,10 +5,11 @@ from __future__ import annotations
 import getpass
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.images.runtime import RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
@@ -33,12 +34,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Image:
-    """The trainer image: its name, its ID (`sha256:…`), and where it comes from; "" twice is "already on the nodes"."""
+    """The trainer image: its name, its ID (`sha256:…`), and where it comes from; "" twice is "already on the nodes".
+
+    Without an engine it is a file, as the nodes see it: a SIF for Apptainer, squashfs for Pyxis, and its `sha256`.
+    """
 
     name: str
     digest: str = ""
     registry: str = ""
     archive: str = ""
+    file: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Cluster:
     shared_results: str = ""
     work: str = "/var/lib/oneflow-reproduction"
     port: int = 29500
-    containers: bool = True
+    runtime_name: str = "docker"
     launcher: str = "ssh"
     accepted: frozenset[str] = frozenset()
     private_key: Path | None = None
@@ -98,6 +104,11 @@ class Cluster:
     def world_size(self) -> int:
         """Ranks when every node is full."""
         return len(self.nodes) * self.gpus_per_node
+
+    @property
+    def runtime(self) -> Runtime:
+        """What runs the ranks on a node."""
+        return RUNTIMES[self.runtime_name]
 
     @property
     def setting(self) -> str:
@@ -120,6 +131,10 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
     gpus = read.number("cluster_gpus_per_node", 1, 1024)
     key = read.text("ansible_ssh_private_key_file", r"([~/].+)?", "")
+    image, launcher = _image(read), read.one_of("cluster_launcher", LAUNCHERS, Cluster.launcher)
+    before = "docker" if read.flag("cluster_containers", True) else "venv"
+    runtime = read.one_of("cluster_runtime", tuple(RUNTIMES), before)
+    _check_runtime(read, runtime, image, launcher)
     return Cluster(
         name=folder.name,
         folder=folder,
@@ -131,13 +146,13 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         gid_index=read.number("cluster_gid_index", 0, 255, default=Cluster.gid_index),
         network_gbits=read.number("cluster_network_gbits", 0.1, 3200, whole=False),
         stack=read.one_of("cluster_stack", IMAGE_STACKS),
-        image=_image(read),
+        image=image,
         data=read.text("cluster_data", f"({PATH})?", Cluster.data),
         shared_results=read.text("cluster_shared_results", f"({PATH})?", Cluster.shared_results),
         work=read.text("cluster_work", PATH, Cluster.work),
         port=read.number("cluster_port", 1, 65535, default=Cluster.port),
-        containers=read.flag("cluster_containers", Cluster.containers),
-        launcher=read.one_of("cluster_launcher", LAUNCHERS, Cluster.launcher),
+        runtime_name=runtime,
+        launcher=launcher,
         accepted=read.names("cluster_accepted_differences"),
         known_hosts=_known_hosts(folder),
         private_key=Path(key).expanduser() if key else None,
@@ -145,6 +160,15 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         slurm=_slurm(read),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
     )
+
+
+def with_runtime(cluster: Cluster, name: str) -> Cluster:
+    """The cluster with another runtime than its inventory's; ClusterError if that is unknown or lacks its image."""
+    if name not in RUNTIMES:
+        raise ClusterError(f"RUNTIME={name}: it is {', '.join(RUNTIMES)}")
+    if RUNTIMES[name].from_file and not cluster.image.file:
+        raise ClusterError(f"RUNTIME={name}: cluster_image.file in {cluster.variables} has to name the image's file")
+    return replace(cluster, runtime_name=name)
 
 
 def _image(read: Variables) -> Image:
@@ -159,9 +183,22 @@ def _image(read: Variables) -> Image:
         raise read.wrong(f"{name}.digest", image.digest, "it is sha256: and 64 hexadecimal digits, or empty")
     if image.registry and image.archive:
         raise read.wrong(name, value, "give a registry or an archive, not both")
+    if image.file and not re.fullmatch(PATH, image.file):
+        raise read.wrong(f"{name}.file", image.file, "it is the path of the file on the nodes, from / on")
+    if image.file and not re.fullmatch(r"[0-9a-f]{64}", image.sha256):
+        raise read.wrong(
+            f"{name}.sha256", image.sha256, "it is the file's SHA-256, as `make image FORMAT=sif` prints it"
+        )
     if image.registry and not image.digest:
         raise read.wrong(f"{name}.digest", "", "an image from a registry is taken by its digest; write it here")
     return image
+
+
+def _check_runtime(read: Variables, runtime: str, image: Image, launcher: str) -> None:
+    if RUNTIMES[runtime].from_file and not image.file:
+        raise read.wrong("cluster_image.file", image.file, f"{runtime} runs an image that is a file: name it")
+    if runtime == "pyxis" and launcher != "slurm":
+        raise read.wrong("cluster_runtime", runtime, "it is a plugin of Slurm: cluster_launcher is then slurm")
 
 
 def _slurm(read: Variables) -> Slurm:
@@ -247,5 +284,5 @@ def _is_host_key(fields: list[str]) -> bool:
 
 def _names() -> set[str]:
     """The inventory's `cluster_…` variables, without that prefix."""
-    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login"}
-    return set(Cluster.__annotations__) - own | {"accepted_differences"}
+    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login", "runtime_name"}
+    return set(Cluster.__annotations__) - own | {"accepted_differences", "runtime", "containers"}

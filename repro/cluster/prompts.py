@@ -112,7 +112,7 @@ def _variables(answers: Answers, found: Found) -> dict:
         "shared_results": Cluster.shared_results,
         "work": Cluster.work,
         "port": Cluster.port,
-        "containers": Cluster.containers,
+        "runtime": Cluster.runtime_name,
         "launcher": Cluster.launcher,
         "accepted_differences": sorted(Cluster.accepted),
     }

@@ -116,7 +116,7 @@ def variables(cluster: Cluster) -> dict:
         "cluster_data": cluster.data,
         "cluster_shared_results": cluster.shared_results,
         "cluster_work": cluster.work,
-        "cluster_containers": cluster.containers,
+        "cluster_runtime": cluster.runtime.name,
     }
 
 

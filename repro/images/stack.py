@@ -67,11 +67,17 @@ def tag_of(stack: str) -> str:
     return f"{IMAGE_NAME}:{stack}"
 
 
+def sif_path(stack: str) -> Path:
+    """Where `make image FORMAT=sif` writes the image of a stack for Apptainer."""
+    return CACHE / "sif" / f"{IMAGE_NAME}-{stack}.sif"
+
+
 def stack_of(
     gpus: list[dict],
     name: str | None = None,
     libraries: Libraries = Libraries(),
     given: Mapping[str, str] = os.environ,
+    in_image: bool = False,
 ) -> Stack:
     """The stack for these GPUs, as `environment.gpus` lists them; what it needs is built or unpacked into .cache.
 
@@ -81,6 +87,7 @@ def stack_of(
     name : one of STACKS, in place of the one that the GPU's generation calls for.
     libraries : a newer cuBLAS and cuDNN in place of those that are found.
     given : the user's own environment: a variable that is set there stays as it is.
+    in_image : whether trainers run in an image, which has all but the newer cuBLAS and cuDNN.
 
     Raises
     ------
@@ -93,7 +100,8 @@ def stack_of(
     if chosen == "cpu" or not gpus:
         return Stack(chosen, {})
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
-    variables = _cache(gpus[0]) | (_modern(libraries, given, notes) if chosen == "cu102-modern" else _published(notes))
+    own = _modern(libraries, given, notes) if chosen == "cu102-modern" else {} if in_image else _published(notes)
+    variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen))
     for variable in sorted(variables.keys() & given.keys()):
         if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
@@ -141,8 +149,14 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
         "CUBLAS_FORWARD_LIBRARY": str(cublas),
         "CUDNN_FORWARD_LIBRARY": str(cudnn),
         "NCCL_NVLS_ENABLE": "0",
-        "LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS),
     }
+
+
+def _forwarders(stack: str) -> dict:
+    """What hands OneFlow's calls to these libraries, compiled here."""
+    if stack != "cu102-modern":
+        return {}
+    return {"LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS)}
 
 
 def _published(notes: list[str]) -> dict:

@@ -37,6 +37,8 @@ class LaunchOptions:
     trainer : replaces the trainer's command in tests; on a cluster its last word, the script, is what counts.
     stack : the stack of libraries for this machine's GPUs, None to go by the GPU (`repro.images.stack`).
     libraries : newer libraries asked for in that stack.
+    runtime : what ranks of this machine run with, None for the venv or, in a run that goes on, its own.
+    image : the image for that, by name, ID or file, None for the one that `make image` makes.
     attempt_s : after how many seconds an attempt is ended.
     """
 
@@ -46,6 +48,8 @@ class LaunchOptions:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_s: float = Limits.total_s
+    runtime: str | None = None
+    image: str | None = None
 
 
 class LaunchSession(ABC):

@@ -246,9 +246,10 @@ def kernels_here(
     attempt_of: ProgramOf,
     cache: Path = CACHE / "kernels",
     say: Callable[[str], None] = print,
+    image: dict | None = None,
 ) -> Kernels:
-    """The comparison for this machine's GPUs and libraries, as `compared`."""
-    return compared(_identity(gpus, stack), attempt_of, f"what {gpus[0]['name']} computes", cache, say)
+    """The comparison for this machine's GPUs and libraries, and the image that holds them if any, as `compared`."""
+    return compared(_identity(gpus, stack, image), attempt_of, f"what {gpus[0]['name']} computes", cache, say)
 
 
 def compared(identity: dict, attempt_of: ProgramOf, subject: str, cache: Path, say: Callable[[str], None]) -> Kernels:
@@ -284,7 +285,7 @@ def sources() -> list[Path]:
     return [*(TRAINERS / name for name in SOURCES), *own]
 
 
-def _identity(gpus: list[dict], stack: Stack) -> dict:
+def _identity(gpus: list[dict], stack: Stack, image: dict | None) -> dict:
     """Everything that decides which kernels run: GPUs, driver, libraries and the programs that call them."""
     named = {name: value for name, value in stack.environment.items() if not name.startswith("CUDA_CACHE_")}
     files = [Path(part) for value in named.values() for part in value.split(":") if part.startswith("/")]
@@ -297,6 +298,7 @@ def _identity(gpus: list[dict], stack: Stack) -> dict:
             str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in (*files, *wheel) if path.is_file()
         },
         "programs": program_digests(),
+        **({"image": image} if image else {}),
     }
 
 

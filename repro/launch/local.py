@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import select
 import shlex
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Venv
 from repro.images.stack import Stack, stack_of
+from repro.launch.agent.leftovers import mark, sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import exit_status, new_ranks
 from repro.launch.attempt import (
@@ -35,6 +38,7 @@ from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
 from repro.launch.check_programs import ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.host_environment import capture, gpu_count, gpus
+from repro.launch.local_container import LocalContainer
 from repro.launch.select import register
 from repro.planning.baselines import recorded_command
 from repro.planning.plan import Plan, PlanError, Unit, Wanted, make_plan
@@ -42,7 +46,8 @@ from repro.planning.program_data import STANDINS, located
 from repro.published.cases import Case
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
-from repro.utils.paths import TRAINER, TRAINER_PYTHON
+from repro.utils.i18n import N_
+from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
 
 if TYPE_CHECKING:
     from repro.launch.kernels import Kernels
@@ -52,6 +57,7 @@ START_POLL_S = 0.02
 GRACE_S = 5.0
 PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
 PR_SET_PDEATHSIG = 1
+VENV = Venv.name
 
 
 @register
@@ -80,23 +86,26 @@ class LocalLauncher(Launcher):
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
+        stack = self.stack(plan)
+        python = ("<python of the baselines>",)
+        container = self.container(stack)
         attempt_of = local_attempts(
-            Limits(),
-            self.options.port,
-            self.options.trainer,
-            ("<python of the baselines>",),
-            self.stack(plan).environment,
+            Limits(), self.options.port, self.options.trainer, python, stack.environment, container
         )
         for unit in plan.units:
             attempt = attempt_of(unit, Path("<attempt>"))
             variables = [f"{name}={value}" for name, value in attempt.environment.items()]
             argv = attempt.argv(str(self.options.port or "<a free port>"))
             yield f"# {unit.name}: {unit.world_size} ranks"
-            yield shlex.join(["env", *variables, *argv] if unit.config["device"] == "cuda" and variables else argv)
+            here = unit.config["device"] == "cuda" and variables and not attempt.container
+            yield shlex.join(["env", *variables, *argv] if here else argv)
 
     @contextmanager
     def open(self, command: str) -> Iterator[LocalSession]:
-        """Nothing is held: runs on one machine may share it."""
+        """Nothing is held: runs on one machine may share it. What dead runs left in images is removed."""
+        if self.runtime() != VENV:
+            sweep_processes(str(ROOT))
+            sweep(str(ROOT))
         yield LocalSession(self)
 
     def stack(self, plan: Plan, recorded: dict | None = None) -> Stack:
@@ -106,8 +115,34 @@ class LocalLauncher(Launcher):
         """
         before = (recorded or {}).get("stack") or {}
         return stack_of(
-            gpus() if plan.device == "cuda" else [], self.options.stack or before.get("name"), self.options.libraries
+            gpus() if plan.device == "cuda" else [],
+            self.options.stack or before.get("name"),
+            self.options.libraries,
+            in_image=self.runtime(recorded) != VENV,
         )
+
+    def runtime(self, recorded: dict | None = None) -> str:
+        """What ranks run with; a run that is continued keeps its own. PlanError if another one is asked for."""
+        before = (recorded or {}).get("runtime", {}).get("name", VENV) if recorded else None
+        if before and self.options.runtime and self.options.runtime != before:
+            raise PlanError(f"RUNTIME={self.options.runtime}: the run was begun with {before}; leave it out")
+        return before or self.options.runtime or VENV
+
+    def container(self, stack: Stack, recorded: dict | None = None) -> LocalContainer | None:
+        """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in."""
+        name = self.runtime(recorded)
+        if name == VENV:
+            if self.options.image:
+                raise PlanError("IMAGE: for RUNTIME=docker or apptainer, which run an image")
+            return None
+        before = (recorded or {}).get("runtime", {})
+        found = LocalContainer.of(name, stack, self.options.image or before.get("image"))
+        for key in ("id", "sha256"):
+            if before.get(key, "") != found.record().get(key, "") and before:
+                raise PlanError(
+                    f"{found.name} is not the image that the run was begun in, whose {key} is {before[key]}"
+                )
+        return found
 
 
 @dataclass(frozen=True)
@@ -121,10 +156,13 @@ class LocalSession(LaunchSession):
         options, description = self.launcher.options, run.description()
         baseline = recorded_command(description["baseline"]) if "baseline" in description else ()
         stack = self.launcher.stack(plan, description["environment"])
-        return local_attempts(limits, options.port, options.trainer, baseline, stack.environment)
+        container = self.launcher.container(stack, description["environment"])
+        return local_attempts(limits, options.port, options.trainer, baseline, stack.environment, container)
 
     def environment(self, plan: Plan) -> dict:
-        return capture(self.launcher.stack(plan))
+        stack = self.launcher.stack(plan)
+        container = self.launcher.container(stack)
+        return capture(stack) | ({"runtime": container.record()} if container else {})
 
     def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
         """One GPU is enough: they share driver and libraries."""
@@ -133,7 +171,9 @@ class LocalSession(LaunchSession):
         from repro.launch.kernels import LIMITS, PROGRAM, kernels_here
 
         stack = self.launcher.stack(plan, recorded)
-        return kernels_here(gpus(), stack, local_programs(PROGRAM, LIMITS, stack.environment))
+        container = self.launcher.container(stack, recorded)
+        programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
+        return kernels_here(gpus(), stack, programs, image=container.record() if container else None)
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""
@@ -145,6 +185,7 @@ def local_attempts(
     trainer: tuple[str, ...] = (),
     baseline: tuple[str, ...] = (),
     environment: dict | None = None,
+    container: LocalContainer | None = None,
 ) -> Callable[[Unit, Path], LocalAttempt]:
     """What makes attempts on this machine.
 
@@ -154,6 +195,7 @@ def local_attempts(
     baseline : the command of baselines.
     environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
         frameworks communicate in the same way.
+    container : the image that trainers run in. Baselines have no image: they run in their own environment.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
     shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
@@ -161,15 +203,23 @@ def local_attempts(
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
             return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
-        return LocalAttempt(unit.config, folder, limits, port, trainer, environment=environment or {})
+        return LocalAttempt(
+            unit.config, folder, limits, port, trainer, environment=environment or {}, container=container
+        )
 
     return attempt_of
 
 
-def local_programs(program: Path, limits: Limits, environment: dict, python: str = str(TRAINER_PYTHON)) -> ProgramOf:
+def local_programs(
+    program: Path,
+    limits: Limits,
+    environment: dict,
+    python: str = str(TRAINER_PYTHON),
+    container: LocalContainer | None = None,
+) -> ProgramOf:
     """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
     return lambda config, folder: LocalAttempt(
-        config, folder.resolve(), limits, None, (python, str(program)), environment=environment
+        config, folder.resolve(), limits, None, (python, str(program)), environment=environment, container=container
     )
 
 
@@ -178,7 +228,8 @@ class LocalAttempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
 
     Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
-    the trainer's own. On CUDA they also get the variables in `environment`.
+    the trainer's own. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs
+    in that image, with its Python.
     """
 
     config: dict
@@ -188,8 +239,10 @@ class LocalAttempt:
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
     launcher: str | None = None
     environment: dict = field(default_factory=dict)
+    container: LocalContainer | None = None
     metrics: dict[int, Tail] = field(default_factory=dict)
     processes: dict[int, int] = field(default_factory=dict)
+    _launched: int = 0
 
     @property
     def world_size(self) -> int:
@@ -214,6 +267,8 @@ class LocalAttempt:
                 failure = self._watch(process, loss, sampler, interrupts)
             finally:
                 _end_group(process)
+                if self.container:
+                    self.container.end(self._name)
         self._read_metrics(loss)
         failure = failure or loss.failure
         if failure is None:
@@ -246,13 +301,19 @@ class LocalAttempt:
 
         The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
         """
-        rank = [self.trainer[0], "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
+        python = IMAGE_PYTHON if self.container else self.trainer[0]
+        rank = [python, "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
+        outside: list[str] = []
+        if self.container:
+            given, script = self._variables(), Path(self.trainer[-1]).resolve()
+            outside = self.container.command(self.folder, self.config, given, self._name, script)
         if self.world_size == 1:
-            return rank
-        python = self.launcher or self.trainer[0]
+            return [*outside, *rank]
+        python = self.launcher or python
         return [
+            *outside,
             python,
-            str(_launcher(Path(python))),
+            IMAGE_LAUNCHER if self.container else str(_launcher(Path(python))),
             "--nproc_per_node",
             str(self.world_size),
             "--master_port",
@@ -264,20 +325,29 @@ class LocalAttempt:
             *rank,
         ]
 
+    @property
+    def _name(self) -> str:
+        """That of the attempt's container."""
+        return f"reproduction-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]}-{os.getpid()}"
+
+    def _variables(self) -> dict[str, str]:
+        """What the ranks get besides this process's own environment."""
+        cuda, found = self.config.get("device") == "cuda", {}
+        if cuda and self.world_size > 1:  # the log then says which network was used
+            known = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+            found = {name: value for name, value in known.items() if name not in os.environ}
+        if self.world_size == 1:
+            found["GLOG_log_dir"] = str(self._rank_folder(0))
+        return {**found, **(self.environment if cuda else {})}
+
     def _start(self, argv: list[str]) -> subprocess.Popen:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
         for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
-        if self.config.get("device") == "cuda":
-            environment |= self.environment
+        environment |= mark(str(ROOT)) if self.container else self._variables()
         single = self.world_size == 1
-        if self.config.get("device") == "cuda" and not single:
-            environment.setdefault("NCCL_DEBUG", "INFO")  # the log then says which network was used
-            environment.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
         out = self._rank_folder(0) / "stdout" if single else self.folder / "launcher.log"
         err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
-        if single:
-            environment["GLOG_log_dir"] = str(self._rank_folder(0))
         with open(out, "ab") as stdout, open(err, "ab") as stderr:
             return subprocess.Popen(
                 argv,
@@ -300,9 +370,10 @@ class LocalAttempt:
         try:
             poller.register(handle, select.POLLIN)
             stall = StallDetector(self.limits)
+            launcher = self.container.launcher_of(process.pid, self._name) if self.container else lambda: process.pid
             while not self._has_ended(poller):
                 interrupts.check()
-                ended = self._ended_ranks(process.pid)
+                ended = self._ended_ranks(launcher)
                 self._read_metrics(on_event)
                 for event in sampler.read():
                     on_event(event)
@@ -327,14 +398,16 @@ class LocalAttempt:
     def _finished(self, rank: int) -> bool:
         return self.metrics[rank].last.get("event") == "end"
 
-    def _ended_ranks(self, launcher: int) -> list[tuple[int, int]]:
+    def _ended_ranks(self, launcher_of: Callable[[], int]) -> list[tuple[int, int]]:
         """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
 
         One that the launcher has waited for already ended with status 0: any other makes it end them all.
         """
         if self.world_size == 1:
             return []
-        self.processes |= new_ranks(launcher, self.world_size, self.processes)
+        self._launched = self._launched or launcher_of()
+        if self._launched:
+            self.processes |= new_ranks(self._launched, self.world_size, self.processes)
         found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
         return [(rank, status) for rank, status in found if status is not None]
 
@@ -349,8 +422,12 @@ class LocalAttempt:
         missing = [rank for rank in self.metrics if not self._finished(rank)]
         if returncode == 0 and not missing:
             return None
+        if self.container and returncode in self.container.runtime.refusals:
+            said = (last_lines(self._rank_folder(0) / "stderr") or last_lines(self.folder / "launcher.log"))[-1:]
+            values = {"runtime": self.container.runtime.launched_by, "said": "".join(said)}
+            return Failure(N_("{runtime} did not start the container: {said}"), values)
         if self.world_size == 1:
-            return _rank_failure(0, returncode)
+            return _rank_failure(0, 128 - returncode if self.container and returncode > 128 else returncode)
         if missing:
             return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
         return Failure("the launcher exited with status {status}", {"status": returncode})

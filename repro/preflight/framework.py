@@ -231,7 +231,7 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         cluster.network_gbits,
         cluster.work,
         cluster.port,
-        cluster.containers,
+        cluster.runtime.engine,
         cluster.image.digest or cluster.image.name,
         cluster.gid_index,
     )

@@ -54,7 +54,7 @@ def test_everything_is_read_and_defaults_fill_the_rest(inventory):
     assert (cluster.hca, cluster.network_gbits, cluster.stack) == ("mlx5_0", 100, "cu102")
     assert cluster.image == Image("oneflow-reproduction:cu102", f"sha256:{'0' * 64}")
     assert (cluster.gid_index, cluster.data, cluster.shared_results, cluster.port) == (None, "", "", 29500)
-    assert (cluster.work, cluster.containers, cluster.launcher) == ("/var/lib/oneflow-reproduction", True, "ssh")
+    assert (cluster.work, cluster.runtime.name, cluster.launcher) == ("/var/lib/oneflow-reproduction", "docker", "ssh")
     assert cluster.accepted == {"gpu.vbios"}
     assert (cluster.private_key, cluster.python) == (None, "/usr/bin/python3")
     assert cluster.known_hosts == Path.home() / ".ssh" / "known_hosts"

@@ -320,12 +320,12 @@ def test_an_outcome_in_one_line():
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")
 
 
-@pytest.mark.parametrize("containers", [True, False])
-def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without(monkeypatch, containers):
+@pytest.mark.parametrize("runtime", ["docker", "venv"])
+def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without(monkeypatch, runtime):
     given = []
     monkeypatch.setattr(provision_module, "_library", lambda name, bundle: Path("/wheels", name))
     monkeypatch.setattr(provision_module, "_play", lambda *arguments: given.append(arguments[5]))
-    provision(replace(V100, stack="cu102-modern", containers=containers))
-    provision(replace(V100, containers=containers))
+    provision(replace(V100, stack="cu102-modern", runtime_name=runtime))
+    provision(replace(V100, runtime_name=runtime))
     libraries = {"cublas": "/wheels/cuBLAS", "cudnn": "/wheels/cuDNN"}
     assert given == [{"provision_libraries": libraries}, {}]

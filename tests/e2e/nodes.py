@@ -218,7 +218,7 @@ def cpu_cluster(image: str) -> dict:
         "cluster_shared_results": "",
         "cluster_work": WORK,
         "cluster_port": 29500,
-        "cluster_containers": True,
+        "cluster_runtime": "docker",
         "cluster_launcher": "ssh",
         "cluster_accepted_differences": [],
     }

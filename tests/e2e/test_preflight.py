@@ -90,7 +90,7 @@ def planted(two_nodes, work_folder):
 
 
 def test_planted_faults_are_named(planted, inventory, work_folder):
-    folder = inventory(cluster_work=work_folder, cluster_hca="mlx5_0", cluster_containers=False)
+    folder = inventory(cluster_work=work_folder, cluster_hca="mlx5_0", cluster_runtime="venv")
     found = check(folder, "memlock,disk,clock,port,names,link")
     findings = {
         "memlock": "64 KiB",

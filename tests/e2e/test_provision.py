@@ -330,7 +330,7 @@ def wheel(folder):
 def test_an_environment_in_place_of_containers(make_nodes, tmp_path):
     """Debian 12 has no Python that OneFlow has a wheel for, which is refused; something else is installed."""
     nodes = make_nodes("without", 1, kind="bare")
-    described = changed_inventory(nodes, tmp_path / "inventory", cluster_containers=False)
+    described = changed_inventory(nodes, tmp_path / "inventory", cluster_runtime="venv")
     wheel(tmp_path / "bundle")
     given = {"provision_bundle": str(tmp_path / "bundle"), "trainer_image_proof": "import proof"}
     nodes.root("node1", "apt-get", "-qq", "update")

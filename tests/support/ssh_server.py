@@ -126,7 +126,7 @@ class SshServer:
             "shared_results": "",
             "work": "/var/lib/oneflow-reproduction",
             "port": 29500,
-            "containers": True,
+            "runtime_name": "docker",
             "launcher": "ssh",
             "accepted": frozenset(),
             "known_hosts": self.folder / "known_hosts",

@@ -22,12 +22,12 @@ import time
 from collections.abc import Callable
 
 from repro.launch.agent.gpus import make_libraries
-from repro.launch.agent.leftovers import AGENT, clear, labels, sweep
+from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, sweep_processes
 from repro.launch.agent.lock import Held, acquire
-from repro.launch.agent.node import engines, facts, first_process, port_is_free, remove_containers
+from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
-from repro.launch.agent.processes import identity
-from repro.launch.agent.ranks import Files, Ranks, children
+from repro.launch.agent.processes import identity, lock_all_memory
+from repro.launch.agent.ranks import Files, Ranks, launcher_of
 from repro.launch.agent.unlock import free, survey
 
 POLL_S = 0.1
@@ -140,6 +140,7 @@ def hold(order: dict) -> None:
     lease = Lease(order["lease_s"], sweep_twice, lambda line: lock.add(**json.loads(line)))
     lock.keep(lease.stopped, lambda why: send(lost=why))
     removed, others = clear(order["work"]) if order["containers"] else ([], [])
+    removed += sweep_processes(order["work"])
     if others:
         send(others=others)
     else:
@@ -179,6 +180,11 @@ def start(order: dict) -> subprocess.Popen:
     if order["container"]:
         argv = [*argv[:2], *labels(order["work"]), *argv[2:]]  # behind `docker run`
     libc = ctypes.CDLL(None)
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        lock_all_memory()
+
     with open(out, "ab") as stdout, open(err, "ab") as stderr:
         return subprocess.Popen(
             argv,
@@ -187,14 +193,15 @@ def start(order: dict) -> subprocess.Popen:
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+            env={**os.environ, **mark(order["work"])},
+            preexec_fn=prepare,
         )
 
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
     files = Files(order["folder"], order["log_cap"])
-    ranks = Ranks(launcher_of(process, order["container"]), order["first"], order["ranks"])
+    ranks = Ranks(launcher_of(process.pid, order["container"], order["inside"]), order["first"], order["ranks"])
     killed, before = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
@@ -246,18 +253,6 @@ def send_rest(files: Files, lease: Lease) -> None:
             break
     for path, offset, data in files.rest():
         send(file=path, at=offset, data=data.decode("latin-1"))
-
-
-def launcher_of(process: subprocess.Popen, container: str) -> Callable[[], int]:
-    """What finds the launcher: the process that was started, or the only child of a container's first process."""
-    if not container:
-        return lambda: process.pid
-
-    def find() -> int:
-        first = first_process(container)
-        return next(iter(children(first)), 0) if first else 0
-
-    return find
 
 
 def end(process: subprocess.Popen, container: str) -> None:

@@ -1,7 +1,8 @@
-"""Containers of runs on the node that this runs on: whose they are, and which of them a dead run left.
+"""Containers and processes of runs on the node that this runs on: whose they are, and which a dead run left.
 
-An agent labels what it starts with its account, its work folder and itself. Removed without asking is only what has
-this account's and this folder's labels and whose agent has ended. Needs Python 3.8 and nothing else.
+An agent labels what it starts with its account, its work folder and itself: a container by labels, processes without
+one by variables of their environment. Removed without asking is only what has this account's and this folder's labels
+and whose agent has ended. Needs Python 3.8 and nothing else.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import NamedTuple
 
 from repro.launch.agent.lock import account
 from repro.launch.agent.node import docker
-from repro.launch.agent.processes import goes_on, identity, printable
+from repro.launch.agent.processes import command, end, environment, goes_on, identity, of_account, printable
 
 RUN, USER, WORK, AGENT = (f"reproduction.{name}" for name in ("run", "user", "work", "agent"))
+MARKS = ("REPRODUCTION_AGENT", "REPRODUCTION_WORK")
 ROUNDS = 5
 WAIT_S = 10.0
 
@@ -55,6 +57,23 @@ def labels(work: str) -> list[str]:
     """The options of `docker run` that label a container of this agent."""
     given = {USER: str(os.getuid()), WORK: os.path.realpath(work), AGENT: identity(os.getpid())}
     return [word for name, value in given.items() for word in ("--label", f"{name}={value}")]
+
+
+def mark(work: str) -> dict[str, str]:
+    """The variables by which processes of this agent are found; Apptainer, told to clean the environment, keeps them."""
+    given = dict(zip(MARKS, (identity(os.getpid()), os.path.realpath(work))))
+    return {**given, **{f"APPTAINERENV_{name}": value for name, value in given.items()}}
+
+
+def sweep_processes(work: str) -> list[str]:
+    """End the processes that dead agents of this account left which used the same work folder; what they were."""
+    left = {}
+    for pid in of_account():
+        agent, folder = map(environment(pid).get, MARKS)
+        if agent and folder == os.path.realpath(work) and not goes_on(agent) and pid != os.getpid():
+            left[identity(pid)] = f"process {pid} ({command(pid)})"
+    end(left)
+    return list(left.values())
 
 
 def containers() -> list[Container]:

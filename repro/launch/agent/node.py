@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import shutil
 import socket
@@ -63,6 +64,22 @@ def image_ids(names: list[str]) -> dict:
     return {"found": found}
 
 
+def image_file(path: str, tool: str) -> dict:
+    """`sha256` of an image that is a file, "" where there is none; or `error`: why it cannot be used."""
+    if not path:
+        return {"sha256": ""}
+    if tool and not shutil.which(tool):
+        return {"error": tool + " is not installed here, or not on the PATH of a program that SSH or Slurm starts"}
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for piece in iter(lambda: file.read(1 << 22), b""):
+                digest.update(piece)
+    except OSError as error:
+        return {"error": str(error.strerror)}
+    return {"sha256": digest.hexdigest()}
+
+
 def facts(order: dict) -> dict:
     """Clock, disk, user, network, port, image, launcher, GPUs, their libraries, and what is next to each GPU."""
     return {
@@ -74,6 +91,7 @@ def facts(order: dict) -> dict:
         "addresses": addresses(order["interface"]),
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),
+        "image_file": image_file(*order["image_file"]),
         "launcher": launcher(order["work"]),
         "libraries": [
             name for name in ("cublas", "cudnn") if glob.glob(os.path.join(order["work"], f"{name}/lib{name}.so*"))

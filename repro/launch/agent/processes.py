@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterable
@@ -88,6 +89,27 @@ def end(chosen: Iterable[str]) -> list[str]:
     return left
 
 
+def of_account() -> list[int]:
+    """The processes of this account, by number."""
+    return [pid for pid in _parents() if owner(pid) == os.getuid()]
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment that a process was started with; empty where it is hidden."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return {}
+    return dict(word.partition("=")[::2] for word in words if word)
+
+
+def lock_all_memory() -> None:
+    """Let this process and its children lock as much memory as the machine permits; InfiniBand needs it."""
+    _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+
+
 def may_end(pid: int) -> bool:
     """Whether the kernel would let this account end a process."""
     try:
@@ -114,12 +136,17 @@ def _signal(process: str, kind: int) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def _words(pid: int) -> list[str]:
+def command_line(pid: int) -> list[str]:
+    """A process's command and its arguments; none if it is gone."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().decode("utf-8", "replace").replace("\0", " ").split()
+            return file.read().decode("utf-8", "replace").split("\0")[:-1]
     except OSError:
         return []
+
+
+def _words(pid: int) -> list[str]:
+    return " ".join(command_line(pid)).split()
 
 
 def _parents() -> dict[int, int]:

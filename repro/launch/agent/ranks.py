@@ -9,7 +9,8 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
-from repro.launch.agent.processes import stat
+from repro.launch.agent.node import first_process
+from repro.launch.agent.processes import command_line, environment, stat
 
 LAUNCHER_LOG = "launcher.log"
 METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
@@ -146,6 +147,35 @@ class Ranks:
             self._handles[pid] = os.pidfd_open(pid)
 
 
+def launcher_of(started: int, container: str, inside: list[str]) -> Callable[[], int]:
+    """What finds OneFlow's launcher, 0 until it runs.
+
+    Parameters
+    ----------
+    started : the process that was started, which is the launcher itself unless one of the others is given.
+    container : an engine's; the launcher is the only child of its first process.
+    inside : the words with which the launcher's command line begins, somewhere below what was started.
+    """
+    if container:
+
+        def find() -> int:
+            first = first_process(container)
+            return next(iter(children(first)), 0) if first else 0
+
+        return find
+    return (lambda: _below(started, inside)) if inside else (lambda: started)
+
+
+def _below(pid: int, words: list[str]) -> int:
+    """The first descendant of a process whose command line begins with these words; 0 if there is none."""
+    for child in children(pid):
+        if command_line(child)[: len(words)] == words:
+            return child
+        if found := _below(child, words):
+            return found
+    return 0
+
+
 def new_ranks(launcher: int, count: int, known: dict[int, int]) -> dict[int, int]:
     """Local rank -> process number of those among a launcher's `count` ranks that are not `known` yet.
 
@@ -161,12 +191,8 @@ def new_ranks(launcher: int, count: int, known: dict[int, int]) -> dict[int, int
 
 def _local_rank(pid: int) -> int | None:
     """The rank that a process has by its environment; None if that cannot be read, or is still its launcher's."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            values = dict(each.partition(b"=")[::2] for each in file.read().split(b"\0"))
-    except OSError:
-        return None
-    return int(values[b"LOCAL_RANK"]) if b"LOCAL_RANK" in values else None
+    rank = environment(pid).get("LOCAL_RANK")
+    return None if rank is None else int(rank)
 
 
 def children(pid: int) -> list[int]:

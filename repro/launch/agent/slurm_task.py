@@ -67,7 +67,7 @@ def send(**message: object) -> None:
 @contextlib.contextmanager
 def node_held(owner: dict, mine: dict) -> Iterator[bool]:
     """Hold the node's lock, also against runs that Slurm does not know of; whether it is this job's."""
-    from repro.launch.agent.leftovers import clear
+    from repro.launch.agent.leftovers import clear, sweep_processes
     from repro.launch.agent.lock import Held, acquire
 
     given = {**owner, "job": os.environ.get("SLURM_JOB_ID", "")}
@@ -80,6 +80,7 @@ def node_held(owner: dict, mine: dict) -> Iterator[bool]:
     stopped = threading.Event()
     lock.keep(stopped, lambda why: send(lost=why))
     try:
+        sweep_processes(mine["work"])
         _, others = clear(mine["work"]) if mine["container"] else ([], [])
         if others:
             send(others=others)

@@ -1,4 +1,4 @@
-"""The command that starts a node's ranks: `docker run` without privileges, or the same trainer from a venv there."""
+"""The command that starts a node's ranks, in the trainer image or from a venv there, as the cluster's runtime has it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import posixpath
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container
 
 OWN = "reproduction.run"
 INSIDE, INSIDE_MODELS = "/opt/repro/trainers", "/opt/repro/models"
-IMAGE_PYTHON = "/opt/venv/bin/python"
-IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,25 @@ def node_argv(
     name: str,
     labels: dict[str, str],
 ) -> list[str]:
-    """The command that starts a node's ranks, in a container called `name` or, where there are none, in its venv."""
-    if cluster.containers:
+    """The command that starts a node's ranks: in a container called `name`, or where there are none, in its venv."""
+    if cluster.runtime.in_image:
         program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, INSIDE)
-        return [*docker_command(cluster, host, share, device, environment, name, labels), *program]
-    python = f"{cluster.work}/venv/bin/python"
-    variables = [f"{key}={value}" for key, value in environment.items()]
-    return ["env", *variables, *_program(share, python, host.launcher, share.trainers)]
+    else:
+        program = _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
+    container = Container(
+        image=cluster.image.file if cluster.runtime.from_file else cluster.image.digest or cluster.image.name,
+        folder=share.folder,
+        binds=_binds(cluster, share),
+        environment=environment,
+        user=host.user,
+        gpus=",".join(map(str, range(share.ranks))) if device == "cuda" else "",
+        infiniband=bool(cluster.hca) and share.nodes > 1,
+        cpus=_next_to(host.cpus, share.ranks) if device == "cuda" else "",
+        memory=_next_to(host.numa, share.ranks) if device == "cuda" else "",
+        name=name,
+        labels=tuple(labels.items()),
+    )
+    return [*cluster.runtime.command(container), *program]
 
 
 def _program(share: Share, python: str, launcher: str, trainers: str) -> list[str]:
@@ -91,74 +102,10 @@ def _program(share: Share, python: str, launcher: str, trainers: str) -> list[st
     ]
 
 
-def docker_command(
-    cluster: Cluster,
-    host: Host,
-    share: Share,
-    device: str,
-    environment: dict[str, str],
-    name: str,
-    labels: dict[str, str],
-) -> list[str]:
-    """`docker run` up to and including the image, which is named by its ID wherever the inventory gives one.
-
-    The container sees the host's network and shared memory, a read-only root, its own folder, the trainers and the
-    data set. It is removed when it ends.
-    """
-    argv = [
-        "docker",
-        "run",
-        "--rm",
-        "--init",
-        "--name",
-        name,
-        "--pull",
-        "never",
-        "--network",
-        "host",
-        "--ipc",
-        "host",
-        "--read-only",
-        "--tmpfs",
-        "/tmp",
-        "--cap-drop",
-        "ALL",
-        "--security-opt",
-        "no-new-privileges",
-        "--user",
-        host.user,
-        "--ulimit",
-        "memlock=-1",
-        "--workdir",
-        share.folder,
-    ]
-    if cluster.hca and share.nodes > 1:
-        argv += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
-    if device == "cuda":
-        argv += ["--gpus", gpus_option(share.ranks), *_binding(host, share.ranks)]
-    for source, target, mode in _mounts(cluster, share):
-        argv += ["--volume", f"{source}:{target}{mode}"]
-    for key, value in environment.items():
-        argv += ["--env", f"{key}={value}"]
-    for key, value in labels.items():
-        argv += ["--label", f"{key}={value}"]
-    return [*argv, cluster.image.digest or cluster.image.name]
-
-
-def gpus_option(count: int) -> str:
-    """The first `count` GPUs; Docker reads the value as CSV, so a list of devices needs quotes of its own."""
-    devices = ",".join(map(str, range(count)))
-    return f'"device={devices}"'
-
-
-def _binding(host: Host, ranks: int) -> list[str]:
-    """Processors and memory next to the GPUs in use, where the node reported them for each."""
-    argv = []
-    for option, known in (("--cpuset-cpus", host.cpus), ("--cpuset-mems", host.numa)):
-        lists = known[:ranks]
-        if len(lists) == ranks and all(lists):
-            argv += [option, ",".join(dict.fromkeys(lists))]
-    return argv
+def _next_to(known: tuple[str, ...], ranks: int) -> str:
+    """The processors or the memory next to the GPUs in use, where the node reported them for each; else ""."""
+    lists = known[:ranks]
+    return ",".join(dict.fromkeys(lists)) if len(lists) == ranks and all(lists) else ""
 
 
 def standins(cluster: Cluster) -> str:
@@ -175,15 +122,21 @@ def caches(cluster: Cluster) -> dict[str, str]:
     return {standins(cluster): standins(cluster), **compiled}
 
 
-def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
+def _binds(cluster: Cluster, share: Share) -> tuple[Bind, ...]:
     models = f"{posixpath.dirname(share.trainers)}/models"
-    mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro"), (models, INSIDE_MODELS, ":ro")]
-    if cluster.stack == "cu102-modern":
-        mounts += [(f"{cluster.work}/{name}", f"/opt/{name}", ":ro") for name in ("cublas", "cudnn")]
-    mounts += [(folder, target, "") for folder, target in caches(cluster).items()]
+    found = [Bind(share.folder, share.folder, True), Bind(share.trainers, INSIDE), Bind(models, INSIDE_MODELS)]
+    found += newer_libraries(cluster)
+    found += [Bind(folder, target, True) for folder, target in caches(cluster).items()]
     if cluster.data:
-        mounts.append((cluster.data, cluster.data, ":ro"))
-    return mounts
+        found.append(Bind(cluster.data, cluster.data))
+    return tuple(found)
+
+
+def newer_libraries(cluster: Cluster) -> list[Bind]:
+    """Where the image of cu102-modern finds the newer cuBLAS and cuDNN of a node."""
+    if cluster.stack != "cu102-modern":
+        return []
+    return [Bind(f"{cluster.work}/{name}", f"/opt/{name}") for name in ("cublas", "cudnn")]
 
 
 NVLS_OFF = {"NCCL_NVLS_ENABLE": "0"}

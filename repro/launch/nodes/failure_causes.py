@@ -7,14 +7,15 @@ import signal
 import time
 from dataclasses import dataclass
 
+from repro.images.runtime import Runtime
 from repro.runs.failures import Failure
 from repro.runs.record import CutLog
 from repro.utils.i18n import N_
 
-DOCKER_HELP = re.compile(r"'docker( run)? --help'")
+NOISE = re.compile(r"'docker( run)? --help'")
+PREFIX = re.compile(r"^(docker: |FATAL: +)")
 SETTLE_S = 1.5
 QUIET_S = 5.0
-DOCKER_REFUSED = range(125, 128)
 FULL_MIB = 20
 FULL = N_("the disk is full: free some space, then resume the run")
 MEMORY = N_("the kernel of this node ran out of memory and killed processes")
@@ -74,7 +75,7 @@ def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
     return Failure(N_("rank {rank} on {node} exited with status {status}"), {**where, "status": status}), False
 
 
-def node_ended(node: str, status: int | None, containers: bool, lines: list[str], begun: bool) -> Failure:
+def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str], begun: bool) -> Failure:
     """What was started on a node ended, and no rank of it was seen to end before.
 
     Parameters
@@ -82,14 +83,14 @@ def node_ended(node: str, status: int | None, containers: bool, lines: list[str]
     lines : the last ones that it printed.
     begun : whether a rank of the node had begun its work.
     """
-    if containers and status in DOCKER_REFUSED:
-        said = next((line for line in reversed(lines) if not DOCKER_HELP.search(line)), "?").removeprefix("docker: ")
+    if status in runtime.refusals:
+        said = PREFIX.sub("", next((line for line in reversed(lines) if not NOISE.search(line)), "?"))
         if begun:
-            message = N_("Docker on {node} failed while the container ran: {said}")
+            message = N_("{runtime} on {node} failed while the container ran: {said}")
         else:
-            message = N_("Docker on {node} did not start the container: {said}")
-        return Failure(message, {"node": node, "said": said})
-    if containers and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+            message = N_("{runtime} on {node} did not start the container: {said}")
+        return Failure(message, {"runtime": runtime.launched_by, "node": node, "said": said})
+    if runtime.engine and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure(
             N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}
         )

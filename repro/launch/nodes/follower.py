@@ -15,7 +15,6 @@ from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, 
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
 from repro.launch.nodes.failure_causes import (
-    DOCKER_REFUSED,
     FULL_MIB,
     MEMORY,
     FailureCollector,
@@ -244,14 +243,14 @@ class AttemptFollower:
         if not status or index in self._launchers or self._failed.intersection(ranks):
             return
         self._launchers.add(index)
-        containers = self._work.cluster.containers
-        if self._work.placement.world_size == 1 and not (containers and status in DOCKER_REFUSED):
-            self._rank_ended(0, 128 - status if containers and status > 128 else status)
+        runtime = self._work.cluster.runtime
+        if self._work.placement.world_size == 1 and status not in runtime.refusals:
+            self._rank_ended(0, 128 - status if runtime.in_image and status > 128 else status)
         else:
             logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"
             lines = next(filter(None, map(last_lines, logs)), [])
             begun = any(self._collector.tails[rank].last for rank in ranks)
-            self._failures.add(node_ended(self._name(index), status, containers, lines, begun))
+            self._failures.add(node_ended(self._name(index), status, runtime, lines, begun))
 
     def _lose(self, index: int, failure: Failure) -> None:
         """Nothing more comes from a node; what it sent is kept. No node is to blame where the controller was away."""

@@ -26,7 +26,8 @@ def identity_of(cluster: Cluster, node: str, facts: dict) -> dict:
         "gpus": sorted((gpu["name"], gpu["uuid"]) for gpu in facts["gpus"]),
         "driver": facts["gpus"][0]["driver_version"],
         "stack": cluster.stack,
-        "image": next((found for name in _names(cluster) if (found := images.get(name))), None),
+        "image": facts["image_file"].get("sha256")
+        or next((found for name in _names(cluster) if (found := images.get(name))), None),
         "forwarders": sorted(forwarder_paths(cluster).values()),
         "files": facts["files"],
         "programs": program_digests(),
@@ -34,7 +35,7 @@ def identity_of(cluster: Cluster, node: str, facts: dict) -> dict:
 
 
 def _names(cluster: Cluster) -> tuple[str, ...]:
-    return (cluster.image.digest, cluster.image.name) if cluster.containers else ()
+    return (cluster.image.digest, cluster.image.name) if cluster.runtime.engine else ()
 
 
 def compared_on_nodes(

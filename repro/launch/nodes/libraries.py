@@ -26,7 +26,7 @@ FIX = (
 
 def needs_forwarders(cluster: Cluster) -> bool:
     """Whether the nodes have to compile what an image holds compiled: they run OneFlow from a venv, on newer GPUs."""
-    return cluster.stack == MODERN and not cluster.containers
+    return cluster.stack == MODERN and not cluster.runtime.in_image
 
 
 def forwarder_paths(cluster: Cluster) -> dict[str, str]:
@@ -63,7 +63,7 @@ def library_patterns(cluster: Cluster) -> list[str]:
     """The files on a node, as patterns, whose change makes other kernels run; an image is known by its ID instead."""
     newer = [posixpath.join(cluster.work, name, "lib*.so*") for name in NEWER] if cluster.stack == MODERN else []
     venv = ["venv/lock.sha256", "venv/lib/python3*/site-packages/oneflow.libs/liboneflow-*"]
-    own = [] if cluster.containers else [posixpath.join(cluster.work, path) for path in venv]
+    own = [] if cluster.runtime.in_image else [posixpath.join(cluster.work, path) for path in venv]
     return [*own, *newer]
 
 

@@ -18,7 +18,8 @@ def check_order(cluster: Cluster, port: int) -> dict:
         "work": cluster.work,
         "interface": cluster.interface,
         "port": port,
-        "images": names if cluster.containers else [],
+        "images": names if cluster.runtime.engine else [],
+        "image_file": [cluster.image.file, cluster.runtime.tool] if cluster.runtime.from_file else ["", ""],
         "files": library_patterns(cluster),
     }
 
@@ -52,8 +53,10 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
             f'cluster_hca to "" in {cluster.variables}'
         )
     found += library_problems(cluster, facts, again)
-    if cluster.containers:
+    if cluster.runtime.engine:
         found += _image_problems(cluster, facts["images"], again)
+    elif cluster.runtime.from_file:
+        found += _file_problems(cluster, facts["image_file"])
     elif not facts["launcher"]:
         found.append(f"there is no OneFlow in {cluster.work}/venv; {again} brings it")
     return [f"{node.name}: {each}" for each in found]
@@ -72,6 +75,18 @@ def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
         ]
     if not named:
         return [f"it has no image {expected or cluster.image.name}; {again} delivers it"]
+    return []
+
+
+def _file_problems(cluster: Cluster, file: dict) -> list[str]:
+    wanted = cluster.image
+    if "error" in file:
+        return [f"{wanted.file}, cluster_image.file in {cluster.variables}: {file['error']}"]
+    if file["sha256"] != wanted.sha256:
+        return [
+            f"{wanted.file} has the SHA-256 {file['sha256']}, and the inventory asks for {wanted.sha256}; copy the right "
+            "file there, or correct cluster_image.sha256"
+        ]
     return []
 
 

@@ -63,7 +63,8 @@ class ClusterTarget:
             "name": cluster.name,
             "folder": str(cluster.folder),
             "launcher": launcher,
-            "containers": cluster.containers,
+            "runtime": cluster.runtime.name,
+            "containers": cluster.runtime.in_image,
             "image": dict(vars(cluster.image)),
             "stack": cluster.stack,
             "interface": cluster.interface,
@@ -120,7 +121,7 @@ class ClusterLauncher(Launcher):
         if not posixpath.isabs(path):
             return "name it as nodes see it, from / on"
         folder = cluster.data.rstrip("/")
-        if cluster.containers and not (folder and f"{posixpath.normpath(path)}/".startswith(f"{folder}/")):
+        if cluster.runtime.in_image and not (folder and f"{posixpath.normpath(path)}/".startswith(f"{folder}/")):
             return f"containers see only what is in cluster_data, which is {cluster.data!r} in {cluster.variables}"
         return None
 

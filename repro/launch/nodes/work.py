@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON
 from repro.launch.agent.ranks import LAUNCHER_LOG
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
@@ -90,7 +91,8 @@ class Work:
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": list(caches(self.cluster)),
             "libraries": forwarder_orders(self.cluster, self.code_folder) if device == "cuda" else {},
-            "container": name if self.cluster.containers else "",
+            "container": name if self.cluster.runtime.engine else "",
+            "inside": [IMAGE_PYTHON, IMAGE_LAUNCHER] if self.cluster.runtime.wrapped else [],
             "sample": sample_command() if device == "cuda" else [],
             "log_cap": LOG_CAP,
         }

@@ -106,7 +106,7 @@ class JobRequest:
         With the number of a step as its argument it removes that step's folder alone, for nodes may share a file system.
         """
         remove = f"rm -rf -- {shlex.quote(self.home)}/step-${{1:-*}}"
-        if not self.cluster.containers:
+        if not self.cluster.runtime.engine:
             return remove
         name = shlex.quote(f"name=^/reproduction-[0-9a-f]+-{self.token}-")
         match = f'--filter {name} --filter "label={USER}=$(id -u)"'

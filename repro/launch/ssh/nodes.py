@@ -99,7 +99,7 @@ class NodeSession:
             "do": "hold",
             "work": self.cluster.work,
             "owner": self._owner,
-            "containers": self.cluster.containers,
+            "containers": self.cluster.runtime.engine,
         }
         self._lease = self.start(order, self._hear)
         try:

@@ -41,7 +41,9 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
     system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
-    ran = f"`{image['name']}` {image['digest']}" if cluster["containers"] else _("none: the ranks ran from a venv")
+    runtime = cluster.get("runtime", "docker")
+    known = f"SHA-256 {image['sha256']}" if image.get("file") else image["digest"]
+    ran = f"`{image['name']}` {known} ({runtime})" if cluster["containers"] else _("none: the ranks ran from a venv")
     return [
         (_("Cluster"), cluster["name"]),
         (_("Nodes"), ", ".join(nodes) or _("not known: no fingerprint was taken")),

@@ -117,7 +117,7 @@ def test_infiniband_stays_out_of_a_case_on_one_node():
 
 
 def test_without_containers_the_venv_runs_the_same_program():
-    (order, _) = orders(replace(V100, containers=False), data=16)
+    (order, _) = orders(replace(V100, runtime_name="venv"), data=16)
     argv = order["argv"]
     assert argv[0] == "env"
     assert "docker" not in argv

@@ -44,7 +44,7 @@ def cluster(tmp_path, monkeypatch):
     (work / "venv").symlink_to(TRAINER_PYTHON.parent.parent)
     server = SshServer(tmp_path)
     python = os.path.realpath("/usr/bin/python3")
-    yield server.cluster(containers=False, work=str(work), gpu="Tesla V100-SXM2-16GB", python=python)
+    yield server.cluster(runtime_name="venv", work=str(work), gpu="Tesla V100-SXM2-16GB", python=python)
     server.stop()
 
 
@@ -157,7 +157,7 @@ def test_a_venv_without_a_compiler_is_refused_before_it_is_used(cluster, gpu, mo
     modern = replace(cluster, stack="cu102-modern", gpu="NVIDIA H200")
     (problem,) = library_problems(modern, {**facts, "libraries": ["cublas", "cudnn"]}, "`make provision`")
     assert problem.startswith("there is no gcc")
-    in_images = replace(modern, containers=True)
+    in_images = replace(modern, runtime_name="docker")
     assert library_problems(in_images, {**facts, "libraries": ["cublas", "cudnn"]}, "") == []
 
 

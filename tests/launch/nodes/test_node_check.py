@@ -32,18 +32,18 @@ FACTS = {
         ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
         ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
         ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
-        ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "containers": True}, "does not answer"),
+        ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "runtime_name": "docker"}, "does not answer"),
         (
             {"images": {"found": {V100.image.digest: None, V100.image.name: "sha256:b"}}},
             0,
-            {"hca": "", "containers": True},
+            {"hca": "", "runtime_name": "docker"},
             f"is sha256:b there, and the inventory asks for {V100.image.digest}",
         ),
-        ({"images": {"found": {}}}, 0, {"hca": "", "containers": True}, "it has no image sha256:a"),
+        ({"images": {"found": {}}}, 0, {"hca": "", "runtime_name": "docker"}, "it has no image sha256:a"),
     ],
 )
 def test_what_keeps_a_node_out_is_said(facts, skew, changes, message):
-    cluster = replace(V100, **{"containers": False, **changes})
+    cluster = replace(V100, **{"runtime_name": "venv", **changes})
     (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
     assert problem.startswith("n1: ")
     assert message in problem

@@ -38,7 +38,7 @@ def test_a_path_that_ranks_cannot_see_is_refused(path, changes, message):
 def test_other_paths_are_not():
     assert launcher().data_refusal("/data/ofrecord") is None
     assert launcher().data_refusal("/data/ofrecord/imagenet") is None
-    assert launcher(containers=False, data="").data_refusal("/home/alice/imagenet") is None
+    assert launcher(runtime_name="venv", data="").data_refusal("/home/alice/imagenet") is None
 
 
 def test_each_node_is_told_where_its_stand_ins_are():

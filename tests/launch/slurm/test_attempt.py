@@ -157,7 +157,7 @@ def test_an_order_has_every_node_and_the_trainers(tmp_path):
 
 def test_a_job_removes_no_container_but_its_own(tmp_path):
     """Another job of a run with the same name, such as of another account, has other containers."""
-    requests = [replace(request_in(tmp_path, containers=True), token=token) for token in ("0a1b", "0a1c")]
+    requests = [replace(request_in(tmp_path, runtime_name="docker"), token=token) for token in ("0a1b", "0a1c")]
     for each in requests:
         match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", each.sweep())
         works = [work_of(other.cluster, Code(), unit_of(), True, 29500, "run", "1") for other in requests]
@@ -178,7 +178,7 @@ def test_what_is_left_of_one_step_is_removed_beside_another(tmp_path):
 
 
 def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
-    order = order_in(tmp_path, containers=True)["nodes"]["listed2"]
+    order = order_in(tmp_path, runtime_name="docker")["nodes"]["listed2"]
     assert order["argv"][:3] == ["docker", "run", "--rm"]
     assert order["container"] in order["argv"]
     assert "1000:1000" in order["argv"]

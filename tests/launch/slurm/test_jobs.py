@@ -69,7 +69,7 @@ def cluster(tmp_path, jobs_folder):
         shared_results=f"{site}/shared",
         work=f"{site}/work",
         port=free_port(),
-        containers=False,
+        runtime_name="venv",
         launcher="slurm",
         python=sys.executable,
     )

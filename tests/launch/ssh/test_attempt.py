@@ -53,7 +53,11 @@ def cluster(tmp_path, monkeypatch):
     (work / "venv").symlink_to(TRAINER_PYTHON.parent.parent)
     server = SshServer(tmp_path)
     server.cluster_of = server.cluster(
-        containers=False, work=str(work), gpus_per_node=4, port=free_port(), python=os.path.realpath("/usr/bin/python3")
+        runtime_name="venv",
+        work=str(work),
+        gpus_per_node=4,
+        port=free_port(),
+        python=os.path.realpath("/usr/bin/python3"),
     )
     yield server.cluster_of
     server.stop()

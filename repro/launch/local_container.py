@@ -1,0 +1,138 @@
+"""The trainer image on this machine: which one it is, what its containers see, and how they are ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.images.runtime import ALL_GPUS, IMAGE_LAUNCHER, IMAGE_PYTHON, RUNTIMES, Bind, Container, Runtime
+from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
+from repro.launch.agent.leftovers import RUN, USER, WORK, labels
+from repro.launch.agent.node import image_file, image_ids, remove_containers
+from repro.launch.agent.ranks import launcher_of
+from repro.models.extensions import VARIABLE, folders
+from repro.planning.program_data import STANDINS
+from repro.utils.errors import ReproError
+from repro.utils.paths import PACKAGE, ROOT
+
+PASSED_ON = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", VARIABLE)
+PREFIXES = ("NCCL_", "ONEFLOW_")
+"""Variables of this environment that ranks in an image get as ranks in the venv do."""
+NEWER = {"CUBLAS_FORWARD_LIBRARY": "/opt/cublas", "CUDNN_FORWARD_LIBRARY": "/opt/cudnn"}
+"""The variables of a stack that name newer libraries, and where the image looks for them."""
+CACHE_INSIDE = "/cache"
+VERSION_S = 30
+
+
+class RuntimeUnavailable(ReproError):
+    """Ranks cannot run in the image on this machine; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class LocalContainer:
+    """The trainer image as this machine has it.
+
+    Attributes
+    ----------
+    image : its ID in the engine, or the path of its file.
+    sha256 : that of the file; "" in an engine, where the ID is one.
+    """
+
+    runtime: Runtime
+    name: str
+    image: str
+    sha256: str
+    version: str
+    stack: Stack
+
+    @classmethod
+    def of(cls, name: str, stack: Stack, image: str | None = None) -> LocalContainer:
+        """The image of a stack, or the one that is named: an engine's by name or ID, a SIF by its path."""
+        if name not in RUNTIMES or not RUNTIMES[name].in_image or not RUNTIMES[name].tool:
+            raise RuntimeUnavailable(f"RUNTIME={name}: on one machine it is venv, docker or apptainer")
+        runtime, wanted = RUNTIMES[name], stack.name if stack.name in IMAGE_STACKS else IMAGE_STACKS[0]
+        if runtime.from_file:
+            path = Path(image).expanduser().resolve() if image else sif_path(wanted)
+            found = image_file(str(path), runtime.tool)
+            if "error" in found:
+                raise RuntimeUnavailable(f"RUNTIME={name}: {path}: {found['error']}; `make image FORMAT=sif` writes it")
+            return cls(runtime, str(path), str(path), found["sha256"], _version(runtime.tool), stack)
+        given = image or tag_of(wanted)
+        ids = image_ids([given])
+        if not (ids.get("found") or {}).get(given):
+            why = ids.get("error", "the engine has no such image; `make image` builds it")
+            raise RuntimeUnavailable(f"RUNTIME={name}: {given}: {why}")
+        return cls(runtime, given, ids["found"][given], "", _version(runtime.tool), stack)
+
+    def record(self) -> dict:
+        """What a run keeps of it."""
+        found = {"name": self.runtime.name, "version": self.version, "image": self.name}
+        return {**found, "sha256": self.sha256} if self.sha256 else {**found, "id": self.image}
+
+    def command(self, folder: Path, config: dict, environment: dict[str, str], name: str, script: Path) -> list[str]:
+        """The words in front of a program that is an attempt's, on all GPUs that `environment` shows."""
+        cuda = config.get("device") == "cuda"
+        container = Container(
+            image=self.image,
+            folder=str(folder),
+            binds=self._binds(folder, config, script),
+            environment=self._environment(environment),
+            user=f"{os.getuid()}:{os.getgid()}",
+            gpus=ALL_GPUS if cuda else "",
+            name=name,
+            labels=((RUN, folder.name),),
+        )
+        argv = self.runtime.command(container)
+        return [*argv[:2], *labels(str(ROOT)), *argv[2:]] if self.runtime.engine else argv
+
+    def launcher_of(self, started: int, name: str) -> Callable[[], int]:
+        """What finds OneFlow's launcher, 0 until it runs."""
+        container = name if self.runtime.engine else ""
+        return launcher_of(started, container, [IMAGE_PYTHON, IMAGE_LAUNCHER] if self.runtime.wrapped else [])
+
+    def end(self, name: str) -> None:
+        """Remove a container of an engine, whatever its client did."""
+        if self.runtime.engine:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                remove_containers(f"name=^/{name}$", f"label={USER}={os.getuid()}", f"label={WORK}={ROOT}")
+
+    def _environment(self, given: dict[str, str]) -> dict[str, str]:
+        passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PREFIXES)}
+        outside = {name for name in self.stack.environment if not name.startswith(PREFIXES)}
+        own = {name: value for name, value in given.items() if name not in outside}
+        return {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **passed, **own}
+
+    def _binds(self, folder: Path, config: dict, script: Path) -> tuple[Bind, ...]:
+        """The code at the paths that it has here, the attempt's folder, stand-ins and data, libraries and compiled code."""
+        read = {str(PACKAGE), str(script.parent), *(str(path) for path in folders())}
+        data = config.get("data") or {}
+        read |= {
+            str(Path(data[key]).parent if key == "prefix" else data[key]) for key in ("path", "prefix") if key in data
+        }
+        read = {path for path in read if not any(path != other and path.startswith(f"{other}/") for other in read)}
+        STANDINS.mkdir(parents=True, exist_ok=True)
+        found = [*(Bind(path, path) for path in sorted(read)), Bind(str(STANDINS), str(STANDINS), True)]
+        found.append(Bind(str(folder), str(folder), True))
+        given = self.stack.environment
+        found += [Bind(_folder(given[name]), target) for name, target in NEWER.items() if name in given]
+        if cache := given.get("CUDA_CACHE_PATH"):
+            Path(cache).mkdir(parents=True, exist_ok=True)
+            found.append(Bind(cache, CACHE_INSIDE, True))
+        return tuple(found)
+
+
+def _folder(library: str) -> str:
+    path = Path(library)
+    return str(path if path.is_dir() else path.parent)
+
+
+def _version(tool: str) -> str:
+    try:
+        done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
