@@ -73,7 +73,8 @@ class Slurm:
 class Cluster:
     """An inventory: its nodes, rank 0 first, and the variables that all of them share.
 
-    A field with a default is a variable that an inventory may leave out.
+    `jump` are the hosts on the way to all of them and to `login`, this machine's neighbour first. A field with a default
+    is a variable that an inventory may leave out.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Cluster:
     python: str = "/usr/bin/python3"
     slurm: Slurm = Slurm()
     login: Node | None = None
+    jump: tuple[Node, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -159,6 +161,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
+        jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump"), gpus),
     )
 
 
@@ -284,5 +287,16 @@ def _is_host_key(fields: list[str]) -> bool:
 
 def _names() -> set[str]:
     """The inventory's `cluster_…` variables, without that prefix."""
-    own = {"name", "folder", "nodes", "known_hosts", "private_key", "python", "accepted", "login", "runtime_name"}
+    own = {
+        "name",
+        "folder",
+        "nodes",
+        "known_hosts",
+        "private_key",
+        "python",
+        "accepted",
+        "login",
+        "jump",
+        "runtime_name",
+    }
     return set(Cluster.__annotations__) - own | {"accepted_differences", "runtime", "containers"}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
+from repro.cluster.jump_hosts import ssh_options
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
@@ -160,7 +161,7 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
     """Ansible's settings for this run: only the project's own, whatever the user's home or environment says."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    known = shlex.join(["-o", f"UserKnownHostsFile={cluster.known_hosts}"])
+    known = shlex.join(ssh_options(cluster))
     return ours | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_SSH_COMMON_ARGS": known,

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from repro.cluster.cluster import Cluster, Node
+from repro.cluster.jump_hosts import CONNECT_S, Refused, close, open_checked
 from repro.utils.errors import FAILED, ReproError
 
 if TYPE_CHECKING:
     from paramiko import Channel
 
 T = TypeVar("T")
-CONNECT_S, KEEPALIVE_S, DEAD_PEER_MS = 10, 3, 8000
+KEEPALIVE_S, DEAD_PEER_MS = 3, 8000
 LINES_OF_ERROR = 6
 
 
@@ -67,7 +68,8 @@ class Remote:
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster, self.node = cluster, node
-        self._connection = self._open()
+        self._way = self._open()
+        self._connection = self._way[-1]
 
     def run(
         self,
@@ -116,7 +118,7 @@ class Remote:
 
     def close(self) -> None:
         """End the connection, and with it what runs in the foreground of it."""
-        self._connection.close()
+        close(self._way)
 
     def __enter__(self) -> Remote:
         return self
@@ -124,39 +126,24 @@ class Remote:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
-    def _open(self) -> Any:
-        from fabric import Connection
-        from paramiko import RejectPolicy
-
-        node, key = self.node, self.cluster.private_key
-        keys = {"key_filename": str(key)} if key else {}
-        connection = Connection(
-            node.address,
-            user=node.user,
-            port=node.port,
-            connect_timeout=CONNECT_S,
-            forward_agent=False,
-            connect_kwargs=keys,
-        )
+    def _open(self) -> list[Any]:
         try:
-            connection.client.load_host_keys(str(self.cluster.known_hosts))
-            connection.client.set_missing_host_key_policy(RejectPolicy())
-            connection.open()
-        except Exception as error:
-            transport = connection.client.get_transport()
-            reached = transport is not None and transport.is_active()
-            connection.client.close()
-            raise RemoteError(node.name, self._why(error, reached)) from error
-        connection.transport.set_keepalive(KEEPALIVE_S)
-        if isinstance(connection.transport.sock, socket.socket):
-            connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
-        return connection
+            way = open_checked(self.cluster, self.node)
+        except Refused as refused:
+            raise RemoteError(self.node.name, self._why(refused)) from refused.error
+        for connection in way:
+            connection.transport.set_keepalive(KEEPALIVE_S)
+            if isinstance(connection.transport.sock, socket.socket):
+                connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+        return way
 
-    def _why(self, error: Exception, reached: bool) -> str:
+    def _why(self, refused: Refused) -> str:
         from paramiko import BadHostKeyException
 
-        node, keys = self.node, self.cluster.known_hosts
-        at = f"{node.user}@{node.address} port {node.port}"
+        host, error, reached, keys = refused.host, refused.error, refused.reached, self.cluster.known_hosts
+        at = f"{host.user}@{host.address} port {host.port}"
+        if host != self.node:
+            at = f"the jump host {at}"
         if isinstance(error, BadHostKeyException):
             return (
                 f"{at} shows another host key than {keys} records; if the machine was reinstalled, check the key "

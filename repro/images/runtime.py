@@ -6,13 +6,17 @@ in the description; where they cannot do the same, the class says what it does i
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 IMAGE_PYTHON = "/opt/venv/bin/python"
 IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 ALL_GPUS = "all"
+NOISE = re.compile(r"'docker( run)? --help'")
+PREFIX = re.compile(r"^(docker: |FATAL: +)")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Container:
     folder : the working directory, one of the `binds`.
     user : "uid:gid" that the program runs as; Apptainer's is always the caller.
     gpus : "" for none, "all", or numbers such as "0,1".
-    infiniband : whether it gets /dev/infiniband and may lock memory for it.
+    infiniband : whether it gets /dev/infiniband.
+    locks_memory : whether it may lock any amount of memory, for transfers of GPUs and InfiniBand.
     cpus, memory : processors and NUMA nodes that it is bound to, as the kernel lists them; "" for all.
     name, labels : how an engine finds it; without an engine there is nothing to find.
     """
@@ -51,6 +56,7 @@ class Container:
     user: str = ""
     gpus: str = ""
     infiniband: bool = False
+    locks_memory: bool = True
     cpus: str = ""
     memory: str = ""
     name: str = ""
@@ -109,7 +115,8 @@ class Docker(Runtime):
         argv = ["docker", "run", "--rm", "--init", "--name", container.name, "--pull", "never"]
         argv += ["--network", "host", "--ipc", "host", "--read-only", "--tmpfs", "/tmp"]
         argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", container.user]
-        argv += ["--ulimit", "memlock=-1", "--workdir", container.folder]
+        argv += ["--workdir", container.folder]
+        argv += ["--ulimit", "memlock=-1"] if container.locks_memory else []
         if container.infiniband:
             argv += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
         if container.gpus:  # Docker reads the value as CSV, so a list of devices needs quotes of its own
@@ -174,6 +181,11 @@ class Pyxis(Runtime):
 
 
 RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Docker(), Venv(), Apptainer(), Pyxis())}
+
+
+def refusal(lines: Sequence[str]) -> str:
+    """Why a runtime did not start a program, from the last lines that it printed."""
+    return PREFIX.sub("", next((line for line in reversed(lines) if not NOISE.search(line)), "?"))
 
 
 def _assignments(environment: dict[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Venv
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Venv, refusal
 from repro.images.stack import Stack, stack_of
 from repro.launch.agent.leftovers import mark, sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
@@ -88,7 +88,7 @@ class LocalLauncher(Launcher):
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
         stack = self.stack(plan)
         python = ("<python of the baselines>",)
-        container = self.container(stack)
+        container = self.container(stack, ask=False)
         attempt_of = local_attempts(
             Limits(), self.options.port, self.options.trainer, python, stack.environment, container
         )
@@ -128,15 +128,18 @@ class LocalLauncher(Launcher):
             raise PlanError(f"RUNTIME={self.options.runtime}: the run was begun with {before}; leave it out")
         return before or self.options.runtime or VENV
 
-    def container(self, stack: Stack, recorded: dict | None = None) -> LocalContainer | None:
-        """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in."""
+    def container(self, stack: Stack, recorded: dict | None = None, ask: bool = True) -> LocalContainer | None:
+        """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in.
+
+        Without `ask` it is not looked for.
+        """
         name = self.runtime(recorded)
         if name == VENV:
             if self.options.image:
                 raise PlanError("IMAGE: for RUNTIME=docker or apptainer, which run an image")
             return None
         before = (recorded or {}).get("runtime", {})
-        found = LocalContainer.of(name, stack, self.options.image or before.get("image"))
+        found = LocalContainer.of(name, stack, self.options.image or before.get("image"), ask)
         for key in ("id", "sha256"):
             if before.get(key, "") != found.record().get(key, "") and before:
                 raise PlanError(
@@ -423,8 +426,8 @@ class LocalAttempt:
         if returncode == 0 and not missing:
             return None
         if self.container and returncode in self.container.runtime.refusals:
-            said = (last_lines(self._rank_folder(0) / "stderr") or last_lines(self.folder / "launcher.log"))[-1:]
-            values = {"runtime": self.container.runtime.launched_by, "said": "".join(said)}
+            lines = last_lines(self._rank_folder(0) / "stderr") or last_lines(self.folder / "launcher.log")
+            values = {"runtime": self.container.runtime.launched_by, "said": refusal(lines)}
             return Failure(N_("{runtime} did not start the container: {said}"), values)
         if self.world_size == 1:
             return _rank_failure(0, 128 - returncode if self.container and returncode > 128 else returncode)

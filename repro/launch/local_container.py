@@ -50,18 +50,25 @@ class LocalContainer:
     stack: Stack
 
     @classmethod
-    def of(cls, name: str, stack: Stack, image: str | None = None) -> LocalContainer:
-        """The image of a stack, or the one that is named: an engine's by name or ID, a SIF by its path."""
+    def of(cls, name: str, stack: Stack, image: str | None = None, ask: bool = True) -> LocalContainer:
+        """The image of a stack, or the one that is named: an engine's by name or ID, a SIF by its path.
+
+        RuntimeUnavailable if it is not here; without `ask` nothing looks for it.
+        """
         if name not in RUNTIMES or not RUNTIMES[name].in_image or not RUNTIMES[name].tool:
             raise RuntimeUnavailable(f"RUNTIME={name}: on one machine it is venv, docker or apptainer")
         runtime, wanted = RUNTIMES[name], stack.name if stack.name in IMAGE_STACKS else IMAGE_STACKS[0]
         if runtime.from_file:
             path = Path(image).expanduser().resolve() if image else sif_path(wanted)
+            if not ask:
+                return cls(runtime, str(path), str(path), "", "", stack)
             found = image_file(str(path), runtime.tool)
             if "error" in found:
                 raise RuntimeUnavailable(f"RUNTIME={name}: {path}: {found['error']}; `make image FORMAT=sif` writes it")
             return cls(runtime, str(path), str(path), found["sha256"], _version(runtime.tool), stack)
         given = image or tag_of(wanted)
+        if not ask:
+            return cls(runtime, given, given, "", "", stack)
         ids = image_ids([given])
         if not (ids.get("found") or {}).get(given):
             why = ids.get("error", "the engine has no such image; `make image` builds it")
@@ -83,6 +90,7 @@ class LocalContainer:
             environment=self._environment(environment),
             user=f"{os.getuid()}:{os.getgid()}",
             gpus=ALL_GPUS if cuda else "",
+            locks_memory=cuda,
             name=name,
             labels=((RUN, folder.name),),
         )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from dataclasses import dataclass
 
-from repro.images.runtime import Runtime
+from repro.images.runtime import Runtime, refusal
 from repro.runs.failures import Failure
 from repro.runs.record import CutLog
 from repro.utils.i18n import N_
 
-NOISE = re.compile(r"'docker( run)? --help'")
-PREFIX = re.compile(r"^(docker: |FATAL: +)")
 SETTLE_S = 1.5
 QUIET_S = 5.0
 FULL_MIB = 20
@@ -84,7 +81,7 @@ def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str]
     begun : whether a rank of the node had begun its work.
     """
     if status in runtime.refusals:
-        said = PREFIX.sub("", next((line for line in reversed(lines) if not NOISE.search(line)), "?"))
+        said = refusal(lines)
         if begun:
             message = N_("{runtime} on {node} failed while the container ran: {said}")
         else:
