@@ -86,11 +86,31 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def detect(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], scratch: Path) -> Found:
-    """GPUs, network and images of the first node, by one exchange over SSH; ClusterError if it cannot be probed."""
+def jump_hosts_of(hosts: str, user: str) -> tuple[Node, ...]:
+    """Jump hosts from `address`, `address:port` or `user@address:port`, separated by blanks or commas."""
+    found: list[Node] = []
+    for word in hosts.replace(",", " ").split():
+        account, _, host = word.rpartition("@")
+        if account and not re.fullmatch(r"\w[\w.-]*", account):
+            raise ClusterError(f"JUMP: {word!r} is no address, address:port or user@address:port")
+        (node,) = nodes_of(host, account or user)
+        found.append(replace(node, name=f"jump{len(found) + 1}"))
+    return tuple(found)
+
+
+def unwritten(
+    nodes: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, keys: list[HostKey], scratch: Path
+) -> Cluster:
+    """What is known of a cluster before it has an inventory, enough to connect; its known_hosts goes to `scratch`."""
     known_hosts = scratch / "known_hosts"
     known_hosts.write_text("".join(f"{each.line}\n" for each in keys))
-    cluster = Cluster(scratch.name, scratch, nodes, "", 1, "", 0.0, "", TrainerImage(""), known_hosts, private_key=key)
+    image = TrainerImage("")
+    return Cluster(scratch.name, scratch, nodes, "", 1, "", 0.0, "", image, known_hosts, private_key=key, jump=jump)
+
+
+def detect(cluster: Cluster) -> Found:
+    """GPUs, network and images of the first node, by one exchange over SSH; ClusterError if it cannot be probed."""
+    nodes = cluster.nodes
     argv = [cluster.python, "-", "*", "*", "libc6"]
     try:
         with Remote(cluster, nodes[0]) as remote:
@@ -163,7 +183,12 @@ def image_of(stack: str, source: str, digest: str) -> TrainerImage:
 
 
 def write_inventory(
-    folder: Path, nodes: Iterable[Node], keys: list[HostKey], values: dict, key: Path | None
+    folder: Path,
+    nodes: Iterable[Node],
+    keys: list[HostKey],
+    values: dict,
+    key: Path | None,
+    jump: tuple[Node, ...] = (),
 ) -> Cluster:
     """Write an inventory, read it back, and only then put it into its place; ClusterError if a value is wrong.
 
@@ -172,7 +197,7 @@ def write_inventory(
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     (draft / VARIABLES).parent.mkdir(parents=True)
     try:
-        (draft / "hosts.yml").write_text(_hosts_text(nodes, key), encoding="utf-8")
+        (draft / "hosts.yml").write_text(_hosts_text(nodes, key, jump), encoding="utf-8")
         (draft / VARIABLES).write_text(_variables_text(values), encoding="utf-8")
         (draft / "known_hosts").write_text("".join(f"{each.line}\n" for each in keys), encoding="utf-8")
         cluster = load_cluster(draft)
@@ -184,7 +209,7 @@ def write_inventory(
     return replace(cluster, name=folder.name, folder=folder, known_hosts=folder / "known_hosts")
 
 
-def _hosts_text(nodes: Iterable[Node], key: Path | None) -> str:
+def _hosts_text(nodes: Iterable[Node], key: Path | None, jump: tuple[Node, ...]) -> str:
     lines = ["# Rank 0 is on the first node.", "nodes:", "  hosts:"]
     for node in nodes:
         port = f", ansible_port: {node.port}" if node.port != 22 else ""
@@ -193,6 +218,13 @@ def _hosts_text(nodes: Iterable[Node], key: Path | None) -> str:
     lines += ["  vars:", f"    ansible_user: {json.dumps(user)}"]
     if key:
         lines.append(f"    ansible_ssh_private_key_file: {json.dumps(str(key))}")
+    if jump:
+        lines += ["# The hosts on the way to all nodes, the one next to this machine first.", "jump:", "  hosts:"]
+    for host in jump:
+        account = f"ansible_user: {json.dumps(host.user)}"
+        lines.append(
+            f"    {host.name}: {{ansible_host: {json.dumps(host.address)}, ansible_port: {host.port}, {account}}}"
+        )
     return "\n".join(lines) + "\n"
 
 

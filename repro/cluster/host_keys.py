@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from repro.cluster.inventory import ClusterError
 
+if TYPE_CHECKING:
+    from fabric import Connection
+
 TIMEOUT_S = 8
 TYPES = "ed25519,ecdsa,rsa"
+KINDS = (("ssh-ed25519",), ("ecdsa-sha2-nistp256",), ("rsa-sha2-512", "rsa-sha2-256"))
+"""The types of keys as paramiko asks for them, one after the other."""
 AT_THE_MACHINE = "for f in /etc/ssh/ssh_host_*.pub; do ssh-keygen -lf $f; done"
 
 
@@ -46,6 +53,34 @@ def scan(hosts: Iterable[tuple[str, str, int]]) -> list[HostKey]:
     if silent:
         raise ClusterError(f"no SSH server shows a host key on {', '.join(silent)}; check the address and that it runs")
     return [key for keys in shown.values() for key in keys]
+
+
+def scan_behind(before: Connection, host: tuple[str, str, int]) -> list[HostKey]:
+    """The keys of a host that only a jump host reaches, over an open connection to that; ClusterError if it shows none.
+
+    No login is tried.
+    """
+    from paramiko import SSHException, Transport
+
+    name, address, port = host
+    where = address if port == 22 else f"[{address}]:{port}"
+    found: dict[str, HostKey] = {}
+    for kinds in KINDS:
+        try:
+            channel = before.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=TIMEOUT_S)
+            with contextlib.closing(Transport(channel)) as transport:
+                transport.get_security_options().key_types = kinds
+                transport.start_client(timeout=TIMEOUT_S)
+                key = transport.get_remote_server_key()
+        except (SSHException, EOFError, OSError):
+            continue
+        found[key.get_name()] = HostKey(name, f"{where} {key.get_name()} {key.get_base64()}")
+    if not found:
+        raise ClusterError(
+            f"no SSH server shows a host key on {name} ({address} port {port}) through {before.host}; check the address, "
+            "and that the jump host may forward connections to it"
+        )
+    return list(found.values())
 
 
 def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:

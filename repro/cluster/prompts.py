@@ -9,9 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
-from repro.cluster.create import Found, detect, image_of, nodes_of, target_folder, write_inventory
-from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan
+from repro.cluster.create import (
+    Found,
+    detect,
+    image_of,
+    jump_hosts_of,
+    nodes_of,
+    target_folder,
+    unwritten,
+    write_inventory,
+)
+from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan, scan_behind
 from repro.cluster.inventory import ClusterError
+from repro.cluster.jump_hosts import Refused, close, open_checked
 from repro.cluster.ssh import on_all
 
 
@@ -54,20 +64,49 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     """Ask, check the host keys with the person, write the inventory and read it back; ClusterError stops it."""
     folder = target_folder(answers.get("NAME", "name of the cluster"))
     hosts = answers.get("HOSTS", "its nodes, the one of rank 0 first: address, address:port or name=address")
-    nodes = nodes_of(hosts, answers.get("LOGIN", "user to log in as", getpass.getuser()))
+    user = answers.get("LOGIN", "user to log in as", getpass.getuser())
+    nodes = nodes_of(hosts, user)
+    hops = answers.get(
+        "JUMP", "jump hosts on the way, this machine's neighbour first: address or user@address, empty for none", ""
+    )
+    jump = jump_hosts_of(hops, user)
     path = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
     key = Path(path).expanduser().resolve() if path else None
-    keys = _checked_keys(answers, nodes, say)
-    found = _suggestions(nodes, key, keys, say)
-    cluster = write_inventory(folder, nodes, keys, _variables(answers, found), key)
+    keys = _checked_keys(answers, nodes, jump, key, say)
+    found = _suggestions(nodes, jump, key, keys, say)
+    cluster = write_inventory(folder, nodes, keys, _variables(answers, found), key, jump)
     for name, result in on_all(cluster, lambda remote: remote.run(["true"])).items():
         if isinstance(result, Exception):
             say(f"note: {name} does not answer yet: {result}")
     return cluster
 
 
-def _checked_keys(answers: Answers, nodes: tuple[Node, ...], say: Callable[[str], None]) -> list[HostKey]:
-    keys = scan([(node.name, node.address, node.port) for node in nodes])
+def _checked_keys(
+    answers: Answers, nodes: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, say: Callable[[str], None]
+) -> list[HostKey]:
+    """The keys of all hosts; those behind a jump host are asked for only once its own are known to be right."""
+    kept: list[HostKey] = []
+    for position, hop in enumerate(jump):
+        kept += _confirmed(answers, _shown_by((hop,), jump[:position], key, kept), say)
+    return kept + _confirmed(answers, _shown_by(nodes, jump, key, kept), say)
+
+
+def _shown_by(hosts: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, known: list[HostKey]) -> list[HostKey]:
+    asked = [(host.name, host.address, host.port) for host in hosts]
+    if not jump:
+        return scan(asked)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            way = open_checked(unwritten(jump[-1:], jump[:-1], key, known, Path(scratch)), jump[-1])
+        except Refused as refused:
+            raise ClusterError(f"the jump host {refused.host.address} cannot be used: {refused.error}") from refused
+        try:
+            return [each for host in asked for each in scan_behind(way[-1], host)]
+        finally:
+            close(way)
+
+
+def _confirmed(answers: Answers, keys: list[HostKey], say: Callable[[str], None]) -> list[HostKey]:
     for key in keys:
         say(f"{key.node:<16}{key.kind:<22}{key.fingerprint}")
     if answers.person:
@@ -78,10 +117,16 @@ def _checked_keys(answers: Answers, nodes: tuple[Node, ...], say: Callable[[str]
     return confirmed(keys, given.replace(",", " ").split())
 
 
-def _suggestions(nodes: tuple[Node, ...], key: Path | None, keys: list[HostKey], say: Callable[[str], None]) -> Found:
+def _suggestions(
+    nodes: tuple[Node, ...],
+    jump: tuple[Node, ...],
+    key: Path | None,
+    keys: list[HostKey],
+    say: Callable[[str], None],
+) -> Found:
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            return detect(nodes, key, keys, Path(scratch))
+            return detect(unwritten(nodes, jump, key, keys, Path(scratch)))
         except ClusterError as error:
             say(f"note: {error}; so there are no suggestions below")
             return Found()

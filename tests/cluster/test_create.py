@@ -121,6 +121,7 @@ def settings(server, tmp_path, **changes):
         "NAME": f"{tmp_path}/new",
         "HOSTS": f"127.0.0.1:{server.port}",
         "LOGIN": "tester",
+        "JUMP": "",
         "KEY": f"{tmp_path}/id",
         "FINGERPRINTS": server.host_key.fingerprint,
         "GPU": "",
@@ -155,10 +156,10 @@ def test_an_inventory_by_answers(server, tmp_path):
         asked.append(question)
         return {"are": "yes", "GPU": "", "ranks": "3"}.get(question.split()[0], "")
 
-    given = settings(server, tmp_path, FINGERPRINTS=None, GPU=None, GPUS=None)
+    given = settings(server, tmp_path, JUMP=None, FINGERPRINTS=None, GPU=None, GPUS=None)
     cluster = new_cluster(Answers(given.get, ask), lambda _: None)
     assert (cluster.gpus_per_node, cluster.gpu) == (3, "")
-    assert [question.split()[0] for question in asked] == ["are", "GPU", "ranks", "image", "the", "folder"]
+    assert [question.split()[0] for question in asked] == ["jump", "are", "GPU", "ranks", "image", "the", "folder"]
 
 
 @needs_keyscan

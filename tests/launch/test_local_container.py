@@ -1,0 +1,138 @@
+"""Ranks of this machine in an image, with a stand-in for Apptainer: it starts the program as its child, as that does."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from repro.images.stack import Stack
+from repro.launch import local, local_container
+from repro.launch.agent.leftovers import mark, sweep_processes
+from repro.launch.agent.processes import identity
+from repro.launch.attempt import Limits
+from repro.launch.base import LaunchOptions
+from repro.launch.local import LocalAttempt, LocalLauncher
+from repro.launch.local_container import LocalContainer, RuntimeUnavailable
+from repro.planning.plan import PlanError
+from repro.utils.paths import TRAINER_PYTHON
+from tests.support.processes import processes_of
+from tests.support.runs import CONFIG
+
+CPU = Stack("cpu", {})
+APPTAINER = r"""#!/bin/bash
+[ "$1" = --version ] && echo "apptainer version 1.4.5" && exit
+[ -n "$REFUSE" ] && echo "FATAL:   $REFUSE" >&2 && exit 255
+printf '%s\n' "$@" > "$RECORD"
+while [ "${1%.sif}" = "$1" ]; do shift; done
+shift
+"$@" &
+trap 'kill -TERM $!' TERM
+wait $!
+status=$?
+wait $! 2>/dev/null
+exit $status
+"""
+
+
+@pytest.fixture
+def container(tmp_path, monkeypatch, standin):
+    """A SIF of a few bytes, whose Python and launcher are the trainer environment's."""
+    tool, sif = tmp_path / "bin" / "apptainer", tmp_path / "image.sif"
+    tool.parent.mkdir()
+    tool.write_text(APPTAINER)
+    tool.chmod(0o755)
+    sif.write_bytes(b"image")
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("RECORD", str(tmp_path / "asked"))
+    for module in (local, local_container):
+        monkeypatch.setattr(module, "IMAGE_PYTHON", str(TRAINER_PYTHON))
+        monkeypatch.setattr(module, "IMAGE_LAUNCHER", str(local._launcher(TRAINER_PYTHON)))
+    return LocalContainer.of("apptainer", CPU, str(sif))
+
+
+def attempt(container, folder, standin, ranks):
+    config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    folder.mkdir()
+    return LocalAttempt(config, folder, Limits(total_s=60), trainer=standin, container=container)
+
+
+def test_the_image_is_recorded_by_its_hash(container, tmp_path):
+    assert container.record() == {
+        "name": "apptainer",
+        "version": "apptainer version 1.4.5",
+        "image": str(tmp_path / "image.sif"),
+        "sha256": hashlib.sha256(b"image").hexdigest(),
+    }
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_end_well_and_see_what_they_need(container, tmp_path, standin, monkeypatch, ranks):
+    monkeypatch.setenv("NCCL_IB_TIMEOUT", "22")
+    monkeypatch.setenv("SECRET", "s")
+    outcome = attempt(container, tmp_path / "run", standin, ranks).run()
+    assert outcome.failure is None
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert f"{tmp_path}/run:{tmp_path}/run" in asked
+    assert "NCCL_IB_TIMEOUT=22" in asked
+    assert not [word for word in asked if word.startswith("SECRET")]
+    assert not processes_of(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "message"),
+    [
+        ("exit=3@0", 1, "rank 0 exited with status 3"),
+        ("kill@0", 1, "rank 0 was killed by SIGKILL"),
+        ("exit=3@1", 2, "rank 1 exited with status 3"),
+        ("kill@1", 2, "rank 1 was killed by SIGKILL"),
+    ],
+)
+def test_a_rank_that_fails_is_named(container, tmp_path, standin, monkeypatch, fault, ranks, message):
+    monkeypatch.setenv("STANDIN", fault)
+    outcome = attempt(container, tmp_path / "run", standin, ranks).run()
+    assert outcome.failure.text() == message
+    assert not processes_of(tmp_path / "run")
+
+
+def test_a_runtime_that_refuses_gives_its_reason(container, tmp_path, standin, monkeypatch):
+    monkeypatch.setenv("REFUSE", "container creation failed")
+    outcome = attempt(container, tmp_path / "run", standin, 1).run()
+    assert outcome.failure.text() == "Apptainer did not start the container: container creation failed"
+
+
+def test_an_image_that_is_not_here(tmp_path):
+    with pytest.raises(RuntimeUnavailable, match="RUNTIME=podman: on one machine it is venv, docker or apptainer"):
+        LocalContainer.of("podman", CPU)
+    with pytest.raises(RuntimeUnavailable, match=r"none\.sif: .*make image FORMAT=sif"):
+        LocalContainer.of("apptainer", CPU, str(tmp_path / "none.sif"))
+
+
+def test_a_run_goes_on_in_the_image_that_it_was_begun_in(container, tmp_path):
+    launcher = LocalLauncher(LaunchOptions(image=str(tmp_path / "image.sif")))
+    began = {"runtime": container.record()}
+    assert launcher.container(CPU, began) == container
+    (tmp_path / "image.sif").write_bytes(b"another")
+    with pytest.raises(PlanError, match="is not the image that the run was begun in, whose sha256 is"):
+        launcher.container(CPU, began)
+    with pytest.raises(PlanError, match="RUNTIME=docker: the run was begun with apptainer"):
+        LocalLauncher(LaunchOptions(runtime="docker")).container(CPU, began)
+    assert LocalLauncher(LaunchOptions()).container(CPU, {"host": "venv"}) is None
+
+
+def test_processes_of_a_dead_agent_are_ended_and_no_others(tmp_path):
+    """A killed agent takes nothing along; what it started is found by its environment."""
+    mine = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark(str(tmp_path))})
+    program = (
+        "import subprocess, os; from repro.launch.agent.leftovers import mark; "
+        f"print(subprocess.Popen(['sleep', '61'], env={{**os.environ, **mark({str(tmp_path)!r})}}, stdout=-3, stderr=-3).pid)"
+    )
+    left = int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+    assert sweep_processes(str(tmp_path / "other")) == []
+    assert sweep_processes(str(tmp_path)) == [f"process {left} (sleep 61)"]
+    assert mine.poll() is None
+    mine.send_signal(signal.SIGKILL)
+    mine.wait()
+    assert not identity(left)
