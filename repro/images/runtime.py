@@ -74,6 +74,7 @@ class Runtime(ABC):
     from_file : whether the image is a file that the nodes see.
     tool : the command that the host has to have, "" for none.
     wrapped : whether the program is some child of what was started, which its command line tells from the others.
+    whole_step : whether the agent of a node is in the image already.
     launched_by : what starts the program, as messages call it.
     refusals : exit statuses with which that says that the program could not be started.
     """
@@ -84,6 +85,7 @@ class Runtime(ABC):
     from_file: ClassVar[bool] = False
     tool: ClassVar[str] = ""
     wrapped: ClassVar[bool] = False
+    whole_step: ClassVar[bool] = False
     launched_by: ClassVar[str] = ""
     refusals: ClassVar[range] = range(0)
 
@@ -168,6 +170,7 @@ class Pyxis(Runtime):
 
     name = "pyxis"
     from_file = True
+    whole_step = True
     launched_by = "Pyxis"
 
     def command(self, container: Container) -> list[str]:

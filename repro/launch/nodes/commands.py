@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container
+from repro.launch.agent.lock import PLACES
 
 OWN = "reproduction.run"
+LOCK_PLACE = PLACES[0]
 INSIDE, INSIDE_MODELS = "/opt/repro/trainers", "/opt/repro/models"
 
 
@@ -57,7 +59,8 @@ def node_argv(
 ) -> list[str]:
     """The command that starts a node's ranks: in a container called `name`, or where there are none, in its venv."""
     if cluster.runtime.in_image:
-        program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, INSIDE)
+        inside = share.trainers if cluster.runtime.whole_step else INSIDE
+        program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, inside)
     else:
         program = _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
     container = Container(
@@ -130,6 +133,14 @@ def _binds(cluster: Cluster, share: Share) -> tuple[Bind, ...]:
     if cluster.data:
         found.append(Bind(cluster.data, cluster.data))
     return tuple(found)
+
+
+def step_binds(cluster: Cluster) -> tuple[Bind, ...]:
+    """What a step sees that is in the image as a whole: the work folder, where messages go, and the node's lock."""
+    folders = [cluster.work, *([cluster.shared_results] if cluster.shared_results else []), LOCK_PLACE]
+    found = [*(Bind(folder, folder, True) for folder in folders), *newer_libraries(cluster)]
+    read = [cluster.image.file, *([cluster.data] if cluster.data else [])]
+    return tuple([*found, *(Bind(path, path) for path in read)])
 
 
 def newer_libraries(cluster: Cluster) -> list[Bind]:

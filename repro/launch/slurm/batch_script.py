@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster
+from repro.images.runtime import IMAGE_PYTHON, Pyxis
 from repro.launch.agent.leftovers import USER
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.collector import safe
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.commands import Host, step_binds
 from repro.launch.nodes.holder import holder
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.launch.placement import Placement
@@ -96,9 +97,16 @@ class JobRequest:
             program=f"(the text of repro/launch/agent/{PROGRAM.name})"
             if shown
             else PROGRAM.read_text(encoding="utf-8"),
-            python=self.cluster.python,
+            python=IMAGE_PYTHON if self.cluster.runtime.whole_step else self.cluster.python,
+            container=self._container(),
             sweep=self.sweep(),
         )
+
+    def _container(self) -> list[str]:
+        """The options of srun that put the tasks of a step into the image."""
+        if not self.cluster.runtime.whole_step:
+            return []
+        return Pyxis.step_options(self.cluster.image.file, step_binds(self.cluster))
 
     def sweep(self) -> str:
         """A shell command that removes from a node what this job, and no other, may have left there.

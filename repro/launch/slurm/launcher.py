@@ -38,6 +38,8 @@ class SlurmLauncher(ClusterLauncher):
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """The script of each job, and every command of every node; what only a node knows is in angle brackets."""
         jobs = self._jobs("<run>", plan)
+        if self.target.cluster.runtime.whole_step:
+            yield "# Pyxis is untested: no site with that plugin of Slurm has run these commands"
         if self.target.cluster.slurm.allocation == "run":
             yield "# one job for all of them; for sbatch --parsable:"
             yield jobs.request("all attempts", jobs.largest).script(shown=True)

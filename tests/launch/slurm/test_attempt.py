@@ -53,7 +53,7 @@ def cluster_of(folder, **changes):
         "shared_results": f"{folder}/shared",
         "work": f"{folder}/work",
         "port": 29500,
-        "containers": False,
+        "runtime_name": "venv",
         "launcher": "slurm",
         "accepted": frozenset(),
         "known_hosts": folder / "known_hosts",
@@ -490,3 +490,19 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
 
 def launcher_of(site):
     return next((site / "work/venv").glob("lib/python3*/site-packages/oneflow/distributed/launch.py"))
+
+
+def test_pyxis_puts_each_step_into_the_image(tmp_path):
+    """Only what is generated: the plugin needs a site that has it."""
+    image = Image("trainer:cu102", file="/p/trainer.sqsh", sha256="a" * 64)
+    request = request_in(tmp_path, runtime_name="pyxis", image=image, shared_results="/p/results", data="/p/data")
+    (line,) = [line for line in request.script(shown=True).splitlines() if "--container-image" in line]
+    words = shlex.split(line.partition("<")[0])
+    assert "--container-image=/p/trainer.sqsh" in words
+    assert "--no-container-mount-home" in words
+    mounts = next(word for word in words if word.startswith("--container-mounts=")).partition("=")[2].split(",")
+    work = request.cluster.work
+    assert mounts[:3] == [f"{work}:{work}", "/p/results:/p/results", "/run/lock:/run/lock"]
+    assert mounts[-2:] == ["/p/trainer.sqsh:/p/trainer.sqsh:ro", "/p/data:/p/data:ro"]
+    assert words[words.index("--kill-on-bad-exit=1") + 1] == "/opt/venv/bin/python"
+    assert "--container" not in request_in(tmp_path).script(shown=True)
