@@ -109,7 +109,7 @@ class Nodes:
     def start_node(self, node: str) -> None:
         """Start a node on a new disk, with the trainer image if it is to have it, and do not wait for it."""
         name = self.container(node)
-        names = self.names if self.kind == "engine" else []
+        names = [] if self.kind == "bare" else self.names
         self.engine.docker("volume", "create", name)
         if self.image:
             seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
@@ -232,7 +232,7 @@ def up(
     owner: str = "command line",
     options: tuple[str, ...] = (),
 ) -> Nodes:
-    """Bring up nodes, `bare` or with an `engine`, with the trainer `image` in their engines if asked for.
+    """Bring up nodes, `bare`, with an `engine` or with `apptainer` besides, with the trainer `image` in their engines if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). EngineError if the name is
     taken or this machine cannot do it.

@@ -1,0 +1,181 @@
+"""The same case in a venv-less way and in each runtime, over SSH and under Slurm, by an account that is not root.
+
+Apptainer is the real one, of Debian unstable; what starts faster or slower is kept in tests/output/runtime_times.json.
+"""
+
+import json
+import shutil
+
+import pytest
+
+from repro.cluster.cluster import load_cluster, with_runtime
+from repro.launch.attempt import Limits
+from repro.launch.base import LaunchOptions
+from repro.launch.nodes.code_upload import Code
+from repro.launch.select import select
+from repro.launch.slurm.attempt import slurm_attempts
+from repro.launch.slurm.jobs import Jobs
+from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.nodes import NodePool
+from repro.utils.paths import sha256
+from tests.e2e import slurm_site
+from tests.e2e.engine import HOME
+from tests.e2e.launching import containers, prepare, smoke_units, trainer, wait_until
+from tests.support.paths import ROOT
+
+SHARED = "/shared"
+SIF = f"{SHARED}/trainer.sif"
+TABLE = ROOT / "tests" / "output" / "runtime_times.json"
+LIMITS = Limits(stall_timeout_s=120)
+
+
+@pytest.fixture(scope="module")
+def nodes(make_nodes):
+    """Two nodes with Apptainer and a folder that both see."""
+    shared = HOME / "shared-sif"
+    shared.mkdir(parents=True, exist_ok=True)
+    made = make_nodes("sif", 2, kind="apptainer", image=True, options=("--volume", f"{shared}:{SHARED}"))
+    for node in made.names:
+        made.root(node, "sh", "-c", "[ -e /dev/fuse ] || mknod /dev/fuse c 10 229; chmod 666 /dev/fuse")
+    kept = shared / "image-id"
+    if not kept.exists() or kept.read_text() != made.image:
+        source = "docker-daemon:oneflow-reproduction:cu102"
+        fast = ("--mksquashfs-args", "-comp lz4")
+        made.root("node1", "apptainer", "build", "--force", *fast, SIF, source)
+        kept.write_text(made.image)
+    return made
+
+
+@pytest.fixture(scope="module")
+def inventory(nodes, tmp_path_factory):
+    image = {
+        "name": "oneflow-reproduction:cu102",
+        "digest": nodes.image,
+        "registry": "",
+        "archive": "",
+        "file": SIF,
+        "sha256": sha256(HOME / "shared-sif" / "trainer.sif"),
+    }
+    return prepare(nodes, tmp_path_factory.mktemp("runtimes"), cluster_image=image)
+
+
+def over_ssh(cluster, unit, folder, script=None):
+    """An attempt on both nodes: its outcome and events."""
+    folder.mkdir(parents=True)
+    code = Code(script) if script else Code()
+    events = []
+    with NodePool(cluster, code, "tests") as pool:
+        outcome = ssh_attempts(pool, folder.name, LIMITS, True)(unit, folder).run(events.append)
+    return outcome, events
+
+
+def losses(events):
+    return [event["loss"] for event in events if event["event"] == "iteration" and event["rank"] == 0]
+
+
+def note(key, outcome, events):
+    """Keep how long the first iteration took from the attempt's start on."""
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    table[key] = {"attempt_s": round(outcome.trainer_s, 1), "events": len(events)}
+    TABLE.parent.mkdir(exist_ok=True)
+    TABLE.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def processes(nodes, node):
+    """What still runs of an attempt on a node."""
+    seen = nodes.root(node, "sh", "-c", "ps -eo args | grep -E '[A]pptainer runtime|[s]quashfuse|/[r]un.py' || true")
+    return seen.splitlines()
+
+
+def nothing_left(nodes):
+    return not any(processes(nodes, node) or containers(nodes, node) for node in nodes.names)
+
+
+def test_equal_losses_over_ssh_in_docker_and_apptainer(nodes, inventory, tmp_path):
+    unit = next(unit for unit in smoke_units("gpt", 4) if unit.world_size == 4)
+    found = {}
+    for runtime in ("docker", "apptainer"):
+        outcome, events = over_ssh(with_runtime(load_cluster(str(inventory)), runtime), unit, tmp_path / runtime)
+        assert outcome.failure is None, outcome.failure.text() + outcome.log_tail
+        found[runtime] = losses(events)
+        note(f"{runtime}, ssh", outcome, events)
+        wait_until(lambda: nothing_left(nodes))
+    assert found["docker"] == found["apptainer"]
+    assert found["docker"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ("exit=3@1", "rank 1 on node1 exited with status 3"),
+        ("kill@2", "rank 2 on node2 was killed by SIGKILL"),
+        ("hang@0 hang@1 hang@2 hang@3", "no rank has printed anything"),
+    ],
+)
+def test_a_fault_in_apptainer_is_named_and_leaves_nothing(nodes, inventory, tmp_path, faults, message):
+    from tests.e2e.launching import unit_of
+
+    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    script = trainer(tmp_path / "trainer", faults)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with NodePool(cluster, Code(script), "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(stall_timeout_s=5), True)(unit_of(4), folder).run()
+    assert outcome.failure.text().startswith(message)
+    wait_until(lambda: nothing_left(nodes))
+
+
+def test_a_killed_agent_takes_apptainer_along_or_the_next_run_does(nodes, inventory, tmp_path):
+    from tests.e2e.launching import unit_of
+
+    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    script = trainer(tmp_path / "trainer", "hang@0 hang@1 hang@2 hang@3")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    begun = set()
+
+    def kill(event):
+        begun.add(event.get("rank"))
+        if len(begun) == 4:
+            nodes.root("node2", "pkill", "-KILL", "-f", "Apptainer runtime parent", check=False)
+
+    with NodePool(cluster, Code(script), "tests") as pool:
+        outcome = ssh_attempts(pool, "run", LIMITS, True)(unit_of(4), folder).run(kill)
+    assert outcome.failure is not None
+    wait_until(lambda: nothing_left(nodes))
+
+
+def test_another_file_under_the_same_name_is_refused(nodes, inventory, tmp_path):
+    from dataclasses import replace
+
+    from repro.cluster.inventory import ClusterError
+
+    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    other = replace(cluster, image=replace(cluster.image, sha256="0" * 64))
+    with pytest.raises(ClusterError, match="and the inventory asks for 0000"), NodePool(other, Code(), "tests"):
+        pass
+
+
+def test_under_slurm_ranks_are_children_of_the_job(nodes, inventory, tmp_path):
+    """The same losses as over SSH, and a cancelled job leaves nothing."""
+    slurm_site.install(nodes)
+    folder = tmp_path / "inventory"
+    shutil.copytree(inventory, folder)
+    cluster = with_runtime(load_cluster(str(folder)), "apptainer")
+    launcher = select(LaunchOptions(cluster), "slurm")
+    unit = next(unit for unit in smoke_units("gpt", 4) if unit.world_size == 4)
+    outcome, events = over_ssh(cluster, unit, tmp_path / "ssh")
+    assert outcome.failure is None
+    jobs = Jobs(cluster, Code(), cluster.port, "run", 10, False)
+    attempt = tmp_path / "slurm"
+    attempt.mkdir()
+    seen = []
+    try:
+        result = slurm_attempts(jobs, LIMITS, True)(unit, attempt).run(seen.append)
+    finally:
+        jobs.close()
+    assert result.failure is None, result.failure.text() + result.log_tail
+    assert losses(seen) == losses(events)
+    note("apptainer, slurm", result, seen)
+    wait_until(lambda: nothing_left(nodes))
+    assert launcher.name == "slurm"
