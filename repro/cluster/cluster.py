@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.cluster.rank_environment import wrong_environment
 from repro.images.runtime import RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
 
@@ -74,7 +75,8 @@ class Cluster:
     """An inventory: its nodes, rank 0 first, and the variables that all of them share.
 
     `jump` are the hosts on the way to all of them and to `login`, this machine's neighbour first. A field with a default
-    is a variable that an inventory may leave out.
+    is a variable that an inventory may leave out: ranks get `environment` besides what a run sets, and `prologue` are
+    lines of shell that a node runs before the agent.
     """
 
     name: str
@@ -101,6 +103,8 @@ class Cluster:
     slurm: Slurm = Slurm()
     login: Node | None = None
     jump: tuple[Node, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    prologue: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -161,6 +165,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
+        environment=_environment(read),
+        prologue=_prologue(read),
         jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump"), gpus),
     )
 
@@ -202,6 +208,24 @@ def _check_runtime(read: Variables, runtime: str, image: Image, launcher: str) -
         raise read.wrong("cluster_image.file", image.file, f"{runtime} runs an image that is a file: name it")
     if runtime == "pyxis" and launcher != "slurm":
         raise read.wrong("cluster_runtime", runtime, "it is a plugin of Slurm: cluster_launcher is then slurm")
+
+
+def _environment(read: Variables) -> tuple[tuple[str, str], ...]:
+    name = "cluster_environment"
+    value = read.value(name, {}) or {}
+    if not isinstance(value, dict):
+        raise read.wrong(name, value, 'it is {NCCL_IB_TIMEOUT: "22"}, or left out')
+    if why := wrong_environment(value):
+        raise read.wrong(name, value, why)
+    return tuple((str(key), str(each)) for key, each in value.items())
+
+
+def _prologue(read: Variables) -> tuple[str, ...]:
+    name = "cluster_prologue"
+    value = read.value(name, []) or []
+    if not isinstance(value, list) or not all(isinstance(line, str) and line.strip() for line in value):
+        raise read.wrong(name, value, 'it is a list of shell lines: ["module load apptainer"]')
+    return tuple(value)
 
 
 def _slurm(read: Variables) -> Slurm:

@@ -157,7 +157,7 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     """What every rank on a node gets besides the launcher's own variables.
 
     Sources of the names: NCCL's user guide, "Environment Variables". NCCL prefixes `=` for exact names, else `mlx5_1`
-    would take `mlx5_10` too. Its log then says which network it used.
+    would take `mlx5_10` too. Its log then says which network it used. What the inventory sets wins.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     """
     found = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if device != "cuda":
-        return found
+        return found | dict(cluster.environment)
     if ranks > 1:
         found |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
     if nodes > 1:
@@ -174,7 +174,7 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
         found |= _infiniband(cluster) if cluster.hca else {"NCCL_IB_DISABLE": "1"}
     if cluster.stack == "cu102-modern":
         found |= NVLS_OFF
-    return found
+    return found | dict(cluster.environment)
 
 
 def _infiniband(cluster: Cluster) -> dict[str, str]:

@@ -70,6 +70,8 @@ class ClusterTarget:
             "interface": cluster.interface,
             "hca": cluster.hca,
             "code_sha256": self.code.digest,
+            "environment": dict(cluster.environment),
+            "prologue": list(cluster.prologue),
             "hosts": hosts,
             "fingerprints": as_json(cluster, fingerprints),
         }

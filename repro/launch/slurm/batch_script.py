@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster
+from repro.cluster.rank_environment import after_prologue
 from repro.images.runtime import IMAGE_PYTHON, Pyxis
 from repro.launch.agent.leftovers import USER
 from repro.launch.nodes.code_upload import Code
@@ -97,10 +98,14 @@ class JobRequest:
             program=f"(the text of repro/launch/agent/{PROGRAM.name})"
             if shown
             else PROGRAM.read_text(encoding="utf-8"),
-            python=IMAGE_PYTHON if self.cluster.runtime.whole_step else self.cluster.python,
+            python=self._python(),
             container=self._container(),
             sweep=self.sweep(),
         )
+
+    def _python(self) -> list[str]:
+        inside = self.cluster.runtime.whole_step
+        return after_prologue(self.cluster.prologue, [IMAGE_PYTHON if inside else self.cluster.python])
 
     def _container(self) -> list[str]:
         """The options of srun that put the tasks of a step into the image."""

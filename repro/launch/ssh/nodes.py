@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from repro.cluster.cluster import Cluster, ClusterError, Node
+from repro.cluster.rank_environment import after_prologue
 from repro.cluster.ssh import Remote, RemoteError
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import Host
@@ -61,12 +62,12 @@ class NodeSession:
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
         """Start an agent on this node with an order."""
-        argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
+        argv = self._agent(self._owner["mark"])
         return AgentClient(self.remote, argv, order, on_message)
 
     def end(self, agent: str) -> None:
         """End an agent on this node, by its identity, that does not do so itself, as one that is stopped."""
-        argv = self._code.agent(self.cluster.work, self.cluster.python, self._owner["mark"])
+        argv = self._agent(self._owner["mark"])
         order = json.dumps({"do": "end", "process": agent}) + "\n"
         with contextlib.suppress(RemoteError):  # then its lease ends it, if ever it goes on
             self.remote.run(argv, stdin=order, check=False, timeout=ANSWER_S)
@@ -92,6 +93,10 @@ class NodeSession:
     def close(self) -> None:
         """Close the connection."""
         self.remote.close()
+
+    def _agent(self, *mark: str) -> list[str]:
+        agent = self._code.agent(self.cluster.work, self.cluster.python, *mark)
+        return after_prologue(self.cluster.prologue, agent)
 
     def _lock(self) -> list[str]:
         """Hold the node's lock and lease; the names of leftover containers that were removed."""
@@ -124,7 +129,7 @@ class NodeSession:
             self._on_lost(self._without_lock)
 
     def _check(self, port: int) -> tuple[dict, Host]:
-        argv = self._code.agent(self.cluster.work, self.cluster.python)
+        argv = self._agent()
         asked = time.time()
         done = self.remote.run(argv, stdin=json.dumps(check_order(self.cluster, port)) + "\n", timeout=ANSWER_S)
         facts = json.loads(done.stdout)

@@ -506,3 +506,10 @@ def test_pyxis_puts_each_step_into_the_image(tmp_path):
     assert mounts[-2:] == ["/p/trainer.sqsh:/p/trainer.sqsh:ro", "/p/data:/p/data:ro"]
     assert words[words.index("--kill-on-bad-exit=1") + 1] == "/opt/venv/bin/python"
     assert "--container" not in request_in(tmp_path).script(shown=True)
+
+
+def test_a_prologue_runs_before_the_task_of_each_node(tmp_path):
+    script = request_in(tmp_path, prologue=("module load a",)).script(shown=True)
+    assert "--kill-on-bad-exit=1 bash -lc 'set -e" in script
+    assert "module load a" in script
+    assert "bash -lc" not in request_in(tmp_path).script(shown=True)
