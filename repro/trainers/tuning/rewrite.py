@@ -139,7 +139,7 @@ def skip_copies(job) -> None:
     """Connect the consumer of a reduced gradient directly to the gradient, without the copy after its transfer.
 
     The transfer's operator only copies: OneFlow reduces the gradient at its input, whose signature equals that of its
-    output. The change is made if its only consumer requires this signature too, as the cast of gradients does under AMP.
+    output. The copy is removed if its only consumer requires this signature too, as the cast of gradients does in AMP.
     """
     users, groups = users_of(job), [set(group.op_set.op_name) for group in job.placement.placement_group]
     shared, replaced = {}, {}
