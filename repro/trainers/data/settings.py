@@ -58,7 +58,7 @@ def parse_data(spec: ModelSpec, shape: Any, values: Any) -> Data:
 
 
 def check_data(data: Data, ranks: int, tensor: int, micro_batch: int) -> None:
-    """Raise ConfigError if files other than a stand-in's are missing, or parts or records cannot be dealt to the ranks."""
+    """Raise ConfigError if files (not a stand-in's) are missing, or parts or records cannot be dealt to the ranks."""
     if data.standin is None and (missing := missing_file(data)):
         raise ConfigError(f"data.{PLACES[data.kind][0]}: there is no file {missing}")
     if data.kind != "ofrecord":
