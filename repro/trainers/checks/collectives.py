@@ -77,8 +77,8 @@ class Ranks:
 def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
     """Time of one all-reduce of `size` bytes (the slowest rank's median), and the resulting bandwidth.
 
-    `algorithm_gbs` is S/T. `bus_gbs` is 2(n-1)/n of it, the rate of each rank's link in one direction in a ring. GB:
-    10^9 bytes.
+    `algorithm_gbs` is S/T. `bus_gbs` is 2(n-1)/n of it, the rate of each rank's link in one direction in a ring.
+    1 GB is 10^9 bytes.
     """
     parts = ranks.parts(ranks.filled(size, float(ranks.rank + 1)))
 
