@@ -65,8 +65,8 @@ def make_curve_plan(
     ----------
     text : the trainer's `data` setting for models that read a text; the others memorise a few synthetic batches, since
         OneFlow distributes real records over the ranks and every layout would see another order.
-    model, names : restrict the plan to this model, or to layouts that match one of these comma-separated patterns; their
-        references are always included.
+    model, names : only this model, or only layouts that match one of these comma-separated patterns; their references
+        are always included.
     programs : training programs for each layout, out of `repro.models.programs.KINDS`. If both are given, the tuned one
         is compared with the published one's reference, with the same tolerance.
 
