@@ -14,7 +14,7 @@ POOLING = "max_pool_2d"
 SAME = "same_lower"
 """Padding that keeps the size at stride 1, the odd row and column of it before the others."""
 SUM_OF_SQUARES = "multi_reduce_sum_pow_abs"
-"""What 0.8.0's clipping sums up squares by: the absolute values to the power of 2, of one gradient or of several."""
+"""0.8.0's operator for clipping: absolute values to the power of 2, summed over one gradient or several."""
 
 
 def hide_future(job) -> None:
@@ -101,10 +101,10 @@ def add_sum(job, update, terms: list) -> str:
 
 
 def sum_squares(job) -> None:
-    """Have gradients' squares summed up by the published operators, which 0.8.0 still has but its clipping does not use.
+    """Sum up the squares of gradients with the published operators, which 0.8.0 still has but no longer clips by.
 
-    The kernel of its own ends the process where a gradient has between 4,097 and 5,375 blocks of 512 elements on a GPU
-    with 132 multiprocessors (multi_reduce_kernels.cu:108): BERT's matrices of 768 x 3072 have 4,608.
+    0.8.0's own kernel aborts for a gradient of 4,097 to 5,375 blocks of 512 elements on a GPU with 132 multiprocessors
+    (multi_reduce_kernels.cu:108); BERT's 768 x 3072 matrices have 4,608.
     """
     norms = operators_of(job, SUM_OF_SQUARES)
     together = any(len(norm.user_conf.input["x"].s) > 1 for norm in norms)
