@@ -45,6 +45,7 @@ def bench(
     cudnn: str | None = None,
     cluster: str | None = None,
     launcher: str | None = None,
+    side_by_side: bool | None = None,
     data: tuple[str, ...] = (),
     dry_run: bool = False,
 ) -> None:
@@ -59,15 +60,18 @@ def bench(
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
+    session = Session(
+        invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout, side_by_side
+    )
     before = session.before(BENCH)
     name = _cluster_of(before, cluster)
     if name:
         local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn}
         if wrong := [each for each, value in (local | {"STACK": stack}).items() if value]:
             raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
-    elif launcher:
-        raise PlanError("LAUNCHER: for runs on the nodes of a cluster; name it with CLUSTER")
+    elif launcher or side_by_side is not None:
+        wrong_here = "LAUNCHER" if launcher else "SIDE_BY_SIDE"
+        raise PlanError(f"{wrong_here}: for runs on the nodes of a cluster; name it with CLUSTER")
     chosen_launcher = session.launcher(name, launcher)
 
     def new_plan() -> tuple[Plan, dict]:

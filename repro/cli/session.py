@@ -21,7 +21,7 @@ from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.launch.attempt import Limits
-    from repro.launch.base import Launcher, LaunchSession
+    from repro.launch.base import Launcher, LaunchSession, Places
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
@@ -45,6 +45,7 @@ class Session:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_timeout: int | None = None
+    side_by_side: bool | None = None
 
     @property
     def task(self) -> str:
@@ -115,8 +116,26 @@ class Session:
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
+            places = self._places(session, plan)
             run = before or self.create(plan, session.environment(plan) | kernels)
-            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
+            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)), places)
+
+    def _places(self, session: LaunchSession, plan: Plan) -> Places | None:
+        """The places of attempts that run side by side; None for one at a time.
+
+        PlanError if side by side is asked for where it cannot be.
+        """
+        from repro.planning.plan import PlanError
+
+        if self.side_by_side is False:
+            return None
+        try:
+            return session.side_by_side(plan)
+        except PlanError as error:
+            if self.side_by_side:
+                raise PlanError(f"SIDE_BY_SIDE=1: {error}") from error
+            print(error, file=sys.stderr)
+            return None
 
     def launcher(self, cluster: str | None, name: str | None) -> Launcher:
         """The launcher of a cluster, by `name` or the inventory's own; without a cluster this machine's.
@@ -141,7 +160,7 @@ class Session:
 
         return LocalLauncher.of(LaunchOptions(None, self.port, trainer_command(), self.stack or None, self.libraries))
 
-    def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, gpu_pool: GpuPool | None = None) -> None:
+    def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, places: Places | None = None) -> None:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
@@ -152,7 +171,7 @@ class Session:
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool, trainer_command()).run_all()
+                Bench(run, plan, progress, attempt_of, self.retries, places, trainer_command()).run_all()
             run.check_there()
             from repro.report.run.page import render
             from repro.runs.manifest import record

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, Unit, Wanted
+from repro.planning.plan import Plan, PlanError, Unit, Wanted
+from repro.planning.schedule import Block
 from repro.published.cases import Case
 from repro.runs.record import Run
 
@@ -24,6 +25,29 @@ if TYPE_CHECKING:
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
+
+
+class Places(Protocol):
+    """What attempts that run at the same time have each for themselves: GPUs of this machine, or nodes of a cluster.
+
+    Attributes
+    ----------
+    are_nodes : whether the names are those of nodes, which attempts record.
+    """
+
+    are_nodes: bool
+
+    def block(self, unit: Unit, repeat: int) -> Block:
+        """The place that a repeat of a unit takes, and for how long, as far as that decides over the order."""
+        ...
+
+    def take(self, ranks: int) -> tuple[str, ...] | None:
+        """The names of a place for so many ranks; None if it has to be waited for."""
+        ...
+
+    def give_back(self, names: Sequence[str]) -> None:
+        """The attempts that had this place have ended."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,13 @@ class LaunchSession(ABC):
     def missing_data(self, plan: Plan) -> list[str]:
         """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""
         return []
+
+    def side_by_side(self, plan: Plan) -> Places:
+        """The places for attempts of a plan that run side by side, each on nodes of its own.
+
+        PlanError with the reason where only one can run at a time.
+        """
+        raise PlanError("attempts run one at a time here")
 
     @abstractmethod
     def check_unchanged(self, environment: dict) -> None:

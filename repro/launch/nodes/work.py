@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from repro.cluster.cluster import Cluster
 from repro.launch.agent.ranks import LAUNCHER_LOG
@@ -35,6 +35,12 @@ class Work:
     attempt: str
     trainers: str
     script: str
+
+    def on(self, nodes: Sequence[str]) -> Work:
+        """The same on these nodes of the cluster, which hold as many ranks each."""
+        by_name = {node.name: node for node in self.cluster.nodes}
+        placement = replace(self.placement, nodes=tuple(by_name[name] for name in nodes))
+        return replace(self, placement=placement)
 
     @property
     def key(self) -> str:

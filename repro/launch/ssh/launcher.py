@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.launch.attempt import Limits
-from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, Kernels
 from repro.launch.nodes.kernels import compared_on_nodes
+from repro.launch.nodes.places import NodePlaces
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
@@ -55,6 +56,12 @@ class SshSession(LaunchSession):
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         self.pool.announce(run.id)
         return ssh_attempts(self.pool, run.id, limits, spread(plan))
+
+    def side_by_side(self, plan: Plan) -> Places:
+        def is_lost(name: str) -> bool:
+            return name not in self.pool.members or self.pool.members[name].lost
+
+        return NodePlaces(self.target.cluster, spread(plan), is_lost)
 
     def environment(self, plan: Plan) -> dict:
         hosts = [member.facts["host"] for member in self.pool.members.values()]

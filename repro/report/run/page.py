@@ -120,6 +120,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.sections(_, data),
         *_failures(_, data),
         *_cut(_, data),
+        *_nodes(_, data),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
@@ -163,7 +164,13 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         words(_("Scale"), scale),
     ]
     if (together := most_at_once(data.attempts)) > 1:
-        concurrent = _("up to {n} attempts at once, so their speed is meaningless").format(n=together)
+        apart = all(attempt.get("nodes") for attempt in data.attempts)
+        said = (
+            _("up to {n} attempts at once, each on nodes of its own and at most one with traffic between nodes")
+            if apart
+            else _("up to {n} attempts at once, so their speed is meaningless")
+        )
+        concurrent = said.format(n=together)
         rows.append(words(_("Concurrency"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
@@ -214,6 +221,31 @@ def _cut(_: Translate, data: ReportData) -> list[Section]:
     )
     columns = (Column(_("Log")), Column(_("Printed (MiB)"), True), Column(_("Kept (MiB)"), True))
     return [Section("cut", _("Logs that were cut"), (Text(text), Table("cut", columns, rows)))]
+
+
+def _nodes(_: Translate, data: ReportData) -> list[Section]:
+    """The nodes that each configuration ran on, and how often beside others; nothing if no attempts ran side by side."""
+    if not any(attempt.get("beside") for attempt in data.attempts if attempt.get("nodes")):
+        return []
+    rows = []
+    for unit in data.plan.units:
+        own = [attempt for attempt in data.attempts if attempt["unit"] == unit.name]
+        names = dict.fromkeys(", ".join(attempt["nodes"]) for attempt in own if attempt.get("nodes"))
+        beside = [len(attempt.get("beside", ())) for attempt in own]
+        count = _("{n} of {all}").format(n=sum(map(bool, beside)), all=len(own))
+        rows.append(words(unit.name, "; ".join(names) or "–", count, str(max(beside, default=0))))
+    text = _(
+        "Attempts ran side by side, each on nodes of its own. Only one at a time communicated between nodes, so "
+        "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
+        "and what ran beside it; `SIDE_BY_SIDE=0` runs one attempt at a time."
+    )
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Ran on")),
+        Column(_("Attempts beside others"), True),
+        Column(_("Most others beside one"), True),
+    )
+    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]
 
 
 def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
