@@ -13,7 +13,6 @@ from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.planning.plan import Plan
-    from repro.runs.record import Run
 
 
 @task(
@@ -55,7 +54,7 @@ def bench(
     those of its reference; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes on with the run.
     """
     from repro.launch.host_environment import gpu_count
-    from repro.planning.plan import BENCH, SMOKE, PlanError, Wanted
+    from repro.planning.plan import BENCH, SMOKE, Wanted
     from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
 
@@ -64,14 +63,15 @@ def bench(
         invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout, side_by_side
     )
     before = session.before(BENCH)
-    name = _cluster_of(before, cluster)
-    if name:
-        local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn}
-        if wrong := [each for each, value in (local | {"STACK": stack}).items() if value]:
-            raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
-    elif launcher or side_by_side is not None:
-        wrong_here = "LAUNCHER" if launcher else "SIDE_BY_SIDE"
-        raise PlanError(f"{wrong_here}: for runs on the nodes of a cluster; name it with CLUSTER")
+    name = session.cluster_of(before, cluster)
+    local = {
+        "BASELINES": baselines,
+        "BASELINE_PYTHON": baseline_python,
+        "CUBLAS": cublas,
+        "CUDNN": cudnn,
+        "STACK": stack,
+    }
+    session.check_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
     chosen_launcher = session.launcher(name, launcher)
 
     def new_plan() -> tuple[Plan, dict]:
@@ -87,19 +87,6 @@ def bench(
     if dry_run:
         print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))
     elif name:
-        session.run_on_cluster(before, chosen_launcher, lambda: new_plan()[0])
+        session.run_on_cluster(before, chosen_launcher, new_plan)
     else:
         session.run_here(before, lambda: session.create_here(*new_plan(), leave_out=True))
-
-
-def _cluster_of(before: Run | None, cluster: str | None) -> str | None:
-    """The cluster that was named, or that of the run to go on with, which must be the same."""
-    from repro.planning.plan import PlanError
-
-    if before is None:
-        return cluster
-    recorded = before.description()["environment"].get("cluster", {})
-    if cluster and Path(cluster).name != recorded.get("name"):
-        where = f"on cluster {recorded['name']}" if recorded else "on one machine"
-        raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
-    return cluster or recorded.get("folder")

@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
+    from repro.planning.datasets import Dataset
     from repro.planning.plan import Plan
     from repro.runs.record import Run
 
@@ -103,22 +104,57 @@ class Session:
                 _compared(session, plan, run.description()["environment"])
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), gpu_pool)
 
-    def run_on_cluster(self, before: Run | None, launcher: Launcher, new_plan: Callable[[], Plan]) -> None:
-        """Go on with a run, or with a new one of the plan that `new_plan()` makes, where a cluster's launcher opens."""
+    def run_on_cluster(
+        self,
+        before: Run | None,
+        launcher: Launcher,
+        new_plan: Callable[[], tuple[Plan, dict]],
+        datasets: Sequence[Dataset] = (),
+    ) -> None:
+        """Go on with a run, or with a new one, where a cluster's launcher opens.
+
+        `new_plan()` gives the plan and what its run records besides; `datasets` are brought to where ranks find them.
+        """
         from repro.planning.plan import PlanError
+        from repro.planning.program_data import reads
 
         heed_signals()
-        plan = planned(before) if before else new_plan()
+        plan, more = (planned(before), {}) if before else new_plan()
         recorded = before.description()["environment"] if before else {}
         with launcher.open(self.invocation.command) as session:
             if before:
                 session.check_unchanged(recorded)
+            session.bring([each for each in datasets if reads(plan, launcher.dataset_folder(each))])
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
             places = self._places(session, plan)
-            run = before or self.create(plan, session.environment(plan) | kernels)
+            run = before or self.create(plan, session.environment(plan) | kernels, **more)
             self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)), places)
+
+    def cluster_of(self, before: Run | None, cluster: str | None) -> str | None:
+        """The cluster that was named, or that of the run to go on with, which must be the same."""
+        from repro.planning.plan import PlanError
+
+        if before is None:
+            return cluster
+        recorded = before.description()["environment"].get("cluster", {})
+        if cluster and Path(cluster).name != recorded.get("name"):
+            where = f"on cluster {recorded['name']}" if recorded else "on one machine"
+            raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
+        return cluster or recorded.get("folder")
+
+    def check_options(self, cluster: str | None, local: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
+        """PlanError for options that mean nothing where the ranks run, by their variables and values.
+
+        `local` are those for one machine alone, `remote` those for a cluster alone.
+        """
+        from repro.planning.plan import PlanError
+
+        if cluster and (wrong := [name for name, value in local.items() if value]):
+            raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
+        if not cluster and (wrong := [name for name, value in remote.items() if value is not None]):
+            raise PlanError(f"{', '.join(wrong)}: for runs on the nodes of a cluster; name it with CLUSTER")
 
     def _places(self, session: LaunchSession, plan: Plan) -> Places | None:
         """The places of attempts that run side by side; None for one at a time.

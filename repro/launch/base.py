@@ -22,6 +22,7 @@ from repro.runs.record import Run
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
     from repro.launch.kernels import Kernels
+    from repro.planning.datasets import Dataset
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
@@ -91,6 +92,15 @@ class LaunchSession(ABC):
         KernelError, with what to do, where nothing can be compared.
         """
 
+    def bring(self, datasets: Sequence[Dataset]) -> None:
+        """Put these data sets of this machine where ranks find them, as `Launcher.dataset_folder` says.
+
+        PlanError where that cannot be done.
+        """
+        if datasets:
+            names = ", ".join(dataset.folder.name for dataset in datasets)
+            raise PlanError(f"nothing brings the data sets of this machine ({names}) to the nodes; use LAUNCHER=ssh")
+
     def missing_data(self, plan: Plan) -> list[str]:
         """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""
         return []
@@ -114,6 +124,11 @@ class Launcher(ABC):
     sees_this_machine: ClassVar[bool] = False
     """Whether its ranks see the files of this machine."""
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a run may use."""
+        return 0
+
     @classmethod
     @abstractmethod
     def of(cls, options: LaunchOptions) -> Self:
@@ -126,6 +141,10 @@ class Launcher(ABC):
     def data_refusal(self, path: str) -> str | None:
         """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
         return None
+
+    def dataset_folder(self, dataset: Dataset) -> str:
+        """Where ranks find the files of a data set of this machine."""
+        return str(dataset.folder)
 
     @abstractmethod
     def dry_run(self, plan: Plan) -> Iterator[str]:

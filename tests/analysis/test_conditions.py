@@ -175,6 +175,7 @@ def test_every_condition_is_asked_and_only_the_work_makes_incomparable():
         ("same code", False),
         ("falling loss", False),
         ("nothing left out", False),
+        ("place of its own", False),
     ]
 
 

@@ -15,7 +15,9 @@ from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.placement import misfit_on
+from repro.planning.datasets import Dataset
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
@@ -97,6 +99,11 @@ class ClusterLauncher(Launcher):
     def of(cls, options: LaunchOptions) -> Self:
         return cls(ClusterTarget.of(options, cls.name))
 
+    @property
+    def gpus(self) -> int:
+        cluster = self.target.cluster
+        return cluster.world_size if cluster.gpu else 0
+
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.target.cluster
@@ -109,11 +116,14 @@ class ClusterLauncher(Launcher):
             )
         return make_plan(
             cases,
-            cluster.world_size if cluster.gpu else 0,
+            self.gpus,
             **vars(wanted),
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )
+
+    def dataset_folder(self, dataset: Dataset) -> str:
+        return folder_on_nodes(self.target.cluster, dataset)
 
     def data_refusal(self, path: str) -> str | None:
         cluster = self.target.cluster

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from repro.cluster.ssh import Remote
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, Kernels
+from repro.launch.nodes.datasets import bring
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.nodes.places import NodePlaces
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
@@ -19,6 +21,7 @@ from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
+from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
 from repro.runs.record import Run
@@ -77,6 +80,15 @@ class SshSession(LaunchSession):
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, attempts_on)
+
+    def bring(self, datasets: Sequence[Dataset]) -> None:
+        """To every node; ClusterError with a line for each that did not get them."""
+
+        def work(remote: Remote) -> None:
+            for dataset in datasets:
+                bring(remote, dataset)
+
+        self.pool.on_each(work)
 
     def missing_data(self, plan: Plan) -> list[str]:
         paths = own_files(plan)
