@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
 from repro.cli.settings import Invocation, task
 from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -71,7 +71,7 @@ def bench(
         "CUDNN": cudnn,
         "STACK": stack,
     }
-    session.check_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
+    refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
     chosen_launcher = session.launcher(name, launcher)
 
     def new_plan() -> tuple[Plan, dict]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
 from repro.cli.settings import Invocation, OptionError, task
 from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -143,7 +143,7 @@ def _run_trainings(
     name = session.cluster_of(before, cluster)
     libraries = {"CUBLAS": session.libraries.cublas, "CUDNN": session.libraries.cudnn}
     remote = {"LAUNCHER": launcher, "SIDE_BY_SIDE": session.side_by_side}
-    session.check_options(name, {"JOBS": jobs, "STACK": session.stack, **libraries}, remote)
+    refuse_options(name, {"JOBS": jobs, "STACK": session.stack, **libraries}, remote)
     if name:
         chosen, made = session.launcher(name, launcher), datasets()
 

@@ -144,18 +144,6 @@ class Session:
             raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
         return cluster or recorded.get("folder")
 
-    def check_options(self, cluster: str | None, local: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
-        """PlanError for options that mean nothing where the ranks run, by their variables and values.
-
-        `local` are those for one machine alone, `remote` those for a cluster alone.
-        """
-        from repro.planning.plan import PlanError
-
-        if cluster and (wrong := [name for name, value in local.items() if value]):
-            raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
-        if not cluster and (wrong := [name for name, value in remote.items() if value is not None]):
-            raise PlanError(f"{', '.join(wrong)}: for runs on the nodes of a cluster; name it with CLUSTER")
-
     def _places(self, session: LaunchSession, plan: Plan) -> Places | None:
         """The places of attempts that run side by side; None for one at a time.
 
@@ -245,6 +233,19 @@ class Session:
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
         return Limits(self.stall_timeout or timeout_s, self.attempt_timeout or Limits.total_s)
+
+
+def refuse_options(cluster: str | None, local: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
+    """PlanError for options that mean nothing where the ranks run, by their variables and values.
+
+    `local` are those for one machine alone, `remote` those for a cluster alone.
+    """
+    from repro.planning.plan import PlanError
+
+    if cluster and (wrong := [name for name, value in local.items() if value]):
+        raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
+    if not cluster and (wrong := [name for name, value in remote.items() if value is not None]):
+        raise PlanError(f"{', '.join(wrong)}: for runs on the nodes of a cluster; name it with CLUSTER")
 
 
 def chosen_model(model: str) -> str | None:
