@@ -54,6 +54,7 @@ def bench(
     those of its reference; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes on with the run.
     """
     from repro.launch.host_environment import gpu_count
+    from repro.planning.baselines import variants_of
     from repro.planning.plan import BENCH, SMOKE, Wanted
     from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
@@ -64,13 +65,7 @@ def bench(
     )
     before = session.before(BENCH)
     name = session.cluster_of(before, cluster)
-    local = {
-        "BASELINES": baselines,
-        "BASELINE_PYTHON": baseline_python,
-        "CUBLAS": cublas,
-        "CUDNN": cudnn,
-        "STACK": stack,
-    }
+    local = {"BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn, "STACK": stack}
     refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
     chosen_launcher = session.launcher(name, launcher)
 
@@ -78,7 +73,7 @@ def bench(
         chosen = load_catalogue().select(chosen_model(model), cases or None)
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus)
-        variants = baseline.variants if baseline else ()
+        variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
         plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)

@@ -83,7 +83,7 @@ def reproduce(
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host)
     libraries = {"STACK": stack, "CUBLAS": cublas, "CUDNN": cudnn, "CUPTI": cupti}
-    local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
+    local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
     refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
     chosen = load_catalogue().select(chosen_model(model), cases or None)
     planned = plan_cluster_steps(chosen, steps) if cluster else plan_steps(chosen, steps)

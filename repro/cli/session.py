@@ -128,6 +128,10 @@ class Session:
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
+            variants = dict.fromkeys(unit.variant for unit in plan.units if unit.variant)
+            if variants:
+                program = session.baselines([*variants])
+                more |= {"baseline": program.as_json()}
             places = self._places(session, plan)
             run = before or self.create(plan, session.environment(plan) | kernels, **more)
             self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)), places)
@@ -175,7 +179,10 @@ class Session:
         from repro.launch.attempt import Limits
 
         limit = self.attempt_timeout or Limits.total_s
-        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command(), attempt_s=limit), name or None)
+        options = LaunchOptions(
+            load_cluster(cluster), self.port, trainer_command(), attempt_s=limit, baseline=baseline_command()
+        )
+        return select(options, name or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""

@@ -22,6 +22,7 @@ from repro.runs.record import Run
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
     from repro.launch.kernels import Kernels
+    from repro.planning.baselines import BaselineProgram
     from repro.planning.datasets import Dataset
 
 AttemptOf = Callable[[Unit, Path], Attempt]
@@ -61,6 +62,7 @@ class LaunchOptions:
     port : the rendezvous port, None for the cluster's or, on this machine, a free one.
     trainer : replaces the trainer's command in tests; on a cluster its last word, the script, is what counts.
     stack : the stack of libraries for this machine's GPUs, None to go by the GPU (`repro.images.stack`).
+    baseline : replaces the baselines' command in tests, in the same way.
     libraries : newer libraries asked for in that stack.
     attempt_s : after how many seconds an attempt is ended.
     """
@@ -71,6 +73,7 @@ class LaunchOptions:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_s: float = Limits.total_s
+    baseline: tuple[str, ...] = ()
 
 
 class LaunchSession(ABC):
@@ -91,6 +94,10 @@ class LaunchSession(ABC):
         A run begins or goes on only after this. `recorded` is the environment of a run that goes on, else empty.
         KernelError, with what to do, where nothing can be compared.
         """
+
+    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
+        """How baselines are started here, with the versions that are; PlanError where they cannot be."""
+        raise PlanError("BASELINES: the nodes are not known before a job has them; use LAUNCHER=ssh")
 
     def bring(self, datasets: Sequence[Dataset]) -> None:
         """Put these data sets of this machine where ranks find them, as `Launcher.dataset_folder` says.

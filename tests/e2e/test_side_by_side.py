@@ -45,8 +45,7 @@ def test_two_cases_on_one_node_each_run_at_once_in_the_precision_that_is_asked_f
         assert len(each["nodes"]) == 1 and len(each["beside"]) == 1
         other = by_folder[each["beside"][0]["attempt"]]
         assert other["nodes"] == each["beside"][0]["nodes"] != each["nodes"]
-        start = json.loads((run / each["folder"] / "metrics-rank0.jsonl").read_text().splitlines()[0])
-        assert [start["host"]] == each["nodes"]
+        assert [*json.loads((run / each["folder"] / "command.json").read_text())] == each["nodes"]
         config = json.loads((run / each["folder"] / "config.json").read_text())
         assert (config["precision"], config["iterations"]) == ("amp", 130)
     assert overlapping(ended) >= 2
@@ -99,3 +98,22 @@ def test_loss_curves_agree_across_nodes_on_the_text_that_is_brought_there(two_no
     prefix = json.loads((run / ended[0]["folder"] / "config.json").read_text())["data"]["prefix"]
     for node in two_nodes.names:
         two_nodes.root(node, "test", "-s", f"{prefix}.bin")
+
+
+@pytest.mark.timeout(600)
+def test_a_baseline_follows_its_program_on_the_same_nodes(two_nodes, tmp_path):
+    """By the stand-in trainer in place of PyTorch, in the image that the inventory names: one node, then both."""
+    baseline = {"python": "/opt/venv/bin/python", "image": two_nodes.image}
+    inventory = prepare(two_nodes, tmp_path, cluster_baseline=baseline)
+    command = f"python {trainer(tmp_path / 'trainer')}"
+    settings = {"DATA": "synthetic", "TRAINER_COMMAND": command, "BASELINE_COMMAND": command}
+    done, run = bench(tmp_path, inventory, MODEL="bert", CASES="bert_2n8g_bs96", BASELINES="pytorch", **settings)
+    assert done.returncode == 0, done.stderr
+    by_unit = {each["unit"]: each for each in attempts(run)}
+    for name in ("smoke_bert-2020-08-22_1x1x1", "smoke_bert-2020-08-22_4x1x1"):
+        own, first = by_unit[f"{name}.pytorch"], by_unit[name]
+        assert own["status"] == "ok" and own["nodes"] == first["nodes"]
+        assert own["started"] >= first["started"] + first["wall_s"] - 0.1
+        commands = json.loads((run / own["folder"] / "command.json").read_text())
+        assert all("/opt/repro/baselines/trainer.py" in argv for argv in commands.values())
+    assert json.loads((run / "run.json").read_text())["baseline"]["image"] == two_nodes.image

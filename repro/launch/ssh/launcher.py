@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import Remote
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, Kernels
+from repro.launch.nodes.baselines import versions_on
 from repro.launch.nodes.datasets import bring
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.nodes.places import NodePlaces
@@ -21,6 +24,7 @@ from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
+from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
@@ -80,6 +84,19 @@ class SshSession(LaunchSession):
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, attempts_on)
+
+    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
+        """With the versions that every node has; ClusterError if they differ, or if they do not start."""
+        cluster = self.target.cluster
+        command = (cluster.baseline.python, self.target.code.baseline_script)
+        if self.target.baseline_replaced:
+            return BaselineProgram(command, {}, tuple(variants), cluster.baseline.image)
+        found = self.pool.on_each(versions_on)
+        versions = {json.dumps(each, sort_keys=True): name for name, each in found.items()}
+        if len(versions) > 1:
+            said = "; ".join(f"{name}: {text}" for text, name in versions.items())
+            raise ClusterError(f"the baselines' environments are not equal: {said}")
+        return BaselineProgram(command, next(iter(found.values())), tuple(variants), cluster.baseline.image)
 
     def bring(self, datasets: Sequence[Dataset]) -> None:
         """To every node; ClusterError with a line for each that did not get them."""

@@ -235,15 +235,15 @@ def _nodes(_: Translate, data: ReportData) -> list[Section]:
         count = _("{n} of {all}").format(n=sum(map(bool, beside)), all=len(own))
         rows.append(words(unit.name, "; ".join(names) or "–", count, str(max(beside, default=0))))
     text = _(
-        "Attempts ran side by side, each on nodes of its own. Only one at a time communicated between nodes, so "
+        "Attempts ran at the same time, each on nodes of its own. Only one at a time communicated between nodes, so "
         "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
-        "and what ran beside it; `SIDE_BY_SIDE=0` runs one attempt at a time."
+        "and what ran at the same time; `SIDE_BY_SIDE=0` runs one attempt at a time."
     )
     columns = (
         Column(_("Configuration")),
         Column(_("Ran on")),
-        Column(_("Attempts beside others"), True),
-        Column(_("Most others beside one"), True),
+        Column(_("Attempts with others"), True),
+        Column(_("Most others at once"), True),
     )
     return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]
 
