@@ -182,6 +182,8 @@ def _baseline(read: Variables) -> Baseline:
     baseline = Baseline(**{key: str(each or "") for key, each in value.items()})
     if not re.fullmatch(f"({PATH})?", baseline.python):
         raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
+    if not re.fullmatch(r"([\w][\w./:@-]*)?", baseline.image):
+        raise read.wrong(f"{name}.image", baseline.image, "it is an image's name or ID, or empty")
     if baseline.python and bool(baseline.image) != containers:
         said = "ranks run in containers, so name the image that has it" if containers else "ranks run in no container"
         raise read.wrong(f"{name}.image", baseline.image, said)
