@@ -13,7 +13,7 @@ from repro.report.document import Cell, Code, Column, Document, Items, Section, 
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
-from repro.report.run.environment import environment_section
+from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
@@ -120,7 +120,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.sections(_, data),
         *_failures(_, data),
         *_cut(_, data),
-        *_nodes(_, data),
+        *nodes_section(_, data.plan, data.attempts),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
@@ -221,31 +221,6 @@ def _cut(_: Translate, data: ReportData) -> list[Section]:
     )
     columns = (Column(_("Log")), Column(_("Printed (MiB)"), True), Column(_("Kept (MiB)"), True))
     return [Section("cut", _("Logs that were cut"), (Text(text), Table("cut", columns, rows)))]
-
-
-def _nodes(_: Translate, data: ReportData) -> list[Section]:
-    """The nodes that each configuration ran on, and how often beside others; nothing if no attempts ran side by side."""
-    if not any(attempt.get("beside") for attempt in data.attempts if attempt.get("nodes")):
-        return []
-    rows = []
-    for unit in data.plan.units:
-        own = [attempt for attempt in data.attempts if attempt["unit"] == unit.name]
-        names = dict.fromkeys(", ".join(attempt["nodes"]) for attempt in own if attempt.get("nodes"))
-        beside = [len(attempt.get("beside", ())) for attempt in own]
-        count = _("{n} of {all}").format(n=sum(map(bool, beside)), all=len(own))
-        rows.append(words(unit.name, "; ".join(names) or "–", count, str(max(beside, default=0))))
-    text = _(
-        "Attempts ran at the same time, each on nodes of its own. Only one at a time communicated between nodes, so "
-        "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
-        "and what ran at the same time; `SIDE_BY_SIDE=0` runs one attempt at a time."
-    )
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Ran on")),
-        Column(_("Attempts with others"), True),
-        Column(_("Most others at once"), True),
-    )
-    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]
 
 
 def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
