@@ -49,6 +49,14 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Where nodes have PyTorch: an interpreter, inside an image where ranks run in containers; "" where they have none."""
+
+    python: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True)
 class Slurm:
     """How jobs of Slurm are submitted, and followed.
 
@@ -101,6 +109,7 @@ class Cluster:
     private_key: Path | None = None
     python: str = "/usr/bin/python3"
     slurm: Slurm = Slurm()
+    baseline: Baseline = Baseline()
     login: Node | None = None
     jump: tuple[Node, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -164,6 +173,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         private_key=Path(key).expanduser() if key else None,
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
+        baseline=_baseline(read, RUNTIMES[runtime]),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
         environment=_environment(read),
         prologue=_prologue(read),
@@ -226,6 +236,24 @@ def _prologue(read: Variables) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(line, str) and line.strip() for line in value):
         raise read.wrong(name, value, 'it is a list of shell lines: ["module load apptainer"]')
     return tuple(value)
+
+
+def _baseline(read: Variables, runtime: Runtime) -> Baseline:
+    name, containers = "cluster_baseline", runtime.in_image
+    value = read.value(name, {})
+    if not isinstance(value, dict) or set(value) - set(Baseline.__annotations__):
+        raise read.wrong(name, value, 'it is {python: /opt/pytorch/bin/python, image: ""}')
+    baseline = Baseline(**{key: str(each or "") for key, each in value.items()})
+    if not re.fullmatch(f"({PATH})?", baseline.python):
+        raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
+    if not re.fullmatch(r"([\w/][\w./:@-]*)?", baseline.image):
+        raise read.wrong(f"{name}.image", baseline.image, "it is an image's name, ID or file, or empty")
+    if baseline.python and runtime.whole_step:
+        raise read.wrong(name, value, f"{runtime.launched_by} runs one image per job: leave it out")
+    if baseline.python and bool(baseline.image) != containers:
+        said = "ranks run in containers, so name the image that has it" if containers else "ranks run in no container"
+        raise read.wrong(f"{name}.image", baseline.image, said)
+    return baseline
 
 
 def _slurm(read: Variables) -> Slurm:

@@ -121,8 +121,7 @@ class Docker(Runtime):
         argv += ["--ulimit", "memlock=-1"] if container.locks_memory else []
         if container.infiniband:
             argv += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
-        if container.gpus:  # Docker reads the value as CSV, so a list of devices needs quotes of its own
-            argv += ["--gpus", ALL_GPUS if container.gpus == ALL_GPUS else f'"device={container.gpus}"']
+        argv += ["--gpus", docker_gpus(container.gpus)] if container.gpus else []
         argv += ["--cpuset-cpus", container.cpus] if container.cpus else []
         argv += ["--cpuset-mems", container.memory] if container.memory else []
         argv += [word for bind in container.binds for word in ("--volume", bind.text)]
@@ -184,6 +183,11 @@ class Pyxis(Runtime):
 
 
 RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Docker(), Venv(), Apptainer(), Pyxis())}
+
+
+def docker_gpus(numbers: str) -> str:
+    """The value of Docker's option for GPUs, which it reads as CSV: a list of devices needs quotes of its own."""
+    return numbers if numbers == ALL_GPUS else f'"device={numbers}"'
 
 
 def refusal(lines: Sequence[str]) -> str:

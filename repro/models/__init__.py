@@ -1,10 +1,10 @@
-"""What all sides must agree on about each model: one specification per model, and where its other modules are.
+"""The specification of each model, shared by all parts of the project, and the lookup of its other modules.
 
 A specification (`gpt.py`, `bert.py`, `resnet50.py`) holds shape keys, synthetic samples, small shapes for checks,
 optimizer, data kinds and log generations. `registry.py` finds specifications and the modules of the same name in
 `trainers/models`, `baselines` and `perfmodel`; no other list of models exists. Folders named in REPRO_MODELS add
-models from outside (`extensions.py`). Used by the controller, the trainers and the baselines, also on nodes: standard
-library only, Python 3.9; imports nothing of the project. Start reading at `spec.py`.
+external models (`extensions.py`). The controller, the trainers and the baselines use this package, also on nodes, so it
+needs only Python 3.9 and the standard library, and imports no other package of the project. Start reading at `spec.py`.
 """
 
 from repro.models.extensions import folders_of

@@ -1,4 +1,4 @@
-"""BERT: an encoder that fills in masked tokens and tells whether two passages follow each other."""
+"""BERT: an encoder trained on masked tokens and next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from repro.models.spec import Baseline, LossCurves, ModelSpec, SmallTraining
 
 
 def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """What is wrong with a shape and a layout; None if nothing."""
+    """The error in a shape and a layout, or None."""
     if wrong := transformer.check(shape, layout):
         return wrong
     if shape["max_predictions"] >= shape["seq_length"]:
@@ -19,12 +19,12 @@ def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
 
 
 def training_flops(shape: Mapping[str, int], recompute: bool) -> float:
-    """Operations per sequence, as a transformer whose head scores the masked tokens alone."""
+    """Floating-point operations per sequence of a transformer whose head scores only the masked tokens."""
     return transformer.training_flops(shape, recompute, shape["max_predictions"] / shape["seq_length"])
 
 
 def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
-    """A random text of two segments without padding, some of whose tokens are masked."""
+    """A random text of two segments without padding, with some tokens masked."""
     length, count = shape.seq_length, shape.max_predictions
     ids = generator.integers(0, shape.vocab_size, length)
     second = generator.integers(1, length)

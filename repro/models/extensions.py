@@ -1,8 +1,8 @@
-"""Folders outside the project that add models: each is laid out like `repro/` and named in REPRO_MODELS.
+"""Folders outside the project that add models; each is structured like `repro/` and named in REPRO_MODELS.
 
 Such a folder has `models/NAME.py`, `trainers/models/NAME.py`, `baselines/NAME.py`, `perfmodel/NAME.py` and
-`data/cases/*.toml`. The packages of these names put its subfolders at the end of their search path, so that a model
-from outside is imported like any other and cannot replace one of the project's modules.
+`data/cases/*.toml`. The packages of these names append its subfolders to their search path, so an external model is
+imported like any other and cannot replace one of the project's modules.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ VARIABLE = "REPRO_MODELS"
 
 
 def folders() -> list[Path]:
-    """The folders that REPRO_MODELS names, separated by colons."""
+    """The folders in REPRO_MODELS, a colon-separated list."""
     return [Path(name).resolve() for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def missing_folders() -> list[Path]:
-    """Those of the folders that do not exist."""
+    """The folders that do not exist."""
     return [folder for folder in folders() if not folder.is_dir()]
 
 

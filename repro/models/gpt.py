@@ -1,4 +1,4 @@
-"""GPT: a decoder that predicts each next token, as OneFlow's reports of 2020 and 2021 trained it."""
+"""GPT: a decoder trained on next-token prediction, as in OneFlow's reports of 2020 and 2021."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES = 257
 
 
 def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
-    """A random text, and the same text one token on."""
+    """A random text, and the same text shifted by one token."""
     text = generator.integers(0, shape.vocab_size, shape.seq_length + 1)
     return text[:-1], text[1:]
 

@@ -1,10 +1,10 @@
-"""The programs that train the models: the five published ones, and what the tuned program changes of each.
+"""The programs that train the models: the five published ones, and the changes that the tuned program makes to each.
 
-A program is a set of choices, so that two programs can be compared line by line. A published program has the choices of
-the sources at the commits that its report names; `repro/models/deviations.toml` says what a port to oneflow 0.8.0 cannot
-keep of them. The tuned program of a model is its published program with `TUNING` on top: the same mathematics, in other
-operators and with other settings. What the operators are is code: `repro/trainers/models` has the published ones,
-`repro/trainers/tuning` the tuned ones, and the former does not import the latter.
+A program is a set of choices, so two programs can be compared line by line. A published program has the choices of the
+source code at its report's commits; `repro/models/deviations.toml` lists those that the port to oneflow 0.8.0 changes.
+A model's tuned program is its published program with `TUNING` applied: the same mathematics with other operators and
+settings. The operators are in `repro/trainers/models` (published) and `repro/trainers/tuning` (tuned); the former does
+not import the latter.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ KINDS = (PUBLISHED, TUNED)
 
 @dataclass(frozen=True)
 class Program:
-    """The choices of one program; a default is what most published programs have.
+    """The choices of one program; the defaults are those of most published programs.
 
-    Mathematics, which the tuned program leaves alone:
+    Mathematics, which the tuned program does not change:
 
-    report : the published report whose figures it made.
-    log_generation : form of its log, and so its name in configurations: A to E.
-    form : name of the model's form, where reports trained several.
-    inputs : the model's inputs that it was fed; without any, all of them.
+    report : the published report whose figures this program produced.
+    log_generation : format of its log, A to E; configurations select the program by it.
+    form : name of the model's form, if the reports trained several.
+    inputs : the model's inputs that it was fed; all if empty.
     loss_per_sample : the loss is a vector, one value per sample, so each gradient is divided by the global batch.
     bias_correction : whether Adam corrects its moments for starting at 0.
-    not_decayed : weight decay passes over parameters with these words in their names.
+    not_decayed : parameters with one of these words in their names have no weight decay.
     l2_on_all : the weight decay is also added, as an L2 penalty, to the gradient of every parameter.
-    warmup_to_base : the warm-up rises to the base rate, and not to where the decay stands at its end.
-    data : kind of the data that it read (`repro.trainers.data.settings`); what is trained outside a bench may have other.
-    data_parts : into how many parts they were divided, 0 for kinds without parts.
-    standin : what stands in for them where nobody has them (`repro.trainers.data.standin`).
+    warmup_to_base : the warm-up ends at the base rate, not at the decayed rate of that iteration.
+    data : kind of data that it read (`repro.trainers.data.settings`); trainings other than a bench may use another.
+    data_parts : number of parts of the data, 0 for kinds without parts.
+    standin : the stand-in to use if the data is not available (`repro.trainers.data.standin`).
     loss_scale, loss_scale_window : first loss scale under AMP, and iterations without overflow after which it doubles.
 
     Graph:
 
-    fuse_add_to_output, fuse_model_update, fuse_cast_scale : fusions that OneFlow's compiler makes when allowed.
+    fuse_add_to_output, fuse_model_update, fuse_cast_scale : fusions that OneFlow's compiler is allowed to make.
     cudnn_search : how convolutions choose their algorithm, "heuristic" or "exhaustive".
-    norm_in_one_kernel : the squares of all gradients are summed up together to clip them, not gradient by gradient.
+    norm_in_one_kernel : clipping sums the squares of all gradients in one kernel instead of one per gradient.
     rewritten : whether operators of the compiled job are replaced by faster ones.
 
     Communication and memory:
 
-    fusion_mib, fusion_ops, nccl_streams : most MiB and operators that collectives take together, on how many streams.
-    copy_buffer : all-reduces are fused by way of a buffer into which gradients are copied.
-    fuse_sharded : reduce-scatters and all-gathers are fused too: "never", "always", or "sharded" for only where the
-        optimizer is.
-    compute_stream : where collectives share the stream of the computation: "never", "tensor or pipeline" for where a
-        layout has either, or "no data" for there and where no gradients are exchanged.
-    own_zero : the optimizer is sharded by the signatures of its parameters, not by OneFlow's pass.
-    half_gradients : gradients under AMP are cast to half precision for their exchange by operators of the model.
+    fusion_mib, fusion_ops, nccl_streams : maximum MiB and operators per fused collective, and number of NCCL streams.
+    copy_buffer : fused all-reduces copy gradients into one buffer.
+    fuse_sharded : whether reduce-scatters and all-gathers are fused too: "never", "always", or "sharded" for only with
+        a sharded optimizer.
+    compute_stream : when collectives run on the compute stream: "never", "tensor or pipeline" for layouts with either,
+        or "no data" for those and for layouts that exchange no gradients.
+    own_zero : the optimizer is sharded by the SBP signatures of its parameters, not by OneFlow's pass.
+    half_gradients : under AMP, operators of the model cast gradients to half precision for their exchange.
     merge_chains : tensors of independent parts of the graph share memory.
 
     Process:
 
     switches : environment variables ONEFLOW_… that are set to 1.
-    one_update : all parameters are updated by few kernels (of flat layouts on one stage, elsewhere OneFlow ends).
-    keep_batches : a few synthetic batches stay on the device; else each iteration moves a new one there.
-    fetch_each : outputs are fetched in each iteration, one iteration late; else only those that are printed.
+    one_update : few kernels update all parameters; only for flat layouts on one stage, since OneFlow aborts otherwise.
+    keep_batches : a few synthetic batches stay on the device; otherwise each iteration transfers one.
+    fetch_each : outputs are fetched in each iteration, one iteration late; otherwise only printed ones are.
     """
 
     report: str
@@ -102,7 +102,7 @@ class Program:
     fetch_each: bool = True
 
     def tuned(self) -> Program:
-        """The tuned program that trains the same model."""
+        """The tuned program for the same model."""
         return replace(self, **TUNING)
 
 

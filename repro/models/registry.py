@@ -1,4 +1,4 @@
-"""Finds the models: their specifications, and the modules that have their names in other packages."""
+"""Finds the models' specifications, and their modules of the same name in other packages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from repro.models.spec import ModelSpec
 
 
 class ModelError(ValueError):
-    """There is no such model, or a part of it is missing; the message says which, and what there is."""
+    """The model does not exist or a part of it is missing; the message lists the available ones."""
 
 
 @cache
 def specs() -> tuple[ModelSpec, ...]:
-    """The specification of every model, by name: the `SPEC` of each module of this package that has one.
+    """The specifications of all models, sorted by name: `SPEC` of each module in this package that defines it.
 
     Raises
     ------
@@ -37,12 +37,12 @@ def specs() -> tuple[ModelSpec, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The name of every model."""
+    """The names of all models."""
     return tuple(spec.name for spec in specs())
 
 
 def spec_of(name: str) -> ModelSpec:
-    """The specification of a model; ModelError if there is none of that name."""
+    """The specification of a model; ModelError if it does not exist."""
     for spec in specs():
         if spec.name == name:
             return spec
@@ -50,7 +50,7 @@ def spec_of(name: str) -> ModelSpec:
 
 
 def module_of(package: str, name: str) -> ModuleType:
-    """The module of a model in a package such as "repro.perfmodel"; ModelError if the package has none."""
+    """A model's module in a package such as "repro.perfmodel"; ModelError if the package has none."""
     module = f"{package}.{spec_of(name).name}"
     try:
         return import_module(module)

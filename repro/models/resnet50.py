@@ -1,4 +1,4 @@
-"""ResNet50 v1.5: image classification with batch normalisation, as OneFlow's reports of August 2020 trained it."""
+"""ResNet50 v1.5: image classification with batch normalisation, as in OneFlow's reports of August 2020."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
 
 
 def parameters(shape: Mapping[str, int]) -> float:
-    """Trainable parameters, with a row of the classifier and its bias per class."""
+    """Number of trainable parameters, including a classifier row and bias per class."""
     return PARAMETERS + (FEATURES + 1) * (shape["classes"] - CLASSES)
 
 
 def training_flops(shape: Mapping[str, int], recompute: bool) -> float:
-    """Operations per image: backward takes twice as many as forward, and all grow with the area of the image."""
+    """Floating-point operations per image, proportional to its area; backward takes twice as many as forward."""
     return (4 if recompute else 3) * FORWARD_FLOPS * (shape["image_size"] / IMAGE_SIZE) ** 2
 
 

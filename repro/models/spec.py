@@ -1,4 +1,4 @@
-"""The specification of a model: everything that more than one part of the project must know about it."""
+"""The specification of a model: everything about it that more than one part of the project needs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ AXES = ("data", "tensor", "pipeline")
 
 
 def accept(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """The check of a model whose sizes need not agree with each other."""
+    """Accept any shape and layout: the check for models without constraints."""
     return None
 
 
 @dataclass(frozen=True)
 class SmallTraining:
-    """A training that is short enough for a check: `global_batch` samples per iteration, learning rate `lr`."""
+    """A short training for checks: `global_batch` samples per iteration, learning rate `lr`."""
 
     shape: Mapping[str, int]
     global_batch: int
@@ -29,9 +29,9 @@ class SmallTraining:
 class LossCurves:
     """Trainings whose losses are compared between layouts and precisions, on the CPU and on GPUs.
 
-    `optimizer` is that of the configuration without its learning rate. `layouts` are names in
-    `repro.planning.loss_curves.LAYOUTS`; without any, all that the model can have are compared. With `reads_text` the data is a real text,
-    otherwise synthetic.
+    `optimizer` is the configuration's optimizer without its learning rate. `layouts` are names in
+    `repro.planning.loss_curves.LAYOUTS`; if empty, all layouts that the model supports are compared. With `reads_text`
+    the data is a real text, otherwise synthetic.
     """
 
     cpu: SmallTraining
@@ -44,9 +44,9 @@ class LossCurves:
 
 @dataclass(frozen=True)
 class ConvergenceTraining(SmallTraining):
-    """A training on real data; `goal` says which loss it must reach.
+    """A training on real data, with the loss that it must reach.
 
-    For a text the goal is the entropy of a byte given the `goal` bytes before it, for labelled pictures the entropy of
+    For a text, this is the entropy of a byte given the `goal` bytes before it; for labelled pictures, the entropy of
     the labels divided by `goal`.
     """
 
@@ -56,7 +56,7 @@ class ConvergenceTraining(SmallTraining):
 
 @dataclass(frozen=True)
 class Convergence:
-    """How the model shows that it learns real data: `dataset` is a name in `repro.planning.datasets.MAKERS`."""
+    """The model's convergence trainings on real data; `dataset` is a name in `repro.planning.datasets.MAKERS`."""
 
     cpu: ConvergenceTraining
     cuda: ConvergenceTraining
@@ -66,10 +66,10 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the PyTorch program of a model can do.
+    """Properties of a model's PyTorch baseline.
 
     channels_last : whether its inputs and weights have channels.
-    attention : whether it has attention, which PyTorch fuses unless told otherwise.
+    attention : whether it has attention, which PyTorch fuses by default.
     """
 
     channels_last: bool = False
@@ -78,36 +78,35 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False)
 class ModelSpec:
-    """A model as all parts of the project know it.
+    """A model's specification.
 
     Parameters
     ----------
-    name : also that of the model's modules, in configurations and in case files.
-    title_words : words, in lower case, by which the title of a published report names the model.
+    name : the model's name in configurations and case files, and the name of its modules.
+    title_words : lower-case words that identify the model in a published report's title.
     shape_keys : sizes that a case must give.
     smoke_shape : a shape that trains in seconds on a CPU, as the trainers take it.
-    inputs : names of a batch's arrays with their element types, in the order in which the model takes them.
-    sample : makes one synthetic sample, a value per input, from a numpy generator and the shape's sizes as attributes.
+    inputs : names and element types of a batch's arrays, in the model's input order.
+    sample : generates one synthetic sample, a value per input, from a NumPy generator and the shape (as attributes).
     programs : the published programs that trained it, the newest last.
     optimizer : "adamw" or "sgd".
-    regularisation : "dropout" or "label_smoothing", whichever the published training states.
-    optional_shape : further sizes that only a trainer's configuration may give, with their published values.
-    check : says what is wrong with a shape and a layout (sizes by axis), as a line that names the key; None if nothing.
-    synthetic_batches : how many synthetic batches there are before they repeat.
-    last_stage_inputs : inputs that the last stage of a pipeline takes; the first takes all others.
+    regularisation : "dropout" or "label_smoothing", as stated for the published training.
+    optional_shape : further sizes, allowed only in a trainer's configuration, with their published values.
+    check : returns the error in a shape and a layout (sizes by axis) as one line that names the key, or None.
+    synthetic_batches : number of synthetic batches before they repeat.
+    last_stage_inputs : inputs of the last pipeline stage; the first stage takes all others.
     data_kinds : kinds of data that the trainer reads.
-    axes : parallel axes along which the model can be divided.
-    options : settings of the trainer that the model supports, of activation_checkpointing, optimizer_sharding and
-        clip_norm.
-    batch_statistics : whether samples of a micro-batch share statistics (batch normalisation), so that losses depend
-        on how a batch is divided.
+    axes : parallel axes that the model supports.
+    options : supported settings out of activation_checkpointing, optimizer_sharding and clip_norm.
+    batch_statistics : whether a micro-batch shares statistics (batch normalisation), so that losses depend on how a
+        batch is divided.
     vocabulary_block : the vocabulary is padded to a multiple of this times the tensor parallel size.
     curves, convergence, baseline : None where the model has none.
-    parameters : trainable parameters of a shape, with `vocab_size` as padded; None where nobody has counted them.
-    training_flops : floating-point operations of forward and backward per sample of a shape, a multiply-add counted as
-        two, and of a second forward if asked (activation checkpointing); None where nobody has counted them.
-    convolutional : whether its work is in convolutions, some of whose algorithms do less than what is counted.
-    published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) counts its operations.
+    parameters : number of trainable parameters of a shape, with the padded `vocab_size`; None if not counted.
+    training_flops : floating-point operations of forward and backward per sample of a shape, plus a second forward with
+        activation checkpointing; a multiply-add counts as two. None if not counted.
+    convolutional : whether its work is in convolutions, some of whose algorithms need fewer operations than counted.
+    published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) gives its operations.
     """
 
     name: str
@@ -138,21 +137,21 @@ class ModelSpec:
 
     @property
     def log_generation(self) -> str:
-        """The newest form of its logs."""
+        """The newest log generation of its programs."""
         return self.programs[-1].log_generation
 
     @property
     def log_generations(self) -> tuple[str, ...]:
-        """Every form of its logs."""
+        """All log generations of its programs."""
         return tuple(program.log_generation for program in self.programs)
 
     def program(self, kind: str, log_generation: str) -> Program:
-        """The published program whose log has this form, or the tuned one of the same mathematics.
+        """The published program of this log generation, or its tuned version.
 
         Raises
         ------
         ValueError
-            If there is no such program.
+            If the program does not exist.
         """
         if kind not in KINDS or log_generation not in self.log_generations:
             raise ValueError(f"{self.name} has no {kind} program with logs of generation {log_generation}")
@@ -165,6 +164,6 @@ class ModelSpec:
         return "vocab_size" in self.shape_keys
 
     def padded_vocab_size(self, vocab_size: int, tensor: int) -> int:
-        """Rows of the token embedding: whole rows per tensor parallel rank, in blocks as published."""
+        """Rows of the token embedding: a multiple of `vocabulary_block` times the tensor parallel size."""
         multiple = self.vocabulary_block * tensor
         return -(-vocab_size // multiple) * multiple

@@ -1,4 +1,4 @@
-"""What the specifications of transformers share."""
+"""Counts and checks shared by the specifications of transformers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ STEADY = {**ADAMW, "eps": 1e-6}
 
 
 def parameters(shape: Mapping[str, int]) -> float:
-    """Trainable parameters: P = 12 l h² (1 + 13/12h + (V+s)/12lh) (Narayanan et al., SC21, equation 2)."""
+    """Number of trainable parameters: P = 12 l h² (1 + 13/12h + (V+s)/12lh) (Narayanan et al., SC21, equation 2)."""
     layers, h = shape["layers"], shape["hidden_size"]
     return 12 * layers * h * h * (1 + 13 / (12 * h) + (shape["vocab_size"] + shape["seq_length"]) / (12 * layers * h))
 
 
 def training_flops(shape: Mapping[str, int], recompute: bool = False, scored: float = 1.0) -> float:
-    """Operations per sequence: F = 72 s l h² (1 + s/6h + V/12lh), with recompute 96 s l h² (1 + s/6h + V/16lh).
+    """FLOPs per sequence: F = 72 s l h² (1 + s/6h + V/12lh); with `recompute`, 96 s l h² (1 + s/6h + V/16lh).
 
     Narayanan et al., SC21 (arXiv 2104.04473), equation 3. `scored` is the share of tokens that the head scores.
     """
@@ -27,7 +27,7 @@ def training_flops(shape: Mapping[str, int], recompute: bool = False, scored: fl
 
 
 def check(shape: Mapping[str, int], layout: Mapping[str, int]) -> str | None:
-    """What is wrong with a transformer's shape and layout; None if nothing."""
+    """The error in a transformer's shape and layout, or None."""
     heads = shape["attention_heads"]
     if shape["hidden_size"] % heads:
         return f"shape.attention_heads: {heads} heads do not divide hidden_size"

@@ -1,4 +1,4 @@
-"""The variants of a PyTorch baseline, and which of them a configuration can have."""
+"""The variants of a PyTorch baseline, and which of them apply to a configuration."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ DEFAULT = ("pytorch", "pytorch-unfused", "pytorch-tf32")
 
 
 def baseline_configs(config: dict, names: tuple) -> dict:
-    """The baselines' configurations by variant, without variants that would be the same as another.
+    """The baselines' configurations by variant, without duplicates.
 
-    Where tensor cores compute (AMP and TF32) a model with channels runs with the channels last, which is faster. TF32
-    exists for fp32 on a GPU alone. A model without attention has nothing that PyTorch fuses: in the published precision
-    its `pytorch` computes what the published program computes. No baseline runs what `refusal` refuses.
+    With tensor cores (AMP and TF32), a model with channels uses channels-last, which is faster. TF32 applies only to
+    fp32 on a GPU. Without attention, PyTorch has nothing to fuse: in the published precision, `pytorch` then computes
+    the same as the published program. The result is empty if `refusal` gives a reason.
     """
     if refusal(config):
         return {}
@@ -34,19 +34,19 @@ def baseline_configs(config: dict, names: tuple) -> dict:
 def make_baseline_config(
     config: dict, tf32: bool, channels_last: bool = False, compile: bool = False, unfused: bool = False
 ) -> dict:
-    """The configuration of the baseline of a trainer with `config`.
+    """The baseline's configuration for a trainer's `config`.
 
     Parameters
     ----------
     tf32 : fp32 matrix products and convolutions may use TF32; OneFlow 0.8.0 never does.
-    channels_last : images and weights are stored with the channels last.
-    compile : the model is compiled by torch.compile, not run eagerly.
-    unfused : attention, half precision, clipping and update are done in the published program's steps.
+    channels_last : images and weights are stored in channels-last format.
+    compile : the model is compiled by torch.compile instead of running eagerly.
+    unfused : attention, half precision, clipping and update follow the published program's steps.
 
     Raises
     ------
     ValueError
-        If no baseline can run it; `refusal` says so beforehand.
+        If no baseline can run it; `refusal` gives the reason beforehand.
     """
     reason = refusal(config)
     if reason:
@@ -56,7 +56,7 @@ def make_baseline_config(
 
 
 def refusal(config: dict) -> str | None:
-    """Why no baseline can run a trainer's configuration, in one line that names the key; None if one can."""
+    """Why no baseline can run a trainer's configuration, as one line that names the key; None if one can."""
     layout, kind = config["layout"], config["data"]["kind"]
     if spec_of(config["model"]).baseline is None:
         return f"model: {config['model']} has no baseline"

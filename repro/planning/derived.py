@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def shrink(layout: Layout, processes: int) -> Layout:
     """The same kind of layout on at most `processes` ranks.
 
-    The largest size is halved until the layout fits; of equal sizes data parallel goes first, then tensor. On 4
+    The largest size is halved until the layout fits; among equal sizes, data parallel first, then tensor. On 4
     ranks 2x4x4 becomes 1x2x2, 8x1x4 becomes 2x1x2, 1x32x1 becomes 1x4x1.
     """
     sizes = [layout.data, layout.tensor, layout.pipeline]
@@ -30,7 +30,7 @@ def shrink(layout: Layout, processes: int) -> Layout:
 def shrunk_case(case: Case, layout: Layout) -> Case:
     """A published case in a smaller layout: the work per rank stays the same, the global batch follows.
 
-    On one data parallel rank the optimizer is not sharded, since there is nothing to shard it over.
+    With one data parallel rank the optimizer is not sharded.
     """
     return replace(
         case,
@@ -51,9 +51,9 @@ def in_precision(case: Case, precision: str) -> Case:
 
 
 def least_rows(case: Case) -> int:
-    """The fewest printed rows from which a case's rule can be computed.
+    """The minimum number of printed rows that a case's rule needs.
 
-    The last rows must not include the first row of all, whose time includes the start of training.
+    Rules over the last rows must not include the first row, whose time includes the start of training.
     """
     rule = case.rule
     rows = {"stamps": rule.last_row or 0, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
@@ -63,8 +63,8 @@ def least_rows(case: Case) -> int:
 def same_window(case: Case, iterations: int) -> bool:
     """Whether a case's rule covers the same iterations in a run of `iterations` as in one of the published length.
 
-    Time stamps of two given rows are unaffected if the run ends after them; the last rows move with the end of the run,
-    and the mean of all rows changes.
+    Rules between two given rows are unaffected if the run ends after them. Rules over the last rows or over all rows
+    depend on the run's length.
     """
     if iterations == case.iterations:
         return True
@@ -101,7 +101,7 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 
 
 def published_case(unit: Unit) -> Case | None:
-    """The published case that a unit is, or the first that it was derived from; None for a baseline."""
+    """The published case that a unit represents, or the first that it was derived from; None for a baseline."""
     known = {case.name: case for case in load_catalogue().cases}
     return known.get(unit.derived_from[0] if unit.derived_from else published_name(unit.name))
 

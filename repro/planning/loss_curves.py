@@ -63,12 +63,12 @@ def make_curve_plan(
 
     Parameters
     ----------
-    text : the trainer's `data` setting for models that read a text; the others learn a few synthetic batches by heart,
-        since OneFlow deals real records over the ranks and no two layouts would see the same order.
-    model, names : only this model, or layouts whose names match one of these patterns, separated by commas; what
-        they are compared with is always included.
-    programs : which training programs train each layout, of `repro.models.programs.KINDS`. Where both do, the tuned one
-        is compared with the published one's reference, by the same tolerance.
+    text : the trainer's `data` setting for models that read a text; the others memorise a few synthetic batches, since
+        OneFlow distributes real records over the ranks and every layout would see another order.
+    model, names : only this model, or only layouts that match one of these comma-separated patterns; their references
+        are always included.
+    programs : training programs for each layout, out of `repro.models.programs.KINDS`. If both are given, the tuned one
+        is compared with the published one's reference, with the same tolerance.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def make_curve_plan(
 
 
 def _in_programs(unit: Unit, programs: tuple[str, ...]) -> tuple[Unit, ...]:
-    """A unit in each program. Where both run, what says how far curves may differ is run once, by the published one."""
+    """A unit in each program; if both run, only the published one runs control perturbations and injected errors."""
     group = in_programs(unit, programs)
     if len(group) == 1:
         return group
@@ -109,7 +109,7 @@ def _in_programs(unit: Unit, programs: tuple[str, ...]) -> tuple[Unit, ...]:
 
 
 def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
-    """Layouts that match, and of their models and precisions everything that they are judged by."""
+    """Matching layouts, and the references and perturbations for their models and precisions."""
     if not names:
         return units
     patterns = [name.strip() for name in names.split(",")]
@@ -124,7 +124,7 @@ def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
 
 
 def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
-    """A model's units: references first, then what says how far curves may differ, then the layouts."""
+    """A model's units: references, then perturbations and injected errors, then layouts."""
     precisions = ("fp32", "amp") if device == "cuda" else ("fp32",)
     make = _Maker(spec, device, text)
     return [
@@ -135,7 +135,7 @@ def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
 
 
 def _possible(spec: ModelSpec) -> list[str]:
-    """The layouts along the model's axes, with settings that it supports."""
+    """The layouts whose axes and settings the model supports."""
     return [
         name
         for name, (layout, _, changes) in LAYOUTS.items()
@@ -155,7 +155,7 @@ class _Maker:
         self._layouts = {name: LAYOUTS[name] for name in spec.curves.layouts or _possible(spec)}
 
     def per_batch(self, precision: str) -> list[Unit]:
-        """Units of a model whose loss is that of the whole batch: all layouts have one process as their reference."""
+        """Units of a model whose loss covers the whole batch: one process is the reference for all layouts."""
         first = self._unit(precision, "1x1x1", REFERENCE)
         if precision == "amp":
             first = replace(first, role=LAYOUT, reference=self._name("fp32", "1x1x1"))
@@ -172,10 +172,10 @@ class _Maker:
         ]
 
     def per_shard(self, precision: str) -> list[Unit]:
-        """Units of a model that normalises a shard: n ranks are compared with one process that keeps n shards apart.
+        """Units of a model that normalises per shard: the reference for n ranks is one process with n separate shards.
 
-        Under AMP none keeps them apart, since OneFlow 0.8.0 cannot (see `check_options` in `repro.trainers.config`);
-        references are fp32 anyway.
+        OneFlow 0.8.0 cannot separate shards under AMP (see `check_options` in `repro.trainers.config`), but references
+        are fp32 anyway.
         """
         sharded = {layout.data: name for name, (layout, _, _) in self._layouts.items()}
         units = []
@@ -192,7 +192,7 @@ class _Maker:
         return units
 
     def _changed(self, precision: str, name: str, first: Unit, errors: bool = True) -> list[Unit]:
-        """The same training with a setting off by a rounding; in fp32 also with errors that a comparison must see."""
+        """The same training with control perturbations, and in fp32 also with injected errors that must be detected."""
         optimizer, stem = first.config["optimizer"], f"{precision}_{name}"
         units = [self._with(first, f"{stem}_rounding", CONTROL, lr=optimizer["lr"] * (1 + ROUNDING))]
         if precision == "fp32" and errors:

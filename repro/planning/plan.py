@@ -88,12 +88,12 @@ class Unit:
 
     @property
     def follows(self) -> str | None:
-        """The unit that this one runs in turn with and is measured against; None for one that others follow."""
+        """The unit that this one is interleaved with and compared to; None if it follows no unit."""
         return self.baseline_of or self.tuned_of
 
     @property
     def label(self) -> str:
-        """What trains, for tables that list several: "OneFlow", "OneFlow (tuned)", or the variant of the baseline."""
+        """Label for tables: "OneFlow", "OneFlow (tuned)", or the variant of the baseline."""
         return self.variant or ("OneFlow" if self.program == PUBLISHED_PROGRAM else f"OneFlow ({self.program})")
 
     @property
@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """The last part of a run's name: the scale of a bench, the kind of any other run."""
+        """The last part of a run's name: a bench's scale, or any other run's kind."""
         return self.scale if self.kind == BENCH else self.kind
 
     def as_json(self) -> dict:
@@ -271,7 +271,7 @@ def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
 
 
 def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
-    """A unit for each configuration that comes from shrinking and that no published case has."""
+    """A unit for each shrunk configuration that no published case has."""
     units: dict[str, Unit] = {}
     known = {_key(unit) for unit in published}
     for case, shrunk in pairs:
@@ -285,7 +285,7 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
 
 
 def _key(unit: Unit) -> str:
-    """A key that two units share if they run the same and are measured by the same rule."""
+    """A key that is equal for units with the same configuration and measuring rule."""
     return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Plans a profile: published cases and their baselines, each trained just long enough to become steady."""
+"""Plans a profile: short runs of published cases and their baselines, just long enough to reach a steady state."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -23,8 +23,8 @@ def make_profile_plan(
 ) -> Plan:
     """Plan one short run of each case in its published shape, and of its baselines right after it.
 
-    `max_gpus`, `baselines`, `precision` and `programs` are those of `make_plan`. No unit represents a published case, since a traced
-    run is no measurement of its speed.
+    `max_gpus`, `baselines`, `precision` and `programs` are those of `make_plan`. No unit represents a published case,
+    since traced runs do not measure speed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What published programs read in a bench: a stand-in for their data, files that DATA names, or synthetic batches."""
+"""The data of published programs in a bench: a stand-in, files named by DATA, or synthetic batches."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ FORMS = {
 
 
 class DataError(PlanError):
-    """DATA cannot be read, or does not say which program it is for."""
+    """DATA cannot be read, or is ambiguous about its program."""
 
 
 def with_data(
@@ -36,19 +36,19 @@ def with_data(
     """The plan of a bench with the data that its published programs read.
 
     The tuned program and the baselines keep their synthetic batches. So does a smoke run, where all layouts must see
-    the same batches to print the same losses; it gets a unit for each program besides, which reads a small stand-in
-    and is compared with nothing.
+    the same batches to print the same losses. It gets an additional unit per program, which reads a small stand-in and
+    has no reference.
 
     Parameters
     ----------
     choices : values of DATA: "synthetic", a path, or either after the name of a model or report and "=".
-    here : whether ranks see this machine's files, so that it can be said now whether they are there.
-    refusal : why ranks could not see a path, None if they can.
+    here : whether ranks see this machine's files, so that missing files are detected now.
+    refusal : returns why ranks cannot see a path, or None.
 
     Raises
     ------
     DataError
-        A path is not what the program reads, or it is open which program it is for.
+        A path does not have the program's kind of data, or its program is ambiguous.
     """
     programs = {program.report: program for program in map(_program, plan.units) if program.standin}
     chosen = _chosen(choices, programs, {program.report: unit.model for unit, program in _published(plan)})
@@ -72,13 +72,13 @@ def with_data(
 
 
 def located(config: dict, folder: str) -> dict:
-    """A trainer's configuration as a machine gets it, whose stand-ins are in a folder there."""
+    """A trainer's configuration with its stand-in in a machine's `folder`."""
     data = config.get("data") or {}
     return {**config, "data": {**data, "folder": folder}} if "standin" in data else config
 
 
 def own_files(plan: Plan) -> list[str]:
-    """A file or folder of each data set of the reader's own that a plan reads."""
+    """A file or folder of each user-supplied data set in a plan."""
     found: dict[str, None] = {}
     for unit in plan.units:
         data = unit.config.get("data") or {}
@@ -89,12 +89,17 @@ def own_files(plan: Plan) -> list[str]:
     return list(found)
 
 
+def reads(plan: Plan, folder: str) -> bool:
+    """Whether a plan reads files of this folder."""
+    return any(f"{path}/".startswith(f"{folder}/") for path in own_files(plan))
+
+
 def _program(unit: Unit) -> Program:
     return spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
 
 
 def _published(plan: Plan) -> list[tuple[Unit, Program]]:
-    """The units that a published program trains whose data can be read, each with it."""
+    """Units of published programs whose data can be read, each with its program."""
     pairs = [(unit, _program(unit)) for unit in plan.units]
     return [
         (unit, program)
@@ -104,7 +109,7 @@ def _published(plan: Plan) -> list[tuple[Unit, Program]]:
 
 
 def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str]) -> dict[str, str]:
-    """The path, or "synthetic", that each report was given."""
+    """The path or "synthetic" chosen for each report."""
     found: dict[str, str] = {}
     for choice in choices:
         name, equals, path = choice.partition("=")
@@ -144,7 +149,7 @@ def _setting(program: Program, path: str | None, here: bool) -> dict:
 
 
 def _parts_in(program: Program, folder: Path) -> int:
-    """How many parts a folder has; DataError if none, or if one is missing between others."""
+    """Number of parts in a folder; DataError if there are none or there is a gap."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     numbers = {int(found[1]) for name in names if (found := PART.fullmatch(name))}
     missing = next((number for number in range(max(numbers, default=0) + 1) if number not in numbers), None)
@@ -154,7 +159,7 @@ def _parts_in(program: Program, folder: Path) -> int:
 
 
 def _missing(program: Program, path: str) -> str | None:
-    """The name of a file that is not there; None if all are."""
+    """The name of a missing file, or None."""
     if program.data == "megatron":
         files = [Path(f"{path}.idx"), Path(f"{path}.bin")]
     else:

@@ -1,4 +1,4 @@
-"""A trainer's configuration: read from JSON, checked, and the sizes that follow from it."""
+"""A trainer's configuration: parsed from JSON, checked, with the sizes derived from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from repro.trainers.validators import ConfigError, flag, number, one_of, require
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of parallel parts along the data, tensor and pipeline axes."""
+    """Data, tensor and pipeline parallel sizes."""
 
     data: int
     tensor: int
@@ -30,7 +30,7 @@ class Sizes:
 
 
 class Shape(SimpleNamespace):
-    """Sizes of the model and of a sample, by the names that the model's specification gives them."""
+    """Sizes of the model and of a sample, named as in the model's specification."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate over iterations: a linear rise from 0, then the decay named by `kind`."""
+    """Learning rate schedule: linear warm-up from 0 and the decay named by `kind`."""
 
     kind: str
     warmup_iterations: int = 0
@@ -59,10 +59,12 @@ class Schedule:
 class Config:
     """One training run.
 
-    `program` is "published" or "tuned", which with `log_generation` names the program (`choices`). `micro_batch` is the samples of a data parallel rank and micro-step, `optimizer_sharding` the ZeRO stage, 0 for
-    none. Batch normalisation normalises each micro-batch of each rank by itself, so that one process with n
-    accumulation steps is the reference for n data parallel ranks. `loss_scale` is the first one under AMP; it halves with each iteration
-    whose gradients overflow, which is skipped.
+    `program` ("published" or "tuned") and `log_generation` select the program (`choices`). `micro_batch` counts samples
+    per data parallel rank and accumulation step. `optimizer_sharding` is the ZeRO stage, 0 for none.
+    `loss_scale` is the initial value under AMP; each iteration whose gradients overflow is skipped and halves it.
+
+    Batch normalisation uses the statistics of one micro-batch on one rank. One process with n accumulation steps is
+    therefore the reference for n data parallel ranks.
     """
 
     case: str
@@ -95,22 +97,22 @@ class Config:
 
     @property
     def choices(self) -> Program:
-        """What the program does where programs of a model differ."""
+        """The program's choices, which distinguish the programs of a model."""
         return self.spec.program(self.program, self.log_generation)
 
     @property
     def global_batch(self) -> int:
-        """Samples an iteration, over all ranks and micro-steps."""
+        """Samples per iteration over all ranks and accumulation steps."""
         return self.micro_batch * self.accumulation_steps * self.layout.data
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the token embedding, of models that have one."""
+        """Rows of the token embedding, for models that have one."""
         return self.spec.padded_vocab_size(self.shape.vocab_size, self.layout.tensor)
 
 
 def load(path: str, parser: Callable[[dict], Any] | None = None) -> Any:
-    """Read and check a configuration file; gives what `parse`, or another parser, makes of it.
+    """Read a configuration file and parse it with `parse` or another parser.
 
     Raises
     ------
@@ -205,7 +207,7 @@ def parse_schedule(values: Any) -> Schedule:
 
 
 def check_together(config: Config) -> None:
-    """Reject values that are right alone but not together."""
+    """Reject combinations of individually valid values."""
     if config.log_interval > config.iterations:
         raise ConfigError(f"log_interval: {config.log_interval} is more than the {config.iterations} iterations")
     check_data(config.data, config.layout.world_size, config.layout.tensor, config.micro_batch)
@@ -216,7 +218,7 @@ def check_together(config: Config) -> None:
 
 
 def check_axes(config: Config) -> None:
-    """Reject a layout that divides the model along an axis that it does not have."""
+    """Reject a layout with a parallel axis that the model does not support."""
     for axis, part in (("pipeline", "stage"), ("tensor", "part")):
         size = getattr(config.layout, axis)
         if size > 1 and axis not in config.spec.axes:

@@ -1,4 +1,4 @@
-"""Compares operators of the models with the CPU: `kernels.py --config FILE`, one process."""
+"""Compares the models' operators with the CPU: `kernels.py --config FILE`, in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the ranks are laid out: which of them hold a pipeline stage, and how a tensor is distributed over those."""
+"""Layout of the ranks: the ranks of each pipeline stage, and the distribution of tensors over them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def split(axis: int) -> flow.sbp.sbp:
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh of pipeline x data x tensor ranks, the tensor axis running fastest.
+    """A mesh of pipeline x data x tensor ranks; the tensor axis varies fastest.
 
-    Tensor parallel ranks are neighbours (one node), pipeline stages are furthest apart, as in the published runs.
+    Tensor parallel ranks are adjacent (on one node) and pipeline stages furthest apart, as in the published runs.
 
     Raises
     ------
     ValueError
-        If an axis is smaller than 1, or the mesh does not have one place for each process.
+        If an axis is smaller than 1, or the mesh size differs from the number of processes.
     """
 
     data: int
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def nested(self) -> bool:
-        """Whether a stage is a two-dimensional mesh; OneFlow wants a flat one where either axis is 1."""
+        """Whether a stage is a two-dimensional mesh; OneFlow requires a flat one if either axis is 1."""
         return self.data > 1 and self.tensor > 1
 
     @property
@@ -57,28 +57,28 @@ class Layout:
 
     @property
     def data_rank(self) -> int:
-        """Place of this process on the data axis."""
+        """Index of this process on the data axis."""
         return flow.env.get_rank() // self.tensor % self.data
 
     def stage_of(self, layer: int, layers: int) -> int:
-        """Stage that holds a layer, the layers being dealt out evenly in order."""
+        """Stage that holds a layer; layers are divided evenly and in order."""
         return layer * self.pipeline // layers
 
     def placement(self, stage: int, device: str = "") -> flow.placement:
-        """Devices of a stage."""
+        """Placement on a stage's devices."""
         mesh = np.arange(self.world_size).reshape(self.pipeline, self.data, self.tensor)[stage]
         return flow.placement(device or self.device, ranks=(mesh if self.nested else mesh.reshape(-1)).tolist())
 
     def all_ranks(self) -> flow.placement:
-        """All devices of all stages, flat."""
+        """One-dimensional placement on all devices of all stages."""
         return flow.placement(self.device, ranks=list(range(self.world_size)))
 
     def sbp_signature(self, data: flow.sbp.sbp = BROADCAST, tensor: flow.sbp.sbp = BROADCAST) -> list:
-        """Signature on a stage, from that along each axis; a flat mesh has only one of them."""
+        """Signature on a stage from those along its axes; a flat mesh uses only one of them."""
         if self.nested:
             return [data, tensor]
         return [tensor] if self.tensor > 1 else [data]
 
     def batch_signature(self, axis: int = 0) -> list:
-        """Signature of activations: samples, on `axis`, are dealt over the data axis and shared along the tensor axis."""
+        """Signature of activations: samples (`axis`) split over the data axis, replicated along the tensor axis."""
         return self.sbp_signature(data=split(axis))

@@ -1,4 +1,4 @@
-"""Which libraries that matter to speed this process has loaded."""
+"""Lists the performance-relevant libraries that this process has loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LIBRARIES = ("liboneflow", "libtorch_", "libnccl", "libcublas", "libcudnn", "lib
 
 
 def libraries() -> list:
-    """Paths of the libraries, as mapped into this process."""
+    """Paths of the libraries mapped into this process."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5] for line in maps if line.count("/")}
     return sorted(path for path in paths if Path(path).name.startswith(LIBRARIES))

@@ -1,4 +1,4 @@
-"""What rank 0 prints: the log lines of the report that a case belongs to, generations A to E."""
+"""The log lines that rank 0 prints, in the format of the case's report (generations A to E)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARGUMENT_WIDTH = 48
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one log row: the iterations since the row before it."""
+    """Figures of one log row, which covers the iterations since the previous row."""
 
     iteration: int
     samples: int
@@ -27,11 +27,11 @@ class Row:
 
 
 class LogLines:
-    """Lines for the log of one generation.
+    """Formats log lines of one generation.
 
     Parameters
     ----------
-    nodes : nodes that take part, each with as many devices as the next.
+    nodes : number of nodes; all have the same number of devices.
     """
 
     def __init__(self, config: Config, nodes: int) -> None:
@@ -103,9 +103,9 @@ def table_line(cells) -> str:
 
 
 def device_lines(count: int) -> list:
-    """Utilisation and memory of this node's GPUs, as nvidia-smi prints them; none where it is not installed.
+    """Utilisation and memory of the run's `count` GPUs on this node, as printed by nvidia-smi.
 
-    Only of the `count` GPUs that the run has: memory of other GPUs is not its own.
+    Empty if nvidia-smi is not installed. Other GPUs are left out because the run does not use their memory.
     """
     if shutil.which("nvidia-smi") is None:
         return []
@@ -117,7 +117,7 @@ def device_lines(count: int) -> list:
 
 
 def argument_dump(config: Config, nodes: int, devices_per_node: int) -> list:
-    """The settings under the names that the published GPT program gave them, in its dotted lines."""
+    """The settings with the names and dotted lines of the published GPT program."""
     added = config.padded_vocab_size - config.shape.vocab_size
     lines = []
     if added:

@@ -1,4 +1,4 @@
-"""What a rank writes down: one JSON object a line in its metrics file, and the memory it uses."""
+"""A rank's metrics file, with one JSON object per line, and its memory use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEBIBYTE = 2**20
 
 
 class Metrics:
-    """Appends events to `metrics-rank<k>.jsonl` in a folder; each line is on disk's way when `write` returns."""
+    """Appends events to `metrics-rank<k>.jsonl` in a folder; `write` flushes each line."""
 
     def __init__(self, folder: str, rank: int) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ class Metrics:
 
 
 class Memory:
-    """Memory in use, and the most seen so far, in MiB."""
+    """Current and peak memory in MiB."""
 
     kind = ""
 
@@ -45,7 +45,7 @@ class Memory:
 
 
 class ProcessMemory(Memory):
-    """Resident memory of this process; the peak is the system's, so nothing between two readings is missed."""
+    """Resident memory of this process; the kernel tracks the peak, so nothing between two readings is missed."""
 
     kind = "resident set of the process"
 

@@ -1,4 +1,4 @@
-"""The clock of a run: windows of iterations, closed by fetching the loss, and the rows written for them."""
+"""Times a run in windows of iterations, each closed by fetching the loss, and writes a row per window."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ TOP = 5
 
 
 class Transfer:
-    """Takes outputs from the device to the host; each framework has its own. All ranks call it at the same places."""
+    """Copies outputs from the device to the host; implemented per framework and called collectively by all ranks."""
 
     def mean(self, value) -> float | None:
-        """A loss as this host's number, the mean over the micro-steps; None on ranks that do not have it."""
+        """Mean of a loss over the accumulation steps as a Python number; None on ranks that do not have it."""
         raise NotImplementedError
 
     def rows(self, value) -> np.ndarray:
-        """The rows of an output that this rank has."""
+        """This rank's rows of an output."""
         raise NotImplementedError
 
     def total(self, counts: np.ndarray) -> np.ndarray:
-        """Sums of an array over all ranks."""
+        """Element-wise sum of an array over all ranks."""
         raise NotImplementedError
 
 
 class Monitor:
     """Times the iterations and writes the log rows.
 
-    Calls of a training step return before their work is done. A window of `log_interval` iterations is closed by
-    fetching the loss of its last one. The first window opens before the first iteration and so holds the compilation,
-    as in the published logs.
+    A training step returns before its work is done. A window of `log_interval` iterations is closed by fetching the
+    loss of its last iteration. The first window opens before the first iteration, so it includes the compilation, as in
+    the published logs.
 
     Parameters
     ----------
     speaks : whether this process prints the log.
-    fetches_each : whether the outputs of every iteration are fetched, as the published programs did: after the next one
-        has been started, so that the device does not wait. Without it nothing is fetched within a window.
+    fetches_each : whether the outputs of every iteration are fetched, as in the published programs. The fetch follows
+        the start of the next iteration, so the device does not wait. Otherwise nothing is fetched within a window.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Monitor:
         self.opened = time.perf_counter()
 
     def after(self, iteration: int, outputs: dict) -> None:
-        """Take an iteration's outputs; close the window if it is the last of one."""
+        """Process an iteration's outputs; close the window after its last iteration."""
         if not self.fetches_each:
             self.take(iteration, outputs)
             return
@@ -80,7 +80,7 @@ class Monitor:
         self.started = iteration, outputs
 
     def finish(self) -> None:
-        """Take the outputs of the iteration that was started last, if any."""
+        """Process the outputs of the last iteration, if they are still pending."""
         if self.started:
             iteration, outputs = self.started
             self.started = None
@@ -94,7 +94,7 @@ class Monitor:
             self.pending[iteration] = outputs["loss"]
 
     def fetch(self, outputs: dict) -> None:
-        """Wait for an iteration's outputs, and count the hits of a classifier."""
+        """Wait for an iteration's outputs, and count a classifier's correct predictions."""
         self.transfer.mean(outputs["loss"])
         if "scores" in outputs:
             self.counts += self.hits(outputs["scores"], outputs["labels"])
@@ -145,9 +145,9 @@ class Monitor:
         )
 
     def accuracy(self, scores, labels) -> dict:
-        """Shares of samples whose label has the highest score, or one of the five highest.
+        """Top-1 and top-5 accuracy.
 
-        They are over the window where each iteration is fetched, else over its last iteration.
+        They cover the window if every iteration is fetched, otherwise its last iteration.
         """
         counts = self.counts if self.fetches_each else self.hits(scores, labels)
         first, five, samples = self.transfer.total(counts)
@@ -155,7 +155,7 @@ class Monitor:
         return {"top_1": float(first / samples), "top_5": float(five / samples)} if samples else {}
 
     def hits(self, scores, labels) -> np.ndarray:
-        """How many of this rank's rows have their label first, how many among the first five, and how many there are."""
+        """Counts (3,) over this rank's rows: top-1 hits, top-5 hits, rows."""
         rows, targets = self.transfer.rows(scores), self.transfer.rows(labels)
         own = rows[np.arange(len(targets)), targets]
         place = (rows > own[:, None]).sum(axis=1)

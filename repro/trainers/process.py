@@ -1,7 +1,7 @@
-"""How a process of a run starts and ends, whichever framework trains in it.
+"""Start and exit of a process of a run, for any framework.
 
-It ends with 0 when all iterations ran and their metrics are on disk, with 2 when the configuration is wrong, otherwise
-with 1 and the reason.
+The exit status is 0 if all iterations ran and their metrics are on disk, 2 if the configuration is invalid, and
+otherwise 1 with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from repro.trainers.validators import ConfigError
 
 
 def run(load: Callable[[str], Config], train: Callable[[Config], None]) -> int:
-    """Train as the configuration file named on the command line says; give the exit status."""
+    """Train with the configuration file named on the command line; returns the exit status."""
     try:
         config = load(read_arguments())
         check_processes(config.layout)
@@ -44,7 +44,7 @@ def check_processes(sizes: Sizes) -> None:
 
 
 def fail(error: BaseException) -> None:
-    """Say why this process ends, and end it at once: a rank that leaves in order would leave its peers waiting."""
+    """Print the error and end this process at once; after an orderly exit, the other ranks would keep waiting."""
     try:
         reason = str(error).strip().splitlines() or [""]
         print(f"run.py: rank {os.environ.get('RANK', '0')}: {type(error).__name__}: {reason[-1]}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Entry of a trainer process: `run.py --config FILE`, alone or under oneflow.distributed.launch."""
+"""Entry point of a trainer process: `run.py --config FILE`, alone or under oneflow.distributed.launch."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ def train(config: Config) -> None:
 
 
 def set_environment(device: str, config: Config | None = None) -> None:
-    """Choose what OneFlow reads when it is loaded, as the program of a training has it; what the caller has set stays.
+    """Set the environment variables that OneFlow reads when it is loaded; existing values are kept.
 
-    All parameters are updated in few kernels only on one stage that is no two-dimensional mesh: on a mesh OneFlow 0.8.0
-    ends where it asks for a one-dimensional signature (op_graph.h:43). ONEFLOW_FUSE_MODEL_UPDATE_CAST, which under AMP
-    saves a cast of all parameters, is left off everywhere: the updates that it makes lack the clipping and the flag by
-    which an overflow is skipped. The first gradients beyond half precision make every parameter NaN (seen on H200s), and
-    on pipelines OneFlow ends (task_graph.cpp:638).
+    Fused parameter updates need a single stage that is not a two-dimensional mesh: on a mesh, OneFlow 0.8.0 aborts when
+    it asks for a one-dimensional signature (op_graph.h:43).
 
-    On the CPU the search for cheaper transfers by way of a third layout is left out: it takes a third of the time to
-    compile and changes no loss.
+    ONEFLOW_FUSE_MODEL_UPDATE_CAST, which saves a cast of all parameters under AMP, is always off. Its updates lack
+    clipping and the flag that skips an overflow, so the first overflow makes every parameter NaN (seen on H200s). With
+    pipeline parallelism OneFlow aborts (task_graph.cpp:638).
+
+    On the CPU, the search for cheaper transfers through a third layout is off: it takes a third of the compile time and
+    changes no loss.
     """
     switches = [CPU_SWITCH] if device == "cpu" else []
     if config and device == "cuda":
@@ -57,16 +58,16 @@ def set_environment(device: str, config: Config | None = None) -> None:
 
 
 def merge_freed_blocks() -> None:
-    """Have malloc merge freed blocks at once, where it would let small ones gather and then walk over all of them.
+    """Make malloc merge freed blocks at once, instead of collecting small ones and walking over all of them later.
 
-    OneFlow's compiler frees small blocks by the million: the graph of the published GPT with 16 layers, on one rank and
-    two CPU cores, is ready in 8.6 s instead of 10.3 (medians of six).
+    OneFlow's compiler frees millions of small blocks. This reduces the compile time of the published GPT with 16
+    layers, on one rank and two CPU cores, from 10.3 s to 8.6 s (medians of six).
     """
     ctypes.CDLL(None).mallopt(M_MXFAST, 0)
 
 
 def wait_for_master() -> None:
-    """Wait until rank 0 listens: a process that comes before it tries again only after 10 seconds."""
+    """Wait until rank 0 listens; OneFlow itself would retry a failed connection only after 10 seconds."""
     if os.environ.get("RANK", "0") == "0":
         return
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -1,13 +1,13 @@
 """Writes small samples of real data in the formats that the trainers read.
 
-    samples.py tokens PREFIX        PREFIX.idx and PREFIX.bin: Megatron tokens, the bytes of a text
-    samples.py masked FOLDER        FOLDER/part-00000 ...: OFRecord features of masked text as BERT's, and vocab.txt
+    samples.py tokens PREFIX        PREFIX.idx and PREFIX.bin: Megatron tokens, one per byte of a text
+    samples.py masked FOLDER        FOLDER/part-00000 ...: OFRecord features of masked text for BERT, and vocab.txt
     samples.py images FOLDER        FOLDER/part-00000 ...: OFRecord JPEG images with labels
 
 The text is real: the descriptions and licences of the packages installed with the trainers, or the files given by
---text. Images are photographs if --photographs names a folder with one sub-folder of JPEG files per class. The trainers'
-packages ship none, so without it images are drawn: coloured noise with the spectrum of natural scenes, whose hue and
-direction follow the label. They test decoding and reading, and mean nothing else.
+--text. Images are photographs if --photographs names a folder with one sub-folder of JPEG files per class. Otherwise
+they are generated: coloured noise with the spectrum of natural scenes, whose hue and direction follow the label.
+Generated images only test reading and decoding.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_options() -> argparse.Namespace:
 
 
 def texts(files: list) -> list:
-    """Texts of the files, or of the installed packages' descriptions and licences, in a fixed order."""
+    """Contents of the files, or the installed packages' descriptions and licences, in a fixed order."""
     if files:
         return [Path(name).read_text(encoding="utf-8", errors="replace") for name in files]
     packages = sorted(distributions(), key=lambda package: package.metadata["Name"].lower())
@@ -80,18 +80,18 @@ def texts(files: list) -> list:
 
 
 def write_text(prefix: str, documents: list) -> int:
-    """Write texts as a Megatron token file of bytes; gives the number of tokens."""
+    """Write texts as a Megatron token file, one token per byte; returns the number of tokens."""
     encoded = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
     return write_tokens(prefix, [np.append(document, np.uint16(END_OF_TEXT)) for document in encoded])
 
 
 def write_parts(folder: str, records: list, parts: int) -> int:
-    """Deal encoded records over part files; gives their number."""
+    """Distribute encoded records over part files; returns their number."""
     return sum(write_part(Path(folder) / part_name(part, DIGITS), records[part::parts]) for part in range(parts))
 
 
 def masked_records(documents: list, options: argparse.Namespace, generator: np.random.Generator) -> list:
-    """Pairs of neighbouring or unrelated passages with some words masked, as Google's BERT makes them."""
+    """Encoded pairs of consecutive or unrelated passages with masked words, in the format of Google's BERT."""
     words = re.findall(r"[a-z0-9]+|[^\sa-z0-9]", "\n".join(documents).lower())
     known = [word for word, _ in Counter(words).most_common(options.vocab_size - len(SPECIAL))]
     (Path(options.out) / "vocab.txt").write_text("\n".join([*SPECIAL, *known]) + "\n", encoding="utf-8")
@@ -125,7 +125,7 @@ def image_records(options: argparse.Namespace, generator: np.random.Generator) -
 
 
 def drawn(kind: float, size: int, generator: np.random.Generator) -> bytes:
-    """JPEG of noise whose amplitude falls with frequency as in natural scenes (1/f), tinted and stretched by kind."""
+    """JPEG bytes of noise with the 1/f spectrum of natural scenes; `kind` determines its hue and direction."""
     height, width = (int(size * factor) for factor in generator.uniform(0.75, 1.25, 2))
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
     angle = np.pi * kind

@@ -1,4 +1,4 @@
-"""A whole training run of one process: model, data, graph and the loop."""
+"""The training run of one process: model, data, graph and training loop."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train(config: Config) -> None:
 
 
 def build_program(config: Config, layout: Layout) -> tuple[flow.nn.Module, tuple[Change, ...]]:
-    """The configured model with its initial parameters, and what is changed in the job that trains it."""
+    """The configured model with its initial parameters, and the changes to its training job."""
     if config.program == PUBLISHED:
         return module_of("repro.trainers.models", config.model).MODEL(config, Parameters(layout, config)), CHANGES
     return tuned_module(config.model).MODEL(config, TunedParameters(layout, config)), REWRITES
@@ -88,9 +88,9 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
 
 
 class DeviceMemory(Memory):
-    """Memory of this rank's GPU as the driver counts it, that of all processes together.
+    """Memory of this rank's GPU as reported by the driver, for all processes together.
 
-    The reading is of this thread's device, which OneFlow leaves at GPU 0 on every rank.
+    The driver reports on this thread's device, which OneFlow leaves at GPU 0 on every rank.
     """
 
     kind = "device memory in use, from the driver"
@@ -104,7 +104,7 @@ class DeviceMemory(Memory):
 
 
 class GlobalTransfer(Transfer):
-    """Takes outputs to the host, which the graph has gathered on rank 0; other ranks have nothing to take."""
+    """Copies outputs to the host on rank 0, where the graph gathers them; other ranks have no outputs."""
 
     def __init__(self, rank: int) -> None:
         self.has_outputs = rank == 0

@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; the message is one line that names the key."""
+    """The configuration cannot be run; the message is one line that names the key."""
 
 
 def require_table(name: str, values: object, kind: Any) -> None:
-    """Check a table's keys against the fields of a dataclass; fields with a default may be left out."""
+    """Check a table's keys against the fields of a dataclass; fields with a default are optional."""
     required = tuple(field.name for field in fields(kind) if field.default is MISSING)
     require_keys(name, values, required, tuple(field.name for field in fields(kind)))
 

@@ -1,4 +1,4 @@
-"""Which software this process really runs with."""
+"""Versions of the software that this process actually uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from repro.trainers.libraries import libraries
 
 
 def versions(device: str) -> dict:
-    """Versions by name; those of CUDA's libraries only where the device is one."""
+    """Versions by name; those of CUDA libraries only on a CUDA device."""
     found = {
         "oneflow": flow.__version__,
         "oneflow_commit": flow.__git_commit__,
@@ -28,21 +28,21 @@ def versions(device: str) -> dict:
 
 
 def nccl_version() -> int:
-    """NCCL's version number; 21210 is 2.12.10."""
+    """NCCL's version number, such as 21210 for 2.12.10."""
     number = ctypes.c_int()
     called("ncclGetVersion")(ctypes.byref(number))
     return number.value
 
 
 def cudnn_version() -> int:
-    """Version number of the cuDNN that is called, the wheel's or the one it is forwarded to; 90600 is 9.6.0."""
+    """Version number of the cuDNN in use, the wheel's or the one that replaces it, such as 90600 for 9.6.0."""
     function = called("cudnnGetVersion")
     function.restype = ctypes.c_size_t
     return function()
 
 
 def called(name: str):
-    """The function that a call of OneFlow reaches: a preloaded library's before OneFlow's own."""
+    """The function that OneFlow's calls resolve to: a preloaded library's takes precedence over OneFlow's own."""
     preloaded = ctypes.CDLL(None)
     return getattr(preloaded if hasattr(preloaded, name) else oneflow_library(), name)
 

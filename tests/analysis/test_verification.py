@@ -9,6 +9,7 @@ from repro.analysis import verification
 from repro.analysis.verification import (
     Verified,
     _commit,
+    _cut,
     _digest,
     _figures,
     _files,
@@ -136,6 +137,18 @@ def test_a_kept_archive_elsewhere_is_compared_with_the_list_of_the_checkout(monk
 
 
 # Signatures
+
+
+def test_each_log_that_was_cut_is_named_with_what_is_kept_of_it():
+    cut = [{"path": "log", "printed": 9, "kept": 4}, {"path": "metrics-rank0.jsonl", "printed": 8, "kept": 2}]
+    attempts = [{"folder": "units/a"}, {"folder": "units/b", "cut": cut}]
+    assert list(_cut(SimpleNamespace(attempts=lambda: attempts))) == [
+        (True, "units/b/log was cut as it was recorded: 4 of the 9 bytes that were printed are kept"),
+        (
+            True,
+            "units/b/metrics-rank0.jsonl was cut as it was recorded: 2 of the 8 bytes that were printed are kept",
+        ),
+    ]
 
 
 def test_the_record_and_the_archive_may_be_signed(monkeypatch):

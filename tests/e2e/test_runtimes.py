@@ -27,6 +27,7 @@ SHARED = "/shared"
 SIF = f"{SHARED}/trainer.sif"
 TABLE = ROOT / "tests" / "output" / "runtime_times.json"
 LIMITS = Limits(stall_timeout_s=120)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def nothing_left(nodes):
 
 
 def test_equal_losses_over_ssh_in_docker_and_apptainer(nodes, inventory, tmp_path):
-    unit = next(unit for unit in smoke_units("gpt", 4) if unit.world_size == 4)
+    unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     found = {}
     for runtime in ("docker", "apptainer"):
         outcome, events = over_ssh(with_runtime(load_cluster(str(inventory)), runtime), unit, tmp_path / runtime)
@@ -163,7 +164,7 @@ def test_under_slurm_ranks_are_children_of_the_job(nodes, inventory, tmp_path):
     shutil.copytree(inventory, folder)
     cluster = with_runtime(load_cluster(str(folder)), "apptainer")
     launcher = select(LaunchOptions(cluster), "slurm")
-    unit = next(unit for unit in smoke_units("gpt", 4) if unit.world_size == 4)
+    unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     outcome, events = over_ssh(cluster, unit, tmp_path / "ssh")
     assert outcome.failure is None
     jobs = Jobs(cluster, Code(), cluster.port, "run", 10, False)

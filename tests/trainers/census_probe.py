@@ -86,7 +86,7 @@ def spelled(signature) -> str:
 
 def arguments(job) -> dict[str, int]:
     """How many values the operators take that look at all gradients together."""
-    looked = ("multi_count_not_finite", "multi_reduce_sum_pow_abs")
+    looked = ("multi_count_not_finite", "multi_square_sum", "square_sum")
     counts = Counter(op.user_conf.op_type_name for op in job.net.op for _ in taken_by(op))
     return {name: counts[name] for name in looked if counts[name]}
 

@@ -20,7 +20,7 @@ PROGRAMS = {
 }
 LONG = {"seq_length": 1024, "layers": 2}
 """Long enough for attention in blocks."""
-LOOKED_AT = ("multi_count_not_finite", "multi_reduce_sum_pow_abs")
+LOOKED_AT = ("multi_count_not_finite", "multi_square_sum", "square_sum")
 """Operators that take all gradients, or in BERT each by itself."""
 
 

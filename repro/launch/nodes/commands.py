@@ -11,7 +11,9 @@ from repro.launch.agent.lock import PLACES
 
 OWN = "reproduction.run"
 LOCK_PLACE = PLACES[0]
-INSIDE, INSIDE_MODELS = "/opt/repro/trainers", "/opt/repro/models"
+INSIDE_CODE = "/opt/repro"
+RANK_LAUNCHER = "launch/agent/rank_launcher.py"
+INSIDE, INSIDE_MODELS = f"{INSIDE_CODE}/trainers", f"{INSIDE_CODE}/models"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Share:
     folder: str
     trainers: str
     script: str = "run.py"
+    baseline: bool = False
+
+    @property
+    def code(self) -> str:
+        """The folder of the package on the node."""
+        return posixpath.dirname(self.trainers)
 
     @property
     def exclusive(self) -> bool:
@@ -57,14 +65,15 @@ def node_argv(
     name: str,
     labels: dict[str, str],
 ) -> list[str]:
-    """The command that starts a node's ranks: in a container called `name`, or where there are none, in its venv."""
-    if cluster.runtime.in_image:
-        inside = share.trainers if cluster.runtime.whole_step else INSIDE
-        program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, inside)
-    else:
-        program = _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
+    """The command that starts a node's ranks, in a container called `name` or, where there are none, in its venv.
+
+    Those of a baseline have the image or the interpreter that the inventory names for it.
+    """
+    if share.baseline and cluster.runtime.in_image:  # PyTorch's compiler keeps a cache in the home folder
+        home = {"HOME": "/tmp"} if cluster.runtime.engine else {}  # Apptainer sets its own
+        environment = {**environment, **home, "LOGNAME": "reproduction"}
     container = Container(
-        image=cluster.image.file if cluster.runtime.from_file else cluster.image.digest or cluster.image.name,
+        image=_image(cluster, share),
         folder=share.folder,
         binds=_binds(cluster, share),
         environment=environment,
@@ -76,7 +85,51 @@ def node_argv(
         name=name,
         labels=tuple(labels.items()),
     )
+    program = _baseline_program(cluster, share) if share.baseline else _trainer_program(cluster, host, share)
     return [*cluster.runtime.command(container), *program]
+
+
+def launcher_words(cluster: Cluster, share: Share) -> list[str]:
+    """The words with which the command line of a node's launcher begins in an image."""
+    if share.baseline:
+        return [cluster.baseline.python, f"{_baseline_code(cluster, share)}/{RANK_LAUNCHER}"]
+    return [IMAGE_PYTHON, IMAGE_LAUNCHER]
+
+
+def _image(cluster: Cluster, share: Share) -> str:
+    if share.baseline:
+        return cluster.baseline.image
+    return cluster.image.file if cluster.runtime.from_file else cluster.image.digest or cluster.image.name
+
+
+def _trainer_program(cluster: Cluster, host: Host, share: Share) -> list[str]:
+    if not cluster.runtime.in_image:
+        return _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
+    inside = share.trainers if cluster.runtime.whole_step else INSIDE
+    return _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, inside)
+
+
+def _baseline_code(cluster: Cluster, share: Share) -> str:
+    bound = cluster.runtime.in_image and not cluster.runtime.whole_step
+    return INSIDE_CODE if bound else share.code
+
+
+def _baseline_program(cluster: Cluster, share: Share) -> list[str]:
+    code = _baseline_code(cluster, share)
+    python = cluster.baseline.python
+    rank = [python, "-u", f"{code}/baselines/{share.script}", "--config", f"{share.folder}/config.json"]
+    if share.exclusive:
+        return rank
+    options = {
+        "--nnodes": share.nodes,
+        "--node_rank": share.rank,
+        "--nproc_per_node": share.ranks,
+        "--master_addr": share.master,
+        "--master_port": share.port,
+        "--logdir": f"{share.folder}/logs",
+    }
+    words = [word for option, value in options.items() for word in (option, str(value))]
+    return [python, f"{code}/{RANK_LAUNCHER}", *words, *rank]
 
 
 def _program(share: Share, python: str, launcher: str, trainers: str) -> list[str]:
@@ -126,6 +179,9 @@ def caches(cluster: Cluster) -> dict[str, str]:
 
 
 def _binds(cluster: Cluster, share: Share) -> tuple[Bind, ...]:
+    if share.baseline:
+        data = [Bind(cluster.data, cluster.data)] if cluster.data else []
+        return (Bind(share.folder, share.folder, True), Bind(share.code, INSIDE_CODE), *data)
     models = f"{posixpath.dirname(share.trainers)}/models"
     found = [Bind(share.folder, share.folder, True), Bind(share.trainers, INSIDE), Bind(models, INSIDE_MODELS)]
     found += newer_libraries(cluster)

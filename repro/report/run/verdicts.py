@@ -109,7 +109,7 @@ def _chance(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
     columns = (
-        Column(_("Case")),
+        Column(_("Configuration")),
         Column(_("Verdict")),
         *(
             Column(title, numeric=True)
@@ -141,7 +141,7 @@ def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     )
     failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
     return (
-        Cell(verdict.case),
+        Cell(verdict.unit),
         Cell(outcome, tone=tone),
         figure(verdict.ratio.value if verdict.ratio else None, 4),
         interval(_, verdict.ratio, 4),
@@ -188,14 +188,14 @@ def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[
     if not groups:
         return []
     rows = tuple(words(text, _cases(_, verdicts, judgement)) for text, verdicts in groups.items())
-    return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Cases"))), rows)]
+    return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Configurations"))), rows)]
 
 
 def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:
     """The cases by name, or by report where these are all of a report's cases in this run."""
     parts = []
     for report in dict.fromkeys(verdict.report for verdict in verdicts):
-        names = [verdict.case for verdict in verdicts if verdict.report == report]
+        names = [verdict.unit for verdict in verdicts if verdict.report == report]
         every = sum(verdict.report == report for verdict in judgement.verdicts)
         whole = report and len(names) == every > 1
         parts.append(_("all {n} of {report}").format(n=every, report=report) if whole else ", ".join(names))

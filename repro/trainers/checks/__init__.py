@@ -1,1 +1,1 @@
-"""What is checked before a run: operators against the CPU (`accuracy.py`), and the speed of collectives."""
+"""Checks before a run: operators against the CPU (`accuracy.py`), and the speed of collectives (`collectives.py`)."""

@@ -1,4 +1,4 @@
-"""How far what a device computes, forward and backward, is from the same on the CPU in fp64."""
+"""Relative errors of a device's forward and backward results against fp64 on the CPU."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SEED = 20200821
 def compare(comparison: Comparison) -> None:
     """Write the relative errors of each operator to the metrics.
 
-    Before an operator runs its name is written: what ends the process then is known. A device that cannot be used at
-    all ends it before the first of them.
+    Each operator's name is written before it runs, which identifies an operator that aborts the process. An unusable
+    device aborts it before the first operator.
 
     Raises
     ------
     ValueError
-        If there is no operator of a name that was asked for.
+        If a requested operator does not exist.
     """
     metrics = Metrics(comparison.output, 0)
     every = operators(comparison.scale, comparison.device)
@@ -62,7 +62,7 @@ def compare(comparison: Comparison) -> None:
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """The operators of both programs of all models whose modules list them."""
+    """The operators listed by all models, for both programs."""
     found = {}
     for name in names():
         for program in (module_of("repro.trainers.models", name), tuned_module(name)):
@@ -72,10 +72,10 @@ def operators(scale: str, device: str) -> list[Operator]:
 
 
 def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
-    """Relative error of an operator's result, then of the gradient of each of its inputs.
+    """Relative error of an operator's result, then of the gradient of each input.
 
-    A whole micro-batch is computed on the device, and the CPU computes a few places of it again. The gradient that comes
-    back to the operator is 0 elsewhere, so that weights get no more than the CPU knows of.
+    The device computes a whole micro-batch, and the CPU only a few indices of it. The incoming gradient is 0 at all
+    other indices, so that the gradients of weights can be compared too.
     """
     place = flow.placement(device, ranks=[0])
     flow.manual_seed(SEED)
@@ -102,7 +102,7 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
 
 
 class Shifted(nn.Module):
-    """An operator of the sums of its inputs and parameters that are 0."""
+    """An operator on inputs with zero parameters added, through which the optimizer captures the inputs' gradients."""
 
     def __init__(self, operator: Operator, tensors: list) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Shifted(nn.Module):
 
 
 class Once(ChangedGraph):
-    """One step down the gradient, by the whole of it: parameters that were 0 become the gradient's negative."""
+    """One SGD step with learning rate 1, which turns zero parameters into the negative gradient."""
 
     def __init__(self, model: Shifted, changes: tuple[Change, ...]) -> None:
         super().__init__()
@@ -132,14 +132,14 @@ class Once(ChangedGraph):
 
 
 def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
-    """Result of an operator as the models' graph computes it, and the gradient of each of its inputs."""
+    """Result of an operator in a graph like the models', and the gradient of each input."""
     model = Shifted(operator, tensors)
     result = Once(model, operator.changes)(back, *(each.detach() for each in tensors))
     return result, [-shift for shift in model.parameters()]
 
 
 def tensor(given: Input, place, dtype):
-    """An input on the device."""
+    """Create an input on the device."""
     if given.below:
         values = np.random.default_rng(SEED).integers(0, given.below, given.shape)
         return flow.tensor(values).to_global(placement=place, sbp=BROADCAST)
@@ -148,7 +148,7 @@ def tensor(given: Input, place, dtype):
 
 
 def gradient(result, axis: int, places: list):
-    """Normal numbers in the shape of a result, 0 but at some places of an axis."""
+    """Normal numbers in a result's shape, 0 except at `places` of an axis."""
     shape = [size if number == axis else 1 for number, size in enumerate(result.shape)]
     kept = np.zeros(shape, np.float32)
     np.moveaxis(kept, axis, 0)[places] = 1.0
@@ -157,7 +157,7 @@ def gradient(result, axis: int, places: list):
 
 
 def cut(values, axis: int | None, places: list) -> np.ndarray:
-    """The places of an axis on the host; everything where there is no axis."""
+    """Values at `places` of an axis, on the host; all values if `axis` is None."""
     local = values.detach().to_local()
     if axis is None:
         return local.numpy()
@@ -165,13 +165,13 @@ def cut(values, axis: int | None, places: list) -> np.ndarray:
 
 
 def exact(values: np.ndarray, whole: bool = False):
-    """A tensor of the CPU in fp64, or of whole numbers as they are."""
+    """CPU tensor in fp64; integers keep their type."""
     if whole:
         return flow.tensor(values)
     return flow.tensor(values.astype(np.float64), dtype=flow.float64, requires_grad=True)
 
 
 def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    """The norm of the difference over that of what is expected; infinite where all of that is 0."""
+    """Norm of the difference divided by the norm of `expected`; infinite if `expected` is all 0."""
     norm = float(np.linalg.norm(expected))
     return float(np.linalg.norm(found.astype(np.float64) - expected)) / norm if norm else math.inf

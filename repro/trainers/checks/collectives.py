@@ -1,4 +1,4 @@
-"""How fast the ranks sum a tensor and send one to each other, with the operations that training uses."""
+"""Measures all-reduce and point-to-point bandwidth with the operations that training uses."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BYTES_PER_ELEMENT = 4
 
 
 def measure(measurement: Measurement) -> None:
-    """Measure everything and write it to this rank's metrics; every process of the layout calls this.
+    """Run all measurements and write them to this rank's metrics; every process of the layout calls this.
 
     Raises
     ------
     ValueError
-        If a sum or a received tensor is wrong: a link or a library that computes nonsense has no speed.
+        If a sum or a received tensor is wrong; a speed would then be meaningless.
     """
     metrics = Metrics(measurement.output, flow.env.get_rank())
     metrics.write(
@@ -51,7 +51,7 @@ def measure(measurement: Measurement) -> None:
 
 
 class Ranks:
-    """All ranks of the run, flat."""
+    """All ranks of the run on a one-dimensional placement."""
 
     def __init__(self, device: str) -> None:
         self.rank, self.count, self.device = flow.env.get_rank(), flow.env.get_world_size(), device
@@ -59,15 +59,15 @@ class Ranks:
         self.all_ranks = flow.placement(device, ranks=list(range(self.count)))
 
     def filled(self, size: int, value: float):
-        """A tensor of `size` bytes on this rank."""
+        """A local tensor of `size` bytes filled with `value`."""
         return flow.full((size // BYTES_PER_ELEMENT,), value, dtype=flow.float32, device=self.local)
 
     def parts(self, mine):
-        """The ranks' tensors as the parts of a sum that nobody has taken yet."""
+        """The ranks' local tensors as a global tensor with partial-sum signature."""
         return mine.to_global(placement=self.all_ranks, sbp=flow.sbp.partial_sum)
 
     def gather(self, value: float) -> list[float]:
-        """The value of each rank, in the ranks' order; also a barrier."""
+        """The values of all ranks in rank order; also acts as a barrier."""
         values = np.zeros(self.count, np.float32)
         values[self.rank] = value
         parts = self.parts(flow.tensor(values, device=self.local))
@@ -75,10 +75,10 @@ class Ranks:
 
 
 def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
-    """Time of one all-reduce of `size` bytes, the slowest rank's median, and what it says of the bandwidth.
+    """Time of one all-reduce of `size` bytes (the slowest rank's median), and the resulting bandwidth.
 
-    `algorithm_gbs` is S/T and `bus_gbs` 2(n-1)/n of that: the rate of each rank's link in one direction, were the sum
-    taken in a ring. GB are 10^9 bytes.
+    `algorithm_gbs` is S/T. `bus_gbs` is 2(n-1)/n of it, the rate of each rank's link in one direction in a ring.
+    1 GB is 10^9 bytes.
     """
     parts = ranks.parts(ranks.filled(size, float(ranks.rank + 1)))
 
@@ -101,9 +101,9 @@ def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:
 
 
 def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list[dict]:
-    """Bandwidth from every second rank, beginning with `first`, to the next rank, all these pairs at once.
+    """Bandwidth from every second rank, starting at `first`, to the next rank, with all pairs at the same time.
 
-    Every rank gets the rows of all pairs; there are none where no rank follows the first.
+    Every rank gets the rows of all pairs. The list is empty if no rank follows `first`.
     """
     senders = range(first, ranks.count - 1, 2)
     if not senders:
@@ -136,11 +136,11 @@ def pairs(ranks: Ranks, size: int, measurement: Measurement, first: int) -> list
 
 
 def windows(ranks: Ranks, call: Callable, local: Callable, size: int, measurement: Measurement) -> tuple:
-    """Run a call in timed windows, after two unmeasured ones; gives (calls per window, seconds per call, last result).
+    """Run a call in timed windows after two warm-up windows; returns (calls per window, seconds per call, last result).
 
-    Calls return at once, so a window ends when an element of its last result is on the host; what `size` bytes of
-    results take together stays within a small GPU's memory. All ranks make as many calls per window as the slowest of
-    them fits into it, so that none waits for another for ever.
+    Calls are asynchronous, so a window ends when an element of its last result is on the host. The number of calls is
+    limited so that results of `size` bytes fit into a small GPU's memory. All ranks make the same number of calls per
+    window, given by the slowest rank, so that none waits for ever.
     """
 
     def window(calls: int) -> tuple:

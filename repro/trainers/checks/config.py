@@ -1,4 +1,4 @@
-"""What the checks of a device and of its links are asked for: JSON configurations, read without OneFlow."""
+"""Configurations of the device and link checks, parsed from JSON without OneFlow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SCALES = ("published", "small")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which operators are compared with the CPU: those with these names, or all if there are none.
+    """The operators to compare with the CPU, by name; all if no name is given.
 
-    `scale` says in which sizes: the published ones, or small ones. `layout` is that of a single process.
+    `scale` selects the published sizes or small ones. `layout` is that of a single process.
     """
 
     device: str
@@ -26,9 +26,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Which collectives are measured: fp32 tensors of `sizes` bytes, each in `repeats` windows of about `window_s` s.
+    """The collectives to measure: fp32 tensors of `sizes` bytes, each in `repeats` windows of about `window_s` seconds.
 
-    The ranks are the data axis of the layout. `pairs` says whether neighbours also send to each other.
+    The ranks form the data axis of the layout. With `pairs`, neighbouring ranks also send to each other.
     """
 
     device: str

@@ -1,1 +1,1 @@
-"""Batches: synthetic ones made on the device, and readers of the published file formats."""
+"""Batches: synthetic ones generated on the device, and readers of the published file formats."""

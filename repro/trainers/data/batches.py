@@ -1,4 +1,4 @@
-"""Batches as arrays that a process feeds: synthetic ones, tokens, and windows of a text; the same ones in every layout."""
+"""Batches that a process feeds as arrays, identical in every layout: synthetic, tokens, and windows of a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from repro.trainers.data.text import TextWindows
 
 
 class Synthetic:
-    """Random samples, each depending on the seed, its batch and its row alone; after `period` batches they repeat."""
+    """Random samples that depend only on seed, batch and row; they repeat after `period` batches."""
 
     def __init__(self, seed: int, shape: Shape, spec: ModelSpec) -> None:
         self.seed = seed
@@ -22,7 +22,7 @@ class Synthetic:
         self.period = spec.synthetic_batches
 
     def rows(self, batch: int, first: int, last: int) -> tuple:
-        """Arrays that hold the rows [first, last) of a batch, one per input of the model."""
+        """Rows [first, last) of a batch: one array per input of the model."""
         generators = (np.random.default_rng([self.seed, batch, row]) for row in range(first, last))
         columns = zip(*(self.spec.sample(generator, self.shape) for generator in generators))
         kinds = self.spec.inputs.values()
@@ -32,14 +32,14 @@ class Synthetic:
 class Tokens:
     """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
 
-    The documents are one text in file order, cut into samples of seq_length tokens, which are shuffled again in each
-    epoch by the seed. So every layout trains on the same samples, as it does not with OneFlow's reader of these files
+    The documents are concatenated in file order and cut into samples of seq_length tokens, which are reshuffled in each
+    epoch with the seed. Every layout trains on the same samples. OneFlow's reader of these files does not ensure this
     (`repro.trainers.data.tokens`).
 
     Raises
     ------
     ValueError
-        If the index is not one, the text is shorter than a sample, or a token is outside the vocabulary.
+        If the index is invalid, the text is shorter than a sample, or a token is outside the vocabulary.
     """
 
     period = 0
@@ -58,7 +58,7 @@ class Tokens:
         return texts[:, :-1], texts[:, 1:]
 
     def text(self, number: int) -> np.ndarray:
-        """Tokens (seq_length + 1,) of a sample, counted over all epochs."""
+        """Tokens (seq_length + 1,) of a sample; `number` counts over all epochs."""
         epoch, place = divmod(number, self.samples)
         start = self.order(epoch)[place] * self.length
         return self.tokens[start : start + self.length + 1].astype(np.int64)
@@ -74,10 +74,10 @@ Batches = Union[Synthetic, Tokens, TextWindows]
 
 
 class Placed:
-    """A rank's rows [first, last) of batches, placed where its framework wants them.
+    """A rank's rows [first, last) of each batch, placed on its framework's device.
 
-    Batches that repeat are kept there, so that no input pipeline is measured; without `keep` only their arrays are
-    kept, in the host's memory, and each iteration places them anew.
+    Repeating batches stay on the device, so no input pipeline is measured. Without `keep`, only their arrays are cached
+    in host memory, and each iteration places them again.
     """
 
     def __init__(self, batches: Batches, first: int, last: int, keep: bool = True) -> None:
@@ -87,7 +87,7 @@ class Placed:
         self.kept: dict[int, Any] = {}
 
     def batch(self, index: int) -> Any:
-        """What `place` makes of a batch, counted from 0."""
+        """The result of `place` for a batch, counted from 0."""
         if not self.batches.period:
             return self.place(self.batches.rows(index, self.first, self.last))
         index %= self.batches.period
@@ -101,7 +101,7 @@ class Placed:
 
 
 def build_batches(config: Config) -> Batches:
-    """Batches for a configuration whose data no reader reads."""
+    """Batches for a configuration whose data is fed, not read within the graph."""
     if config.data.kind == "tokens":
         return Tokens(config.seed, config.shape, config.data.path, config.global_batch)
     if config.data.kind == "text":

@@ -1,7 +1,7 @@
-"""GPT-2's byte pair encoding, and folders of text with its two files: `encoder.json`, tokens by their text, and `vocab.bpe`, the merges.
+"""GPT-2's byte pair encoding, and text folders with its two files.
 
-Source: openai/gpt-2, src/encoder.py. Python's `re` has no classes of Unicode, so the pattern says letters and digits in
-its terms.
+`encoder.json` maps texts to tokens, and `vocab.bpe` lists the merges. Source: openai/gpt-2, src/encoder.py. Python's
+`re` has no Unicode categories, so the pattern expresses letters and digits with other classes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ WORDS_KEPT = 1 << 17
 
 
 def byte_characters() -> dict[int, str]:
-    """The character that stands for each byte: itself where it can be printed, else one from 256 on."""
+    """The character for each byte: the byte itself if printable, otherwise a code point from 256 on."""
     printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printed]
     return {**{byte: chr(byte) for byte in printed}, **{byte: chr(256 + place) for place, byte in enumerate(others)}}
 
 
 class BytePairs:
-    """Encodes text as the two files in a folder say; ValueError if they are not such files."""
+    """Encodes text with a folder's two files; ValueError if they are invalid."""
 
     def __init__(self, folder: str) -> None:
         try:
@@ -43,7 +43,7 @@ class BytePairs:
         self.tokens = lru_cache(WORDS_KEPT)(self.tokens_of_piece)
 
     def encode(self, text: str) -> np.ndarray:
-        """Tokens of a text."""
+        """Tokens of a text, in one dimension."""
         return np.array([token for piece in PIECE.findall(text) for token in self.tokens(piece)], np.int64)
 
     def tokens_of_piece(self, piece: str) -> tuple[int, ...]:
@@ -68,11 +68,11 @@ class BytePairs:
 
 
 def text_files(folder: str) -> list[Path]:
-    """The texts of a folder, in the order of their names."""
+    """The text files of a folder, sorted by name."""
     return sorted(Path(folder).glob(TEXTS))
 
 
 def missing_of_text(folder: str) -> str | None:
-    """The name of a file that a folder of text lacks; None if it has all."""
+    """The name of a file that is missing from a text folder; None if it is complete."""
     absent = [name for name in (ENCODER, MERGES) if not (Path(folder) / name).is_file()]
     return absent[0] if absent else None if text_files(folder) else TEXTS

@@ -11,7 +11,7 @@ from repro.trainers.layout import Layout
 
 
 class FeatureReader(Reader):
-    """The seven inputs of BERT, each decoded on the CPU and moved to the model's device."""
+    """The seven inputs of BERT, decoded on the CPU and moved to the model's device."""
 
     def __init__(self, config: Config, layout: Layout) -> None:
         super().__init__(config, layout)

@@ -11,10 +11,10 @@ from repro.trainers.layout import Layout
 
 
 class Feeder(Placed):
-    """Deals the rows of each batch over the data axis, giving each process only its own.
+    """Splits each batch over the data axis; each process gets only its own rows.
 
-    A batch is a tuple of global tensors, those of its arrays that are fed; `stages` names the pipeline stage that uses
-    each, None for an array that is not fed.
+    A batch is a tuple of global tensors. `stages` has the pipeline stage that uses each array, or None if the array is
+    not fed.
     """
 
     def __init__(self, batches, layout: Layout, rows_per_rank: int, stages: tuple, keep: bool) -> None:

@@ -1,4 +1,4 @@
-"""JPEG images of OFRecord parts, decoded, cropped and resized on the CPU and normalised on the model's device."""
+"""JPEG images in OFRecord parts: decoded, cropped and resized on the CPU, normalised on the model's device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ RGB_STD = (58.393, 57.12, 57.375)
 
 
 class ImageReader(Reader):
-    """Images cropped and flipped at random, as (b, 3, size, size) of normalised values, with labels (b,).
+    """Randomly cropped and flipped images (b, 3, size, size), normalised, with labels (b,).
 
-    As published, bytes (b, size, size, 3) and one coin an image go to the device, a quarter of what the normalised
-    values would be.
+    As published, the device receives bytes (b, size, size, 3) and one flip flag per image, a quarter of the size of the
+    normalised values.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""Masked text as Google's BERT makes it: special tokens, which words are masked and by what, and the record of a sample."""
+"""Masked text in the format of Google's BERT: special tokens, masking, and the record of a sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MASKED_SHARE = 0.15
 
 
 def mask(tokens: np.ndarray, size: int, most: int, generator: np.random.Generator) -> tuple:
-    """Mask words in place, 8 in 10 by [MASK], 1 in 10 by another word; gives their positions and what they were."""
+    """Mask up to `most` words in place: 80% [MASK], 10% random, 10% unchanged; returns positions and labels."""
     words = np.flatnonzero((tokens != CLASSIFY) & (tokens != SEPARATE))
     count = min(most, max(1, round(MASKED_SHARE * len(tokens))))
     count = min(count, len(words))
@@ -33,14 +33,14 @@ def feature_record(
     size: int,
     generator: np.random.Generator,
 ) -> bytes:
-    """Record of a sample whose tokens this masks.
+    """Mask a sample's tokens in place and encode its record.
 
     Parameters
     ----------
-    second : where the second passage begins.
-    unrelated : 1 if it does not follow the first, else 0.
-    length, predictions : to which features of tokens and of masked words are filled up.
-    size : of the vocabulary.
+    second : index at which the second passage begins.
+    unrelated : 1 if the second passage does not follow the first, else 0.
+    length, predictions : padded lengths of the token features and of the masked-word features.
+    size : vocabulary size.
     """
     positions, labels = mask(tokens, size, predictions, generator)
     return encode(

@@ -1,7 +1,7 @@
-"""Megatron's indexed token files, `prefix`.idx and `prefix`.bin: writes them, and says what they hold.
+"""Writes, reads and checks Megatron's indexed token files, `prefix`.idx and `prefix`.bin.
 
-The index has a magic word, a version, a code of the element type, the numbers of documents and of their ends, the
-documents' lengths, where each begins in the other file, and the numbers of the documents (Megatron-LM,
+The index consists of a magic word, a version, the element type's code, the count of documents and of their boundaries,
+the documents' lengths, their byte offsets in the other file, and their numbers (Megatron-LM,
 megatron/data/indexed_dataset.py, class MMapIndexedDataset).
 """
 
@@ -22,7 +22,7 @@ CHECKED = 1 << 24
 
 
 def write_tokens(prefix: str, documents: Sequence[np.ndarray]) -> int:
-    """Write documents of tokens below 65536; gives the number of tokens."""
+    """Write documents of tokens below 65536; returns the number of tokens."""
     sizes = np.array([len(document) for document in documents], np.int32)
     pointers = np.concatenate([[0], np.cumsum(sizes[:-1], dtype=np.int64)]) * np.dtype(np.uint16).itemsize
     Path(prefix).parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def write_tokens(prefix: str, documents: Sequence[np.ndarray]) -> int:
 
 
 def tokens_of(prefix: str) -> np.ndarray:
-    """All tokens in the order of the file, not read yet; ValueError if the index is not one."""
+    """All tokens in file order, memory-mapped; ValueError if the index is invalid."""
     with open(f"{prefix}.idx", "rb") as file:
         header = file.read(18)
     if header[:9] != MAGIC or len(header) < 18:
@@ -47,7 +47,7 @@ def tokens_of(prefix: str) -> np.ndarray:
 
 
 def check_tokens(prefix: str, seq_length: int, vocab_size: int) -> None:
-    """ValueError if the files hold less than a sample, or if one of the first tokens is outside the vocabulary."""
+    """Raise ValueError if the files hold less than a sample, or a token at the start is outside the vocabulary."""
     tokens = tokens_of(prefix)
     if len(tokens) <= seq_length:
         raise ValueError(f"{prefix}.bin: {len(tokens)} tokens are fewer than one sample needs")

@@ -1,7 +1,7 @@
-"""OFRecord files: encodes records and writes them into parts, without OneFlow; and what the parts of a folder are called.
+"""OFRecord files: encodes records, writes them to part files without OneFlow, and names the parts of a folder.
 
-A part is a sequence of records, each after its length in 8 bytes. A record is a protocol buffer,
-oneflow/core/record/record.proto: a map from a feature's name to a list of bytes, floats or integers.
+A part is a sequence of records, each preceded by its length in 8 bytes. A record is a protocol buffer
+(oneflow/core/record/record.proto): a map from a feature's name to a list of bytes, floats or integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PART = re.compile(r"part-(\d+)")
 
 
 def encode(features: Mapping[str, object]) -> bytes:
-    """A record of bytes, floats and integers of 32 bits; arrays and lists of numbers become lists."""
+    """Encode a record of bytes, floats and 32-bit integers; arrays and sequences of numbers become lists."""
     return b"".join(field(1, field(1, name.encode()) + field(2, feature(value))) for name, value in features.items())
 
 
@@ -36,12 +36,12 @@ def feature(value: object) -> bytes:
 
 
 def field(name: int, content: bytes) -> bytes:
-    """A field of protocol buffers with its length before it."""
+    """A length-delimited protocol buffer field."""
     return number(name << 3 | 2) + number(len(content)) + content
 
 
 def number(value: int) -> bytes:
-    """A number as protocol buffers have it: 7 bits a byte, the lowest first, negative ones in 64 bits."""
+    """A protocol buffer varint: 7 bits per byte, lowest first; negative numbers as 64 bits."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 0x7F:
@@ -51,7 +51,7 @@ def number(value: int) -> bytes:
 
 
 def write_part(path: Path, records: Iterable[bytes]) -> int:
-    """Write encoded records; gives their number."""
+    """Write encoded records; returns their number."""
     count = 0
     with open(path, "wb") as file:
         for record in records:
@@ -61,12 +61,12 @@ def write_part(path: Path, records: Iterable[bytes]) -> int:
 
 
 def part_name(part: int, digits: int) -> str:
-    """Name of a part; `digits` of 0 pad nothing."""
+    """Name of a part, its number padded to `digits`; 0 means no padding."""
     return f"part-{part:0{digits}d}" if digits else f"part-{part}"
 
 
 def part_digits(folder: str) -> int | None:
-    """How many digits the numbers in the names of a folder's parts have, 0 for no padding; None without a first part."""
+    """Number of digits in a folder's part names, 0 for no padding; None if the first part is missing."""
     for path in Path(folder).glob("part-*") if Path(folder).is_dir() else ():
         found = PART.fullmatch(path.name)
         if found and int(found[1]) == 0:
@@ -75,6 +75,6 @@ def part_digits(folder: str) -> int | None:
 
 
 def part_paths(folder: str, parts: int) -> list[Path]:
-    """Where the parts of a folder must be: with the padding of the first part there, or five digits where there is none."""
+    """Expected paths of a folder's parts, padded like its first part, or to five digits if there is none."""
     digits = part_digits(folder)
     return [Path(folder) / part_name(part, 5 if digits is None else digits) for part in range(parts)]

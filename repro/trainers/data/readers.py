@@ -1,4 +1,4 @@
-"""Readers, which read files within the graph so that it overlaps with training; what readers of OFRecord have in common."""
+"""Readers of files within the graph, which overlap with training, and the base class of the OFRecord readers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SHUFFLE_BUFFER = 1024
 
 
 class Reader(nn.Module):
-    """Records of part files, decoded on the CPU, moved to the model's devices.
+    """Records of part files, decoded on the CPU and moved to the model's devices.
 
-    OneFlow deals the parts over all ranks, whatever the signature says. So tensor parallel ranks read different
-    records too, and `moved` gives each of them what its neighbours have read. A model's own reader decodes its records.
-    A part that ends begins again, in another order.
+    OneFlow distributes the parts over all ranks, regardless of the signature. Tensor parallel ranks therefore read
+    different records, and `moved` exchanges these between them. Subclasses decode their model's records. A part starts
+    again at its end, in another order.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:
@@ -46,6 +46,6 @@ class Reader(nn.Module):
 
 
 def build_reader(config: Config, layout: Layout) -> nn.Module | None:
-    """The model's reader of the configured kind of data, or None where batches are fed."""
+    """The model's reader for the configured kind of data, or None if batches are fed."""
     readers = getattr(module_of("repro.trainers.models", config.model), "READERS", {})
     return readers[config.data.kind](config, layout) if config.data.kind in readers else None

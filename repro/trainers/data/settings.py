@@ -1,12 +1,12 @@
-"""The `data` of a trainer's configuration: which files are read, whether they are there, and what a run records of them.
+"""The `data` setting of a trainer's configuration: parses it, checks its files, and describes them for the record.
 
     {"kind": "synthetic"}
     {"kind": "ofrecord", "path": FOLDER, "parts": COUNT}
     {"kind": "megatron", "prefix": PREFIX}      token files, by OneFlow's reader
-    {"kind": "tokens", "prefix": PREFIX}        the same files, the same samples in every layout
+    {"kind": "tokens", "prefix": PREFIX}        the same files, with the same samples in every layout
     {"kind": "text", "path": FOLDER}
 
-In place of `path` or `prefix`, `standin`, `scale` and `folder` name a stand-in and the folder in which it is made
+Instead of `path` or `prefix`, `standin`, `scale` and `folder` select a stand-in and the folder in which it is generated
 (`repro.trainers.data.standin`).
 """
 
@@ -29,7 +29,7 @@ STANDIN_KEYS = ("standin", "scale", "folder")
 
 @dataclass(frozen=True)
 class Data:
-    """`path` is a folder or, of token files, their prefix; with a `standin` they are there once it is made."""
+    """`path` is a folder, or the prefix of token files; with a `standin`, it exists once the stand-in is generated."""
 
     kind: str
     path: str = ""
@@ -38,7 +38,7 @@ class Data:
 
 
 def parse_data(spec: ModelSpec, shape: Any, values: Any) -> Data:
-    """The data of a model; ConfigError names the key that is wrong. `shape` has the model's sizes as attributes."""
+    """Parse a model's data setting; `shape` has the model's sizes as attributes. ConfigError names the wrong key."""
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigError("data.kind: missing")
     kind = one_of("data.kind", values["kind"], spec.data_kinds)
@@ -58,7 +58,7 @@ def parse_data(spec: ModelSpec, shape: Any, values: Any) -> Data:
 
 
 def check_data(data: Data, ranks: int, tensor: int, micro_batch: int) -> None:
-    """ConfigError if files are not there, or part files cannot be dealt over the ranks; a stand-in may be yet to make."""
+    """Raise ConfigError if files (not a stand-in's) are missing, or parts or records cannot be dealt to the ranks."""
     if data.standin is None and (missing := missing_file(data)):
         raise ConfigError(f"data.{PLACES[data.kind][0]}: there is no file {missing}")
     if data.kind != "ofrecord":
@@ -70,7 +70,7 @@ def check_data(data: Data, ranks: int, tensor: int, micro_batch: int) -> None:
 
 
 def missing_file(data: Data) -> str | None:
-    """The first file that is not there, None if all are."""
+    """The first missing file, or None."""
     if data.kind == "text":
         missing = missing_of_text(data.path)
         return missing and str(Path(data.path) / missing)
@@ -78,7 +78,7 @@ def missing_file(data: Data) -> str | None:
 
 
 def described(data: Data) -> dict:
-    """What a run records of its data: a stand-in's own description, of other files where they are and their bytes."""
+    """The data's description in a run's record: a stand-in's facts, or the path and size in bytes of other files."""
     if data.standin:
         return {"kind": data.kind, **facts_of(data.standin.folder_of(data.path))}
     if data.kind == "synthetic":
@@ -87,7 +87,7 @@ def described(data: Data) -> dict:
 
 
 def files_of(data: Data) -> list[Path]:
-    """Its files; of token files and of parts also those that are missing."""
+    """The data's files; for token files and parts, including missing ones."""
     if data.kind == "ofrecord":
         return part_paths(data.path, data.parts)
     if data.kind in ("megatron", "tokens"):

@@ -1,4 +1,4 @@
-"""Windows of a text, drawn at random, as GPT-2's trainer of December 2020 had them: tokenised at the start."""
+"""Random windows of a text that is tokenised at the start, as in GPT-2's trainer of December 2020."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from repro.trainers.data.bpe import BytePairs, text_files
 
 
 class TextWindows:
-    """Ids and labels of windows of seq_length + 1 tokens, each drawn by the seed, its batch and its row alone.
+    """Ids and labels from windows of seq_length + 1 tokens; each window depends only on seed, batch and row.
 
-    The folder has the text, `*.txt` in the order of their names, and the two files of GPT-2's byte pair encoding. The
-    whole text is encoded when this is made, as the published program did with `--dataset`.
+    The folder has the text, `*.txt` sorted by name, and the two files of GPT-2's byte pair encoding. The constructor
+    encodes the whole text, as the published program did with `--dataset`.
 
     Raises
     ------
@@ -33,7 +33,7 @@ class TextWindows:
             raise ValueError(f"{folder}: token {largest} is outside the vocabulary of {shape.vocab_size}")
 
     def rows(self, batch: int, first: int, last: int) -> tuple:
-        """Ids and labels of the rows [first, last) of a batch."""
+        """Ids and labels, both (last - first, seq_length), of the rows [first, last) of a batch."""
         length = self.shape.seq_length + 1
         generators = (np.random.default_rng([self.seed, batch, row]) for row in range(first, last))
         starts = [int(generator.integers(0, len(self.tokens) - length + 1)) for generator in generators]

@@ -1,4 +1,4 @@
-"""Samples of Megatron token files, by OneFlow's own reader."""
+"""Samples of Megatron token files, read by OneFlow's own reader."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SPLIT = (949, 50, 1)
 
 
 class TokenReader(nn.Module):
-    """Ids for the first stage and labels for the last, both (b, seq_length), of samples that the seed shuffles.
+    """Ids for the first stage and labels for the last, both (b, seq_length), from samples shuffled with the seed.
 
-    A sample of seq_length + 1 tokens is read on the CPUs of the first stage and moves whole to each stage that takes a
-    part of it, as published. OneFlow 0.8.0 deals the samples over all ranks, so on a pipeline those of the later stages
-    are passed over: it trains on other samples than a layout without one.
+    Samples of seq_length + 1 tokens are read on the CPUs of the first stage and moved whole to each stage that uses
+    them, as published. OneFlow 0.8.0 distributes the samples over all ranks, and only the first stage reads: pipeline
+    layouts skip the other stages' samples and so train on different samples than layouts without pipeline parallelism.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:

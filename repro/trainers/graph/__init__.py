@@ -1,1 +1,1 @@
-"""The compiled job: nn.Graph, optimizer, schedule, and the few changes that the published programs need (`changes.py`)."""
+"""The compiled job: nn.Graph, optimizer, schedule, and the changes that the published programs need (`changes.py`)."""

@@ -13,6 +13,8 @@ TABLES = ("model.tokens.weight", "model.twin.weight")
 POOLING = "max_pool_2d"
 SAME = "same_lower"
 """Padding that keeps the size at stride 1, the odd row and column of it before the others."""
+SUM_OF_SQUARES = "multi_reduce_sum_pow_abs"
+"""0.8.0's operator for clipping: absolute values to the power of 2, summed over one gradient or several."""
 
 
 def hide_future(job) -> None:
@@ -74,7 +76,7 @@ def tie_tables(job) -> None:
     for update in pair:
         update.user_conf.input["model_diff"].s[:] = [add_sum(job, update, [own, other])]
     total = pair[0].user_conf.input["model_diff"].s[0]
-    for norm in operators_of(job, "multi_reduce_sum_pow_abs"):
+    for norm in operators_of(job, SUM_OF_SQUARES):
         given = norm.user_conf.input["x"].s
         if other in given:
             for signatures in signatures_of(job, norm.name):
@@ -98,6 +100,19 @@ def add_sum(job, update, terms: list) -> str:
     return f"{name}/out_0"
 
 
+def sum_squares(job) -> None:
+    """Sum up the squares of gradients with the published operators, which 0.8.0 still has but no longer clips by.
+
+    0.8.0's own kernel aborts for a gradient of 4,097 to 5,375 blocks of 512 elements on a GPU with 132 multiprocessors
+    (multi_reduce_kernels.cu:108); BERT's 768 x 3072 matrices have 4,608.
+    """
+    norms = operators_of(job, SUM_OF_SQUARES)
+    together = any(len(norm.user_conf.input["x"].s) > 1 for norm in norms)
+    for norm in norms:
+        norm.user_conf.op_type_name = "multi_square_sum" if together else "square_sum"
+        del norm.user_conf.attr["p"]
+
+
 Change = Callable[..., None]
-CHANGES: tuple[Change, ...] = (hide_future, pool_without_places, tie_tables)
+CHANGES: tuple[Change, ...] = (hide_future, pool_without_places, tie_tables, sum_squares)
 """What is changed in the job of every published program."""

@@ -1,4 +1,4 @@
-"""The training graph: forward, backward and update of one iteration, with the settings of its program."""
+"""The training graph: forward, backward and update of one iteration, with its program's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from repro.trainers.layout import BROADCAST, Layout
 
 
 class ChangedGraph(nn.Graph):
-    """A graph whose job is changed before it is compiled, at its first call; `census` then says what was compiled."""
+    """A graph that changes its job before compiling it at the first call; `census` then has the operator counts."""
 
     changes: tuple[Change, ...] = CHANGES
 
@@ -26,7 +26,7 @@ class ChangedGraph(nn.Graph):
         return outputs
 
     def build_job(self, *batch):
-        """Build the job and change it, without compiling it; gives what the graph will give."""
+        """Build and change the job without compiling it; returns the graph's symbolic outputs."""
         job, outputs = self.build_graph(*batch)
         for change in self.changes:
             change(job)
@@ -36,21 +36,20 @@ class ChangedGraph(nn.Graph):
 
 
 def census(job) -> dict[str, int]:
-    """How many operators of each type a job has, by OneFlow's names for the types."""
+    """Number of operators in a job by OneFlow's type name."""
     kinds = (op.user_conf.op_type_name for op in job.net.op if op.HasField("user_conf"))
     return dict(sorted(Counter(kinds).items()))
 
 
 class TrainGraph(ChangedGraph):
-    """One training iteration, compiled; called with the batch (none where the source reads within the graph).
+    """One compiled training iteration; called with the batch, or without arguments if a reader is part of the graph.
 
-    On CUDA OneFlow 0.8.0 looks for tensors that an operator may overwrite, and takes it for an error that a buffer is
-    changed where it is repeated for each micro-step. So nothing is overwritten where a model that accumulates gradients
-    keeps running statistics.
+    Returns the model's outputs by name, gathered on rank 0 as published. With gradient accumulation, each output is
+    stacked over the accumulation steps. If the model has `objectives`, the backward pass starts from each of them
+    instead of the loss; they are not returned.
 
-    Gives the model's outputs by name, gathered on rank 0 as published; under gradient accumulation each is stacked over
-    the micro-steps. A model's `objectives`, each with a backward pass of its own, are not given; without them it is the
-    loss that has one.
+    In-place operators are disabled if a model with running statistics accumulates gradients: on CUDA, OneFlow 0.8.0
+    rejects a buffer that is modified while it is repeated for each accumulation step.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class TrainGraph(ChangedGraph):
         return {name: self.gathered(value) for name, value in outputs.items()}
 
     def gathered(self, value):
-        """A value on rank 0; on a mesh on all of the first stage, as OneFlow moves values only to a mesh like theirs."""
+        """Gather a value on rank 0; on a mesh, on all ranks of stage 0, since OneFlow needs meshes of equal shape."""
         if self.layout.nested:
             return value.to_global(placement=self.layout.placement(0), sbp=[BROADCAST, BROADCAST])
         return value.to_global(placement=flow.placement(self.layout.device, ranks=[0]), sbp=[BROADCAST])
@@ -101,8 +100,8 @@ class TrainGraph(ChangedGraph):
     def scale_losses(self, config: Config) -> None:
         """Keep gradients in the range of half precision under AMP.
 
-        Where the published loss was a vector each gradient was divided by the number of samples; a loss that is their
-        mean, multiplied before the backward pass and divided after it, makes the same operators.
+        If the published loss was a vector, each gradient was divided by the number of samples. A mean loss that is
+        multiplied before the backward pass and divided after it produces the same operators.
         """
         if config.precision == "amp":
             self.config.enable_amp(True)
@@ -121,9 +120,9 @@ class TrainGraph(ChangedGraph):
 
 
 def set_up_device(config: Config) -> None:
-    """Choose what OneFlow reads before tensors and the graph are built.
+    """Apply the settings that OneFlow reads before tensors and the graph are built.
 
-    Between nodes with InfiniBand OneFlow's own transfers use RDMA, as published.
+    Between nodes with InfiniBand, OneFlow's own transfers use RDMA, as published.
     """
     if config.device == "cpu":
         return
@@ -144,11 +143,11 @@ def set_up_device(config: Config) -> None:
 
 
 def uses_compute_stream(config: Config) -> bool:
-    """Whether collectives share the stream of the computation.
+    """Whether collectives run on the compute stream.
 
-    They may where tensor or pipeline parallelism waits for them anyway. The tuned program also has them do so where no
-    gradients are exchanged, since only then the update reuses the memory of the backward pass, and under ZeRO stage 2:
-    to free gradients at once is what distinguishes it from stage 1 in OneFlow.
+    They may if tensor or pipeline parallelism waits for the collectives anyway. The tuned program also shares the
+    stream if no gradients are exchanged, because only then the update reuses the memory of the backward pass, and under
+    ZeRO stage 2, which differs from stage 1 in OneFlow only by freeing gradients at once.
     """
     sizes, choice = config.layout, config.choices.compute_stream
     divided = sizes.tensor * sizes.pipeline > 1
@@ -158,6 +157,6 @@ def uses_compute_stream(config: Config) -> bool:
 
 
 def has_infiniband() -> bool:
-    """Whether this node has an adapter and the library that drives it; provisioning makes nodes alike in this."""
+    """Whether this node has an InfiniBand adapter and its library; provisioning makes all nodes equal in this."""
     adapters = Path("/sys/class/infiniband")
     return adapters.is_dir() and any(adapters.iterdir()) and find_library("ibverbs") is not None

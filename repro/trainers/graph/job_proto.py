@@ -1,4 +1,4 @@
-"""A job: a graph's operators in a protocol buffer, as OneFlow compiles them."""
+"""Reads and edits a job: the protocol buffer with a graph's operators that OneFlow compiles."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 
 def operators_of(job, kind: str) -> list:
-    """The operators of a type, by OneFlow's name for it, in a job's protocol buffer."""
+    """A job's operators of one type, given by OneFlow's type name."""
     return [op for op in job.net.op if op.user_conf.op_type_name == kind]
 
 
 def parameters_of(job) -> set:
-    """Names of the parameters, which are operators too, and of all else that stays from one iteration to the next."""
+    """Names of the operators whose state persists between iterations: parameters and other variables."""
     return {op.name for op in job.net.op if op.HasField("variable_conf")}
 
 
 def users_of(job) -> dict:
-    """The operators that take a value, by its name, each as often as it takes it."""
+    """Consumers of each value by its name; an operator appears once per input that takes the value."""
     users = defaultdict(list)
     for op in job.net.op:
         for name in taken_by(op):
@@ -26,17 +26,17 @@ def users_of(job) -> dict:
 
 
 def taken_by(op) -> list:
-    """Names of the values that an operator takes."""
+    """Names of an operator's inputs."""
     return [name for given in op.user_conf.input.values() for name in given.s]
 
 
 def made_by(op) -> list:
-    """Names of the values that an operator makes."""
+    """Names of an operator's outputs."""
     return [name for made in op.user_conf.output.values() for name in made.s]
 
 
 def nearest(op, neighbours: Callable, matches: Callable) -> list:
-    """The operators that match and are reached from another by neighbours of neighbours, none behind them."""
+    """The matching operators reachable from `op` through `neighbours`; the search stops at each match."""
     found, seen, waiting = [], {op.name}, [op]
     while waiting:
         for other in neighbours(waiting.pop()):
@@ -47,24 +47,24 @@ def nearest(op, neighbours: Callable, matches: Callable) -> list:
 
 
 def maker(name: str) -> str:
-    """The operator that makes a value, which is named after it."""
+    """Name of the operator that produces a value, taken from the value's name."""
     return name.split("/")[0]
 
 
 def taken_as(op, name: str) -> str:
-    """The input of an operator that takes a value, by name: it may be spread otherwise there than where it is made."""
+    """Name of an operator's input; its signature may differ from that of the value where it is produced."""
     place = next(f"{key}_{list(given.s).index(name)}" for key, given in op.user_conf.input.items() if name in given.s)
     return f"{op.name}/{place}"
 
 
 def signature(job, name: str):
-    """The signature by which a value is spread over the ranks where it is made, or where it is `taken_as` an input."""
+    """SBP signature of a value where it is produced, or of an operator's input named by `taken_as`."""
     operator, place = name.split("/")
     return job.job_parallel_view_conf.op_name2nd_sbp_signature_conf[operator].bn_in_op2nd_sbp[place]
 
 
 def tables_of(job) -> tuple:
-    """The two tables of signatures, each with the field that has an operator's: by one dimension of ranks, by all."""
+    """The tables of one-dimensional and n-dimensional signatures, each with the field that has an operator's entry."""
     view = job.job_parallel_view_conf
     return (
         (view.op_name2sbp_signature_conf, "bn_in_op2sbp_parallel"),
@@ -73,15 +73,15 @@ def tables_of(job) -> tuple:
 
 
 def signatures_of(job, name: str, like: str = "") -> list:
-    """An operator's signatures by place, one mapping for each table that has those of it, or of the operator `like`.
+    """An operator's signatures by input and output, one mapping per table that lists it or the operator `like`.
 
-    Operators on a mesh of ranks may be in the second table only.
+    Operators on a mesh may be in the n-dimensional table only.
     """
     return [getattr(table[name], places) for table, places in tables_of(job) if (like or name) in table]
 
 
 def add(job, name: str, like):
-    """Add an operator to a job, where another is and in its scope; the caller says what it does."""
+    """Add an operator to a job, with the placement and scope of `like`; the caller sets its type and inputs."""
     for group in job.placement.placement_group:
         if like.name in group.op_set.op_name:
             group.op_set.op_name.append(name)
@@ -89,7 +89,7 @@ def add(job, name: str, like):
 
 
 def take(job, shared: dict, replaced: dict) -> None:
-    """Have operators take other values, which `shared` names by those they took, and `remove` what made these."""
+    """Replace inputs by the values that `shared` maps them to, and `remove` the operators in `replaced`."""
     for op in job.net.op if shared else []:
         for given in op.user_conf.input.values():
             given.s[:] = [shared.get(name, name) for name in given.s]
@@ -97,7 +97,7 @@ def take(job, shared: dict, replaced: dict) -> None:
 
 
 def remove(job, replaced: dict) -> None:
-    """Take operators out of a job; `replaced` names for each the one that others have to wait for instead, if any."""
+    """Remove operators from a job; `replaced` maps each to the operator that others must wait for instead, if any."""
 
     def awaited(name: str) -> str:
         return awaited(replaced[name]) if name in replaced else name

@@ -1,4 +1,4 @@
-"""The optimizers and learning rate schedules of the published runs, as OneFlow builds them into a training graph."""
+"""The optimizers and learning rate schedules of the published runs, built into OneFlow's training graph."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from repro.trainers.config import Optimizer, Schedule
 
 
 class ExemptingAdamW(flow.optim.AdamW):
-    """AdamW that passes over some parameters in its weight decay and still clips by the norm of them all.
+    """AdamW that exempts some parameters from weight decay and clips by the global gradient norm.
 
-    Parameter groups, the usual way to do the first, would clip each group by a norm of its own.
+    Parameter groups would clip each group by its own norm.
     """
 
     def __init__(self, groups: list, not_decayed: tuple[str, ...], **settings) -> None:
@@ -27,9 +27,9 @@ class ExemptingAdamW(flow.optim.AdamW):
 
 
 class DecayingSGD(flow.optim.SGD):
-    """Momentum SGD with decoupled weight decay, and L2 penalties on the gradients of all parameters or of none.
+    """Momentum SGD with decoupled weight decay, and an L2 penalty on the gradients of all parameters or of none.
 
-    The decay, `lr * decay * w`, is a part of OneFlow's update that its SGD never asks for.
+    OneFlow's update supports the decay `lr * decay * w`, but its SGD class does not enable it.
     """
 
     def __init__(self, parameters, decay: float, not_decayed: tuple[str, ...], l2_on_all: bool, **settings) -> None:

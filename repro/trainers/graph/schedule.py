@@ -1,4 +1,4 @@
-"""What the optimizer is given from iteration to iteration: the learning rate, and which parameters decay."""
+"""The learning rate per iteration, and which parameters have weight decay."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from repro.trainers.config import Schedule
 
 
 def decays(name: str, not_decayed: tuple[str, ...]) -> bool:
-    """Whether weight decay applies to the parameter of this name, given the words that exempt from it."""
+    """Whether weight decay applies to a parameter; names that contain a word of `not_decayed` are exempt."""
     return not any(word in name for word in not_decayed)
 
 
 def learning_rate(iteration: int, lr: float, schedule: Schedule, warmup_to_base: bool) -> float:
-    """Rate of an iteration, counted from 1; OneFlow's graphs use the same and do not give it back.
+    """Learning rate of an iteration, counted from 1; OneFlow's graphs compute the same rate but do not return it.
 
-    The warm-up rises linearly from 0, to `lr` or else to where the decay stands at its end. The decay runs underneath it.
+    Warm-up rises linearly from 0 to `lr` or to the decayed rate at its end. The decay always starts at iteration 1.
     """
     step, warmup = iteration - 1, schedule.warmup_iterations
     if step >= warmup:

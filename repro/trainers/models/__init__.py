@@ -1,9 +1,9 @@
 """The published programs: one module per model, and the layers, operators and initial values they share.
 
-They are ports to nn.Graph, operator by operator; whatever would make them faster belongs to `trainers/tuning`.
+They are ports to nn.Graph, operator by operator. Code that makes them faster belongs in `trainers/tuning`.
 
-The module of a model has `MODEL` (a class made from the configuration and `Parameters`), `READERS` by kind of data, and
-`operators`, what the kernel check compares with the CPU; the last two only where the model has them.
+A model's module defines `MODEL`, a class constructed from the configuration and `Parameters`. It may also define
+`READERS`, by kind of data, and `operators`, which the kernel check compares with the CPU.
 """
 
 from repro.models.extensions import folders_of

@@ -1,6 +1,6 @@
 """BERT pretraining as published: post-normalised encoder, masked-token loss plus next-sentence loss.
 
-Hidden states are a matrix (b * s, h) throughout.
+Hidden states are matrices (b * s, h) throughout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMPARED = {"published": Text(96, 128, 12, 768, 30522, 20), "small": Text(4, 16,
 
 
 class Embedding(nn.Module):
-    """Sum of token, segment and position vectors, normalised: (b * s, h)."""
+    """Normalised sum of token, segment and position embeddings, (b * s, h)."""
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ class Embedding(nn.Module):
     def forward(self, ids, segments, table):
         size = table.shape[1]
         vectors = flow._C.gather(table, ids, axis=0) + flow._C.gather(self.use(self.segments), segments, axis=0)
-        positions = flow._C.slice(self.use(self.positions), (0, 0, 0), (1, ids.shape[1], size), (1, 1, 1))
+        positions = flow._C.narrow(self.use(self.positions), 1, 0, ids.shape[1])
         return ops.dropout(self.norm(vectors + positions), self.dropout).reshape(-1, size)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention of hidden states (b * s, h): three products, and a softmax over the whole scores."""
+    """Multi-head self-attention on hidden states (b * s, h), with separate products for queries, keys and values."""
 
     def __init__(self, config: Config, make: Parameters, name: str) -> None:
         super().__init__()
@@ -78,19 +78,19 @@ class Attention(nn.Module):
         return self.outward(context.reshape(-1, x.shape[1]))
 
     def apart(self, x):
-        """Heads (b, n, s, d) of a matrix (b * s, h)."""
+        """Split a matrix (b * s, h) into heads (b, n, s, d)."""
         return x.reshape(-1, self.length, self.heads, x.shape[1] // self.heads).permute(0, 2, 1, 3)
 
 
 def attend(query, key, value, mask, p: float):
-    """Context (b, n, s, d) of positions that `mask` (b, s, s) lets through; it is turned into addends in each layer."""
+    """Context (b, n, s, d) under `mask` (b, s, s); each layer converts the mask to an additive one."""
     scores = flow._C.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
     hidden = (mask.reshape(mask.shape[0], 1, *mask.shape[1:]) - 1.0) * -ops.MASKED
     return flow._C.matmul(ops.dropout(flow._C.softmax(scores + hidden, dim=-1), p), value)
 
 
 def whole_mask(valid):
-    """What each position sees of a sample (b, s, s), from its flags `valid` (b, s): 1 for a token, 0 for padding."""
+    """Attention mask (b, s, s) from `valid` (b, s), which is 1 for a token and 0 for padding."""
     batch, length = valid.shape
     shared = [BROADCAST] * len(valid.sbp)
     zeros = flow.zeros(length, 1, dtype=flow.float32, placement=valid.placement, sbp=shared)
@@ -98,7 +98,7 @@ def whole_mask(valid):
 
 
 class Layer(nn.Module):
-    """Attention and perceptron, each added to its input, the sum being normalised."""
+    """Post-normalised transformer layer: attention and MLP, each with a residual connection."""
 
     def __init__(self, config: Config, make: Parameters, index: int) -> None:
         super().__init__()
@@ -117,9 +117,9 @@ class Layer(nn.Module):
 
 
 class MaskedTokens(nn.Module):
-    """Loss of each sample's masked tokens: x (b * s, h) at `positions` (b, m) against `labels`, by `weights`.
+    """Masked-token loss (b,) of x (b * s, h) at `positions` (b, m), with `labels` and `weights` (b, m).
 
-    The sum over a sample's tokens is divided by the mean number of them in all samples of the global batch.
+    The weighted sum over a sample's tokens is divided by the mean of this weight over the global batch.
     """
 
     def __init__(self, config: Config, make: Parameters) -> None:
@@ -141,7 +141,7 @@ class MaskedTokens(nn.Module):
 
 
 class NextSentence(nn.Module):
-    """Loss of telling from each sample's first token whether the second segment follows the first."""
+    """Next-sentence loss (b,), computed from each sample's first token."""
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
@@ -154,17 +154,17 @@ class NextSentence(nn.Module):
     def forward(self, x, labels):
         size = x.shape[1]
         x = x.reshape(-1, self.length, size)
-        first = flow._C.slice(x, (0, 0, 0), (x.shape[0], 1, size), (1, 1, 1)).reshape(-1, size)
+        first = flow._C.narrow(x, 1, 0, 1).reshape(-1, size)
         pooled = flow.tanh(self.pooler(first))
         scores = ops.add_bias(flow._C.matmul(pooled, self.use(self.classifier), transpose_b=True), self.use(self.bias))
         return flow._C.sparse_softmax_cross_entropy(scores, labels)
 
 
 class BERT(nn.Module):
-    """Losses (b,) of the samples of a batch, whose mean is to be minimised.
+    """Per-sample losses (b,), whose mean is minimised.
 
-    Inputs, b samples each: ids, valid and segments (b, seq_length); positions, labels and weights of the masked
-    tokens (b, max_predictions); next_sentence (b,).
+    Inputs: ids, valid and segments (b, seq_length); positions, labels and weights of the masked tokens
+    (b, max_predictions); next_sentence (b,).
     """
 
     def __init__(self, config: Config, make: Parameters) -> None:
@@ -180,7 +180,7 @@ class BERT(nn.Module):
         return Layer(config, make, index)
 
     def encode(self, x, valid):
-        """Hidden states (b * s, h) of x, the input of the first layer."""
+        """Apply all layers to the embeddings x; returns hidden states (b * s, h)."""
         mask = whole_mask(valid)
         for layer in self.layers:
             x = layer(x, mask)
@@ -199,7 +199,7 @@ READERS = {"ofrecord": FeatureReader}
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """The model's operators in the sizes of a scale."""
+    """The model's operators in the sizes of `scale`."""
     sizes = COMPARED[scale]
     attention = tuple(Input(name, sizes.heads_shape) for name in ("query", "key", "value"))
     valid = Input("valid", (sizes.samples, sizes.length), below=2)

@@ -1,7 +1,7 @@
 """GPT as published in May 2021 (form "gpt-3d") and, small, in December 2020 ("gpt-2").
 
-Pre-normalised decoder, learned positions, output tied to the token table. Activations of "gpt-3d" are (s, b, h) between
-embedding and head, those of "gpt-2" (b, s, h).
+Pre-normalised decoder with learned positions and tied input and output embeddings. Between embedding and head,
+activations are (s, b, h) in "gpt-3d" and (b, s, h) in "gpt-2".
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ COMPARED_LAYER = 3
 
 
 def outward_std(config: Config) -> float:
-    """Standard deviation of the initial weights whose products are added to a layer's input."""
+    """Standard deviation of the initial weights of projections that feed a residual connection."""
     return INITIAL_STD if config.choices.form == "gpt-2" else INITIAL_STD / math.sqrt(2.0 * config.shape.layers)
 
 
 class Embedding(nn.Module):
-    """Sum of token and position vectors, as the layers take it."""
+    """Sum of token and position embeddings, in the shape that the layers take."""
 
     def __init__(self, config: Config, make: Parameters) -> None:
         super().__init__()
@@ -78,10 +78,10 @@ class Embedding(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of "gpt-3d": attention and perceptron, each on the normalised input and added to it.
+    """Pre-normalised layer of "gpt-3d": attention and MLP, each with a residual connection.
 
-    Scores are divided by the layer's number and multiplied by it again within a kernel that computes in fp32: so scores
-    of deep layers stay in range in half precision.
+    Scores are divided by the layer's number and multiplied by it again inside a kernel that computes in fp32. This
+    keeps the scores of deep layers in the range of half precision.
     """
 
     def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
@@ -105,7 +105,7 @@ class Layer(nn.Module):
         return ops.bias_dropout(*self.perceptron_outward(y), self.dropout) + x
 
     def normalised(self, norm: LayerNorm, x):
-        """Input of a product by columns; only on a mesh was it marked as held alike by the tensor parallel ranks."""
+        """Normalised input of a column-parallel product; `shared` only on a two-dimensional mesh, as published."""
         return shared(norm(x), self.layout, SAMPLES) if self.layout.nested else norm(x)
 
     def attention(self, x):
@@ -117,7 +117,7 @@ class Layer(nn.Module):
 
 
 class SmallLayer(nn.Module):
-    """A layer of "gpt-2": no operator is fused by hand, and queries, keys and values are thirds of one product."""
+    """Layer of "gpt-2": no hand-fused operators; one product gives queries, keys and values as consecutive thirds."""
 
     def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
         super().__init__()
@@ -143,9 +143,7 @@ class SmallLayer(nn.Module):
         batch, length, size = shape
         x = x.reshape(batch, length, 3 * size)
         query, key, value = (
-            flow._C.slice(x, (0, 0, first), (batch, length, first + size), (1, 1, 1))
-            .reshape(batch, length, self.heads, size // self.heads)
-            .permute(0, 2, 1, 3)
+            flow._C.narrow(x, 2, first, size).reshape(batch, length, self.heads, size // self.heads).permute(0, 2, 1, 3)
             for first in range(0, 3 * size, size)
         )
         scores = flow._C.matmul(query, key, transpose_b=True)
@@ -155,12 +153,12 @@ class SmallLayer(nn.Module):
 
 
 def rows(x):
-    """A matrix (b * s, h) of x (b, s, h)."""
+    """Reshape x (b, s, h) to a matrix (b * s, h)."""
     return x.reshape(-1, x.shape[-1])
 
 
 class Head(nn.Module):
-    """Mean loss of predicting each token of a batch from the ones before it."""
+    """Mean next-token loss of a batch."""
 
     def __init__(self, config: Config, make: Parameters, stage: int) -> None:
         super().__init__()
@@ -169,7 +167,7 @@ class Head(nn.Module):
         self.amp = config.precision == "amp"
 
     def forward(self, x, table, labels):
-        """On one tensor parallel rank the losses are taken in half precision; over several, by an operator in fp32."""
+        """Under AMP, losses are computed in half precision at tensor parallel size 1 and in fp32 at larger sizes."""
         x = rows(self.norm(x).permute(1, 0, 2))
         x = shared(x, self.layout) if self.layout.nested else x
         logits = flow._C.matmul(x, table, transpose_b=True)
@@ -180,7 +178,7 @@ class Head(nn.Module):
 
 
 class SmallHead(Head):
-    """The head of "gpt-2", whose labels are its ids one place on; the loss of the last, for which 0 stands, is left out."""
+    """Head of "gpt-2": labels are the ids shifted by one; the last position has no label, so its loss is dropped."""
 
     def forward(self, x, table, ids):
         batch, length = ids.shape
@@ -190,22 +188,21 @@ class SmallHead(Head):
 
 
 def following(ids):
-    """The token after each of ids (b, s), 0 after the last."""
-    return flow._C.pad(flow._C.slice(ids, (0, 1), tuple(ids.shape), (1, 1)), (0, 1))
+    """Next token for each of ids (b, s); 0 for the last position."""
+    return flow._C.pad(flow._C.narrow(ids, 1, 1, ids.shape[1] - 1), (0, 1))
 
 
 def without_last(losses):
-    """Losses (b, s - 1) of all positions but the last."""
-    batch, length = losses.shape
-    return flow._C.slice(losses, (0, 0), (batch, length - 1), (1, 1))
+    """Losses (b, s - 1) without the last position."""
+    return flow._C.narrow(losses, 1, 0, losses.shape[1] - 1)
 
 
 class GPT(nn.Module):
-    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length), of "gpt-2" ids alone.
+    """Mean next-token loss of a batch; inputs are ids and labels, both (batch, seq_length); "gpt-2" takes only ids.
 
-    Where the head is on another stage than the embedding it has a table of its own there, `twin`, which
-    `changes.tie_tables` keeps the same. In the published program one table crossed over once in an iteration; one that
-    nn.Graph moved would do so with each micro-batch, and its gradient.
+    If the head is on another pipeline stage than the embedding, it has a second table there, `twin`, which
+    `changes.tie_tables` keeps identical. The published program transferred one table once per iteration; nn.Graph would
+    transfer the table and its gradient with every micro-batch.
     """
 
     def __init__(self, config: Config, make: Parameters) -> None:
@@ -242,7 +239,7 @@ class GPT(nn.Module):
         return {"loss": loss}
 
     def stages(self) -> list:
-        """Each part that runs as one unit, with the stage that holds it."""
+        """Each block with the pipeline stage that holds it."""
         count = len(self.layers)
         layers = [(layer, self.layout.stage_of(index, count)) for index, layer in enumerate(self.layers)]
         last = self.layout.last_stage
@@ -255,14 +252,14 @@ READERS = {"megatron": TokenReader}
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """The model's operators in the sizes of a scale; in half precision only on CUDA, as the CPU has no such kernels."""
+    """The model's operators in the sizes of `scale`; half precision only on CUDA, since the CPU lacks the kernels."""
     sizes = COMPARED[scale]
     precisions = (SINGLE, HALF) if device == "cuda" else (SINGLE,)
     return [each for precision in precisions for each in operators_in(sizes, precision)]
 
 
 def operators_in(sizes: Text, precision: str) -> list[Operator]:
-    """Attention from the product of the layer before it, in both forms, beside what all transformers have."""
+    """The operators common to transformers, plus the attention of both forms."""
 
     def operator(name: str, inputs: tuple, call, plain, **more) -> Operator:
         named = f"{name}, {SPEC.name} {precision}"
@@ -296,7 +293,7 @@ def causal_attention(query, key, value):
 
 
 def future(length: int) -> np.ndarray:
-    """What hides from each position (row) those behind it, (1, 1, length, length)."""
+    """Additive causal mask (1, 1, length, length)."""
     return np.triu(np.full((1, 1, length, length), ops.MASKED), 1)
 
 

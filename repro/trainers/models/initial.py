@@ -1,4 +1,4 @@
-"""Initial values of parameters: they depend on the seed and the parameter's name alone."""
+"""Initial values of parameters; they depend only on the seed and the parameter's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def normal_values(seed: int, name: str, shape: tuple, std: float, rows: int = 0)
 
     Parameters
     ----------
-    rows : leading rows that are drawn; those after them are padding and 0. 0 draws all.
+    rows : number of leading rows to draw; the rows after them are padding and set to 0. 0 draws all rows.
     """
     values = np.zeros(shape, np.float32)
     drawn = values[: rows or shape[0]].reshape(-1)
@@ -33,8 +33,8 @@ def normal_values(seed: int, name: str, shape: tuple, std: float, rows: int = 0)
 
 
 def thirds(heads: int, size: int) -> np.ndarray:
-    """Columns (3, size) of queries, keys and values where a head's own are drawn side by side.
+    """Column indices (3, size) of queries, keys and values in a matrix that interleaves them by head.
 
-    So they are in the GPT of 2021. By these places the programs that keep them apart begin with the same function.
+    The GPT of 2021 interleaves them. With these indices, programs that do not can start from the same function.
     """
     return np.arange(3 * size).reshape(heads, 3, size // heads).transpose(1, 0, 2).reshape(3, size)

@@ -1,4 +1,4 @@
-"""The parts that transformers share, their linear layers split over the tensor parallel ranks."""
+"""Building blocks of the transformers, with linear layers split over the tensor parallel ranks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LayerNorm(nn.Module):
 
 
 class Dense(nn.Module):
-    """Linear layer of rows x (n, inputs) that every rank holds whole.
+    """Linear layer on x (n, inputs) that is not split over tensor parallel ranks.
 
-    `columns` chooses, of the `outputs` that are drawn, those that the layer has, in their order.
+    `outputs` columns are drawn; `columns` selects the ones that the layer keeps, in this order.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ColumnLinear(nn.Module):
 class RowLinear(nn.Module):
     """Linear layer whose inputs are split over the tensor parallel ranks; the bias is returned, not added.
 
-    The result is summed up over these ranks; `batch_axis` is the axis of samples in it.
+    The result is summed over these ranks; `batch_axis` is its sample axis.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class RowLinear(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Table of token vectors, rows split over the tensor parallel ranks.
+    """Token embedding table, with rows split over the tensor parallel ranks.
 
-    Rows that only pad it are drawn like the others, and have logits: the published programs did not mask them, which
-    at the start adds log(rows / tokens) to a loss.
+    Padding rows are initialised like the others and have logits. The published programs did not mask them either; this
+    adds log(rows / tokens) to the initial loss.
     """
 
     def __init__(self, make: Parameters, rows: int, size: int, stage: int = 0) -> None:
@@ -101,12 +101,12 @@ class TokenEmbedding(nn.Module):
 
 
 def look_up(table, ids, layout):
-    """Vectors (b, s, h) of token ids (b, s), alike on the tensor parallel ranks."""
+    """Embeddings (b, s, h) of token ids (b, s), replicated on the tensor parallel ranks."""
     x = flow._C.gather(table, ids, axis=0)
     return x.to_global(sbp=layout.batch_signature()) if layout.tensor > 1 else x
 
 
 def shared(x, layout, batch_axis: int = 0):
-    """Mark x as held alike by the tensor parallel ranks, so that their partial gradients are added up."""
+    """Mark x as replicated on the tensor parallel ranks, so that their partial gradients are summed."""
     signature = layout.batch_signature(batch_axis)
     return x.to_global(sbp=signature, grad_sbp=signature)

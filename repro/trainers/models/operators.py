@@ -1,6 +1,6 @@
-"""Operators of the models in the shapes in which these use them, each with a plain form of itself to compare with.
+"""Operators in the shapes that the models use, each with a plain reference implementation.
 
-The module of a model lists its own (`operators`); here are the forms of such a list, and what transformers share.
+A model's module lists its operators (`operators`). This module has the types, and the operators common to transformers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that an operator takes: normal numbers times `scale`, or whole numbers below `below`.
+    """A random input of an operator: normal numbers times `scale`, or integers below `below`.
 
-    What lies at one place of `axis` decides what lies there in the result, and nothing else does; None for a tensor
-    that decides everything, such as a weight.
+    An index of `axis` affects the result at the same index only. `axis` is None for a tensor that affects the whole
+    result, such as a weight.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Operator:
-    """`call` is what the models compute, `plain` the same on the CPU in fp64; both take the inputs and give a tensor.
+    """`call` is what the models compute, `plain` its reference on the CPU in fp64; both map the inputs to a tensor.
 
-    `axis` is that of the inputs in the result. Only the places `places` of it are compared with the CPU. `changes`
-    are made to the job in which it runs on CUDA, as the graph of the model makes them.
+    `axis` is the axis of the result that corresponds to the inputs' `axis`; only its indices `places` are compared with
+    the CPU. `changes` are applied to the CUDA job, as in the model's graph.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Operator:
 
     @property
     def limit(self) -> float:
-        """The largest relative error that rounding explains."""
+        """The largest relative error that rounding can explain."""
         return self.tolerance or TOLERANCES[self.precision]
 
 
@@ -85,7 +85,7 @@ class Text:
 
 
 def transformer(model: str, sizes: Text, precision: str) -> list[Operator]:
-    """What transformers share, in the sizes of one of them."""
+    """The operators common to transformers, in the sizes of one model."""
     rows, hidden, inner = sizes.samples * sizes.length, sizes.hidden, 4 * sizes.hidden
 
     def operator(name: str, inputs: tuple, call: Callable, plain: Callable, **more) -> Operator:

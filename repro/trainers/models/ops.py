@@ -1,7 +1,7 @@
 """The operators of the published programs: OneFlow's own on CUDA, plain ones where the CPU has no kernel.
 
-A kernel that a device lacks ends the process (OneFlow 0.8.0), so nothing here is tried: the tensor's device decides. A
-graph that is built to be read, and never runs, has the operators of CUDA on any machine (`as_on_cuda`).
+OneFlow 0.8.0 aborts the process if a device lacks a kernel. The choice therefore depends on the tensor's device, not on
+trial. Graphs that are built only for inspection use the CUDA operators on any machine (`as_on_cuda`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVERYWHERE = {"cuda": False}
 
 @contextmanager
 def as_on_cuda() -> Iterator[None]:
-    """Build graphs with the operators of CUDA although tensors are on the CPU; they cannot run."""
+    """Build graphs with the CUDA operators although tensors are on the CPU; these graphs cannot run."""
     EVERYWHERE["cuda"] = True
     try:
         yield
@@ -36,8 +36,8 @@ def on_cuda(x) -> bool:
 def layer_norm(x, weight, bias, epsilon: float):
     """Normalise the last dimension, then scale and shift it.
 
-    On the CPU OneFlow's own layer norm has no gradient in a graph, and broadcasting a column over a row is slow. There
-    one matrix product takes the mean and spreads it, with a matrix whose elements are all 1 / size.
+    On the CPU, OneFlow's layer norm has no gradient in a graph, and broadcasting a column over a row is slow. There the
+    mean is computed and broadcast by one product with a matrix whose elements are all 1 / size.
     """
     if on_cuda(x):
         last = x.ndim - 1
@@ -50,22 +50,22 @@ def layer_norm(x, weight, bias, epsilon: float):
 
 
 def to_half(x):
-    """Mark x for half precision, and so what is computed from it; only under AMP."""
+    """Mark x, and everything computed from it, for half precision; effective only under AMP."""
     return flow._C.amp_white_identity(x)
 
 
 def add_bias(x, bias):
-    """Add a bias to the last dimension, by the operator that is made for it."""
+    """Add a bias to the last dimension with OneFlow's dedicated operator."""
     return flow._C.bias_add(x, bias, axis=x.ndim - 1)
 
 
 def gelu(x):
-    """The GELU by the error function."""
+    """GELU, computed with the error function."""
     return flow._C.gelu(x)
 
 
 def bias_gelu(x, bias):
-    """Add a bias to the last dimension and apply the GELU (by the error function on both devices)."""
+    """Add a bias to the last dimension and apply GELU, computed with the error function on both devices."""
     if on_cuda(x):
         return flow._C.fused_bias_add_gelu(x, bias, axis=x.ndim - 1)
     return gelu(x + bias)
@@ -83,9 +83,9 @@ def dropout(x, p: float):
 
 
 def self_attention_scores(x, size: int, scale: float):
-    """Scores (b, n, s, s) and values (b, n, s, d) from x (s, b, 3h), in which a head's query, key and value are neighbours.
+    """Scores (b, n, s, s) and values (b, n, s, d) from x (s, b, 3h), which interleaves query, key and value by head.
 
-    `size` is d, that of a head; scores are multiplied by `scale`.
+    `size` is the head size d; scores are multiplied by `scale`.
     """
     if on_cuda(x):
         return flow._C.fused_self_attention(x, head_size=size, alpha=scale)
@@ -96,10 +96,10 @@ def self_attention_scores(x, size: int, scale: float):
 
 
 def causal_weights(scores, scale: float, p: float):
-    """Attention weights (b, n, s, s) of scores times `scale`, those of later positions hidden, after dropout.
+    """Attention weights (b, n, s, s) after scaling by `scale`, causal masking, softmax and dropout.
 
-    On CUDA one kernel does it all. Its Python function hides by 0, which `changes.hide_future` makes the published
-    minus infinity before the graph is compiled.
+    CUDA uses one fused kernel. Its Python function masks with 0; `changes.hide_future` restores the published minus
+    infinity before the graph is compiled.
     """
     if on_cuda(scores):
         return flow._C.fused_scale_tril_softmax_mask_scale(scores, p=p, diagonal=0, tril_scale_value=scale)[0]
@@ -107,14 +107,14 @@ def causal_weights(scores, scale: float, p: float):
 
 
 def scaled_past(scores, scale: float):
-    """Scores (b, n, s, s) times `scale`, those of later positions minus infinity."""
+    """Scores (b, n, s, s) times `scale`, with minus infinity at later positions."""
     if on_cuda(scores):
         return flow._C.fused_scale_tril(scores, diagonal=0, fill_value=-math.inf, scale=scale)
     return scores * scale + hidden_future(scores)
 
 
 def hidden_future(scores, diagonal: int = 0):
-    """What the CPU adds to scores (…, s, t) so that a position (row) p does not see those behind p + diagonal."""
+    """Additive mask on the CPU for scores (…, s, t): row p does not see columns after p + diagonal."""
     shared = [BROADCAST] * len(scores.sbp)
     ones = flow.ones(1, 1, *scores.shape[-2:], dtype=scores.dtype, placement=scores.placement, sbp=shared)
     return (1.0 - flow.tril(ones, diagonal)) * MASKED
@@ -123,8 +123,8 @@ def hidden_future(scores, diagonal: int = 0):
 def cross_entropy(logits, labels, rows: list):
     """Losses (n,) of logits (n, classes), whose classes may be split over ranks.
 
-    CUDA has a kernel for split classes; on the CPU they are gathered first, to the signature `rows`, and the gradient
-    is split again.
+    CUDA has a kernel for split classes. The CPU first gathers the logits to the signature `rows`, and splits the
+    gradient again.
     """
     if not on_cuda(logits) and list(logits.sbp) != rows:
         logits = logits.to_global(sbp=rows, grad_sbp=logits.sbp)

@@ -1,4 +1,4 @@
-"""How parameters begin: values that depend on the seed and the name alone, spread as the layout wants them."""
+"""Creates parameters with values that depend only on seed and name, distributed according to the layout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from repro.trainers.models.initial import normal_values
 
 
 class Parameters:
-    """Makes the parameters of a model, and gives them to its operators (`use`).
+    """Creates a model's parameters and prepares them for its operators (`use`).
 
-    `rows_only` says whether matrices are split along their rows alone, those of columns being stored transposed.
+    With `rows_only`, matrices are split along rows only; column-parallel ones are stored transposed.
     """
 
     rows_only = False
@@ -38,10 +38,10 @@ class Parameters:
 
         Parameters
         ----------
-        shape : that in which the values are drawn.
-        axis : dimension split over the tensor parallel ranks; None shares the parameter between them.
-        transposed : store a matrix the other way round; `axis` then is of what is stored.
-        columns : places from which a matrix takes its columns, where programs have them in another order.
+        shape : shape in which the values are drawn.
+        axis : dimension that is split over the tensor parallel ranks; None replicates the parameter on them.
+        transposed : store the matrix transposed; `axis` then refers to the stored matrix.
+        columns : indices of the drawn columns to take, for programs that order them differently.
         """
         values = normal_values(self.seed, name, shape, std)
         values = values if columns is None else values[:, columns]
@@ -51,7 +51,7 @@ class Parameters:
         return self.parameter(np.full(shape, value, np.float32), stage, axis)
 
     def fixed(self, values: np.ndarray, stage: int = 0, axis: int | None = None) -> flow.Tensor:
-        """Tensor that is not trained, split over the tensor parallel ranks along `axis`."""
+        """Create a constant tensor, split over the tensor parallel ranks along `axis`."""
         return self.place(values, stage, self.layout.sbp_signature(tensor=along(axis)))
 
     def parameter(self, values: np.ndarray, stage: int, axis: int | None) -> flow.nn.Parameter:
@@ -63,10 +63,10 @@ class Parameters:
         return tensor.to_global(placement=placement, sbp=signature)
 
     def use(self, weight: flow.Tensor) -> flow.Tensor:
-        """A parameter as operators take it.
+        """Prepare a parameter for operators.
 
-        OneFlow 0.8.0 aborts (register.cpp:75) where a parameter itself is the source of a transfer between ranks, as one is
-        that its pass has sharded. Under AMP, as published, the cast of it is.
+        OneFlow 0.8.0 aborts (register.cpp:75) if a parameter is the direct source of a transfer between ranks. Its
+        optimizer sharding causes such transfers. Under AMP the source is the cast, as in the published programs.
         """
         return flow._C.identity(weight) if self.sharded and not self.cast else weight
 

@@ -1,4 +1,4 @@
-"""ResNet50 v1.5: bottleneck blocks that stride on their 3x3 convolution, label-smoothed loss."""
+"""ResNet50 v1.5: bottleneck blocks with the stride in the 3x3 convolution, and a label-smoothed loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECTIFIED = 5e-3
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes in which operators are compared with the CPU: `images` of `side` pixels, `width` channels after the stem."""
+    """Sizes for the comparison with the CPU: `images` of `side` x `side` pixels, `width` channels after the stem."""
 
     images: int
     width: int
@@ -40,7 +40,7 @@ COMPARED = {"published": Sizes(128, 64, 224), "small": Sizes(4, 8, 64)}
 
 
 class Convolution(nn.Module):
-    """Convolution without bias, initialised after He for its inputs, padded to keep the size at stride 1."""
+    """Convolution without bias, with He initialisation (fan-in), padded to keep the size at stride 1."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Convolution(nn.Module):
 
 
 class Norm(nn.Module):
-    """Batch normalisation over the samples of one rank; the parameters' names exempt them from decoupled weight decay."""
+    """Batch normalisation over one rank's samples; its parameter names exempt them from decoupled weight decay."""
 
     def __init__(self, make: Parameters, channels: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Norm(nn.Module):
 
 
 class NormRelu(Norm):
-    """Batch normalisation, addition of another branch if there is one, and ReLU."""
+    """Batch normalisation, optional addition of another branch, and ReLU."""
 
     def forward(self, x, addend=None):
         x = self.normalised(x)
@@ -82,7 +82,7 @@ class NormRelu(Norm):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions and a shortcut; the last scale starts at 0, so that the block starts as its shortcut."""
+    """Three convolutions and a shortcut; the last scale starts at 0, so the block initially equals its shortcut."""
 
     def __init__(
         self, make: Parameters, name: str, inputs: int, width: int, stride: int, norm_relu: type[Norm] = NormRelu
@@ -107,9 +107,9 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Loss and class probabilities of a batch of images (b, 3, size, size) with labels (b,), which are handed through.
+    """Loss and class probabilities of images (b, 3, size, size) with labels (b,); labels are returned unchanged.
 
-    `shape.width` channels after the stem, 64 as published; fewer give a small network with all 50 layers.
+    `shape.width` is the number of channels after the stem, 64 as published. Smaller widths keep all 50 layers.
     """
 
     norm_relu: type[Norm] = NormRelu
@@ -146,18 +146,18 @@ class ResNet50(nn.Module):
         return ops.add_bias(x, self.use(self.bias))
 
     def scores(self, logits):
-        """What classes are ordered by: their probabilities, which each iteration fetches."""
+        """Class probabilities, which rank the classes; the published program fetches them in each iteration."""
         return flow._C.softmax(logits, dim=1)
 
     def losses(self, logits, labels):
-        """Losses (b,) against targets that share `smoothing` with all classes."""
+        """Losses (b,) against targets that spread `smoothing` evenly over all classes."""
         share = self.smoothing / self.classes
         target = flow._C.one_hot(labels, self.classes, 1.0 - self.smoothing + share, share)
         return flow._C.softmax_cross_entropy(logits, target)
 
 
 def max_pool(x):
-    """The largest of 3 x 3 pixels, at every second; `changes.pool_without_places` makes it the published operator."""
+    """3 x 3 max pooling with stride 2; `changes.pool_without_places` turns it into the published operator."""
     return flow._C.max_pool2d(
         x,
         kernel_size=[3, 3],
@@ -175,13 +175,13 @@ READERS = {"ofrecord": ImageReader}
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """The model's operators in the sizes of a scale."""
+    """The model's operators in the sizes of `scale`."""
     sizes = COMPARED[scale]
     return [*convolutions(sizes), *norms(sizes), pooling(sizes)]
 
 
 def convolutions(sizes: Sizes) -> Iterator[Operator]:
-    """One of each shape in ResNet50."""
+    """One convolution per shape in ResNet50."""
     width, side = sizes.width, sizes.side // 4
     shapes = [(3, width, 7, 2, sizes.side)]
     for _, inputs, inner, stride in bottlenecks(width):
@@ -202,7 +202,7 @@ def convolutions(sizes: Sizes) -> Iterator[Operator]:
 
 
 def norms(sizes: Sizes) -> Iterator[Operator]:
-    """Batch normalisation alone, and followed by what it is followed by."""
+    """Batch normalisation alone, with ReLU, and with addition and ReLU."""
     channels, side = 4 * sizes.width, sizes.side // 4
     alone = norm_inputs(sizes, channels, side)
     name = f"batch norm, {channels} channels at {side}x{side}"
@@ -220,7 +220,7 @@ def norm_inputs(sizes: Sizes, channels: int, side: int, adds: bool = False) -> t
 
 
 def rectified_inputs(sizes: Sizes) -> Iterator[tuple[str, tuple[Input, ...]]]:
-    """Name and inputs of batch normalisations with ReLU, as after the stem, and with an addition as at a stage's end."""
+    """Name and inputs of batch normalisation with ReLU: after the stem, and with the addition at each stage's end."""
     for channels, side, adds in (
         (sizes.width, sizes.side // 2, False),
         (4 * sizes.width, sizes.side // 4, True),
@@ -244,7 +244,7 @@ def batch_norm_relu(x, *rest):
 
 
 def statistics(x) -> tuple:
-    """Running mean and variance of a network that has seen nothing yet."""
+    """Initial running mean and variance."""
     return tuple(
         flow.full((x.shape[1],), value, dtype=flow.float32, placement=x.placement, sbp=BROADCAST)
         for value in (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The residual blocks of ResNet50 in order, whichever framework builds them."""
+"""The residual blocks of ResNet50 in order, for any framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ EXPANSION = 4
 
 
 def bottlenecks(width: int) -> list:
-    """Name, input channels, width and stride of each block; each stage but the first halves the image."""
+    """Name, input channels, width and stride of each block; every stage except the first halves the image size."""
     blocks, inputs = [], width
     for stage, count in enumerate(BLOCKS):
         for index in range(count):

@@ -1,9 +1,9 @@
-"""The tuned program: what makes training faster than the published program does it.
+"""The tuned program: everything that makes training faster than the published program.
 
-The module of a model has `MODEL`, which builds on that of `trainers/models`, and `operators` of its own for the kernel
-check; a model without one here is tuned by its settings alone (`repro.models.programs.TUNING`). `rewrite.py` changes
-the compiled job. Nothing outside imports this package but `train.py` and the kernel check: import-linter holds that no
-published program can.
+A model's module defines `MODEL`, which extends the one in `trainers/models`, and `operators` for the kernel check. A
+model without a module here is tuned by settings alone (`repro.models.programs.TUNING`). `rewrite.py` changes the
+compiled job. Only `train.py` and the kernel check import this package; import-linter keeps the published programs from
+doing so.
 """
 
 from types import ModuleType
@@ -15,7 +15,7 @@ __path__.extend(folders_of("trainers/tuning"))
 
 
 def tuned_module(name: str) -> ModuleType:
-    """The module of a model's tuned program; that of the published one where only settings are tuned."""
+    """The module of a model's tuned program, or of the published one if only settings are tuned."""
     try:
         return module_of("repro.trainers.tuning", name)
     except ModelError:

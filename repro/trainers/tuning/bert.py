@@ -17,7 +17,7 @@ from repro.trainers.tuning.layers import MLP, Attention, masked_attention, paddi
 
 
 class Layer(nn.Module):
-    """Attention and perceptron on x (b, s, h), each added to its input, the sum being normalised."""
+    """Post-normalised transformer layer on x (b, s, h): attention and MLP, each with a residual connection."""
 
     def __init__(self, config: Config, make: Parameters, index: int) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Layer(nn.Module):
 
 
 class BERT(bert.BERT):
-    """The published BERT with other layers."""
+    """The published BERT with faster layers."""
 
     def build_layer(self, config: Config, make: Parameters, index: int) -> nn.Module:
         return Layer(config, make, index)
 
     def encode(self, x, valid):
-        """Hidden states (b * s, h) of x, through layers that take (b, s, h)."""
+        """Apply all layers, which take (b, s, h), to x; returns hidden states (b * s, h)."""
         mask, shape = padding_mask(valid), (*valid.shape, x.shape[1])
         x = x.reshape(*shape)
         for layer in self.layers:
@@ -53,7 +53,7 @@ MODEL = BERT
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Attention over what is no padding, its scores masked by the kernel of the softmax."""
+    """Attention with a padding mask, which is applied in the softmax kernel."""
     sizes = COMPARED[scale]
     heads = tuple(Input(name, sizes.heads_shape) for name in ("query", "key", "value"))
     valid = Input("valid", (sizes.samples, sizes.length), below=2)

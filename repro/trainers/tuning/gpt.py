@@ -1,4 +1,4 @@
-"""The tuned GPT: attention in blocks, positions looked up, and a head that takes its losses in parts."""
+"""The tuned GPT: blockwise attention, a lookup of positions, and a head that computes losses in parts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ more than MOST_LOGITS asks for took 276 MiB more.
 
 
 class Embedding(gpt.Embedding):
-    """Sum of token and position vectors (b, s, h).
+    """Sum of token and position embeddings (b, s, h).
 
-    Positions are looked up, not broadcast: OneFlow sums the gradient of what was broadcast over few samples with a
-    block of threads for each element, which took 3.8 ms of a published iteration on an H200.
+    Positions are looked up, not broadcast: for few samples, OneFlow sums the gradient of a broadcast with one thread
+    block per element, which took 3.8 ms of a published iteration on an H200.
     """
 
     def __init__(self, config: Config, make: Parameters) -> None:
@@ -48,7 +48,7 @@ class Embedding(gpt.Embedding):
 
 
 class Layer(nn.Module):
-    """Attention and perceptron, each on the normalised input and added to it."""
+    """Pre-normalised transformer layer: attention and MLP, each with a residual connection."""
 
     def __init__(self, config: Config, make: Parameters, index: int, stage: int) -> None:
         super().__init__()
@@ -69,11 +69,10 @@ class Layer(nn.Module):
 
 
 class Head(nn.Module):
-    """Losses of a batch, taken in parts of its positions where the logits of all would be too large.
+    """Next-token losses, computed in parts along the sequence if the logits of all positions would be too large.
 
-    A part's loss is its sum divided by the number of all positions, so that the parts add up to the mean. Each has a
-    backward pass of its own, with which `rewrite.take_turns` makes them follow each other. Under AMP the losses are taken
-    in fp32.
+    A part's loss is its sum divided by the number of all positions, so the parts add up to the mean. Each part has its
+    own backward pass, and `rewrite.take_turns` makes the parts run one after another. Losses are fp32 also under AMP.
     """
 
     def __init__(self, config: Config, make: Parameters, stage: int) -> None:
@@ -86,7 +85,7 @@ class Head(nn.Module):
         self.parts = 1 if make.layout.nested else head_parts(logits, length)
 
     def forward(self, x, table, labels):
-        """Losses of x (b, s, h) against labels (b, s), or of "gpt-2" against its ids (b, s), which are one place early."""
+        """Losses of x (b, s, h) against labels (b, s); "gpt-2" passes its ids (b, s), which are shifted here."""
         batch, length = labels.shape
         if self.small:
             labels = gpt.following(labels)
@@ -105,7 +104,7 @@ class Head(nn.Module):
 
 
 def head_parts(logits: int, length: int) -> int:
-    """Into how many parts of `length` positions a head is cut whose ranks have that many logits each: a power of 2."""
+    """Number of parts, a power of 2, into which a head splits `length` positions with `logits` logits per rank."""
     parts = 1
     while length % (2 * parts) == 0 and (logits > parts * MOST_LOGITS or (parts == 1 and logits > MANY_LOGITS)):
         parts *= 2
@@ -113,7 +112,7 @@ def head_parts(logits: int, length: int) -> int:
 
 
 class GPT(gpt.GPT):
-    """The published GPT of both forms, with other operators; activations are (b, s, h)."""
+    """The published GPT in both forms, with faster operators; activations are (b, s, h)."""
 
     def build_embedding(self, config: Config, make: Parameters) -> nn.Module:
         return Embedding(config, make)
@@ -132,7 +131,7 @@ MODEL = GPT
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Attention in as many blocks as the program cuts it into; in half precision only on CUDA."""
+    """Attention in as many blocks as the program uses; half precision only on CUDA."""
     sizes = COMPARED[scale]
     heads = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
     return [

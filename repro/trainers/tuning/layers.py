@@ -1,4 +1,4 @@
-"""The layer that the tuned transformers share: one product for queries, keys and values, and fused kernels."""
+"""Layers of the tuned transformers: one product for queries, keys and values, and fused kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_CUT = 512
 
 
 class Column(ColumnLinear):
-    """Column-parallel linear layer that always says that its input is held alike by the tensor parallel ranks."""
+    """Column-parallel linear layer that always marks its input as replicated on the tensor parallel ranks."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, outputs: int, stage: int = 0) -> None:
         super().__init__(make, name, inputs, outputs, stage)
@@ -28,9 +28,9 @@ class Column(ColumnLinear):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention of x (b, s, h), heads split over the tensor parallel ranks.
+    """Multi-head self-attention on x (b, s, h), with heads split over the tensor parallel ranks.
 
-    `attend` (query, key, value) gives the context. The bias is returned, not added.
+    `attend(query, key, value)` computes the context. The bias is returned, not added.
     """
 
     def __init__(self, make: Parameters, name: str, size: int, heads: int, std: float, stage: int = 0) -> None:
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers of four times the width with a GELU between; the bias is returned, not added."""
+    """Two linear layers with a GELU between them and four times the hidden size; the bias is returned, not added."""
 
     def __init__(self, make: Parameters, name: str, size: int, std: float, stage: int = 0) -> None:
         super().__init__()
@@ -60,22 +60,21 @@ class MLP(nn.Module):
 
 
 def attention_blocks(length: int, nested: bool, amp: bool = False) -> int:
-    """Into how many blocks the queries of a causal attention over `length` positions are cut: 4, under AMP 2.
+    """Number of query blocks in causal attention over `length` positions: 4, or 2 under AMP.
 
-    More blocks compute less and launch more kernels: the products of half precision are too quick for 4. Too short a
-    text stays in one piece. So does one on a two-dimensional mesh of ranks: OneFlow compiles slowly for it, the more
-    so the more operators there are.
+    More blocks compute less but launch more kernels; half-precision products are too short to gain from 4. Short
+    sequences use one block. So do two-dimensional meshes, where OneFlow's compile time grows with the operators.
     """
     blocks = 1 if nested or length < SHORTEST_CUT else 2 if amp else 4
     return blocks if length % blocks == 0 else 1
 
 
 def causal_attention(query, key, value, layer: int, blocks: int, p: float):
-    """Context (b, n, s, d) of each position from those up to its own, with dropout of the attention weights.
+    """Context (b, n, s, d) of causal attention, with dropout of the attention weights.
 
-    The queries are taken in blocks, each with the keys and values up to its end only: with 4 blocks 3/8 of the scores,
-    which a mask would hide, are neither computed nor stored. Scores are divided by the layer's number and multiplied by
-    it again inside the kernel, as published.
+    Each block of queries uses only the keys and values up to its end. With 4 blocks, 3/8 of the scores are neither
+    computed nor stored; a mask would hide them. Scores are divided by the layer's number and multiplied by it again
+    inside the kernel, as published.
     """
     size, rows, contexts = query.shape[2] // blocks, flow.chunk(query, blocks, dim=2) if blocks > 1 else [query], []
     for index in reversed(range(blocks)):
@@ -87,7 +86,7 @@ def causal_attention(query, key, value, layer: int, blocks: int, p: float):
 
 
 def block_weights(scores, scale: float, diagonal: int, p: float):
-    """Attention weights of a block of queries, whose first sees the keys up to `diagonal`."""
+    """Attention weights of a block of queries; the first query sees the keys up to `diagonal`."""
     if ops.on_cuda(scores):
         weights = flow._C.fused_scale_tril_softmax_mask_scale
         return weights(scores, p=p, diagonal=diagonal, tril_scale_value=scale)[0]
@@ -95,12 +94,12 @@ def block_weights(scores, scale: float, diagonal: int, p: float):
 
 
 def scaled_scores(query, key, damping: float = 1.0):
-    """Scores (b, n, q, k) of keys for queries, divided by `damping`."""
+    """Scaled scores (b, n, q, k), divided by `damping`."""
     return flow.matmul(query, key, transpose_b=True, alpha=1.0 / (damping * math.sqrt(query.shape[-1])))
 
 
 def padding_mask(valid):
-    """What keeps padding out, from (b, s) flags of tokens: flags (b, 1, s, s) on CUDA, addends (b, 1, 1, s) on the CPU."""
+    """Padding mask from token flags (b, s): boolean (b, 1, s, s) on CUDA, additive (b, 1, 1, s) on the CPU."""
     if ops.on_cuda(valid):
         keys = valid.unsqueeze(1).unsqueeze(1)
         return keys.expand(keys.shape[0], 1, keys.shape[-1], keys.shape[-1]) > 0
@@ -108,7 +107,7 @@ def padding_mask(valid):
 
 
 def masked_attention(query, key, value, mask, p: float):
-    """Context (b, n, s, d) from the positions that `mask` lets through, with dropout of the attention weights."""
+    """Context (b, n, s, d) of attention under `mask`, with dropout of the attention weights."""
     return flow.matmul(masked_weights(scaled_scores(query, key), mask, p), value)
 
 

@@ -1,4 +1,4 @@
-"""Parameters of the tuned program: sharded by their signatures, and exchanged in half precision where that is enough."""
+"""Parameters of the tuned program: sharded by SBP signature, with optional half-precision gradient exchange."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ SMALLEST_SHARD = 1024
 
 
 class TunedParameters(Parameters):
-    """Makes the parameters of a model.
+    """Creates a model's parameters.
 
-    With optimizer sharding a parameter is stored split along the data axis, so that its gradient and both moments
-    are split too: ZeRO by signature. Under AMP data parallel ranks add up gradients in half precision: not on a mesh with
-    tensor parallel ranks, which OneFlow compiles slowly, the more so the more operators there are, nor where gradients are
-    accumulated, which would travel after each micro-step instead of once.
+    With optimizer sharding, a parameter is stored split along the data axis, so its gradient and both moments are split
+    too: ZeRO by signature. Under AMP, data parallel ranks reduce gradients in half precision, with two exceptions. On a
+    mesh with tensor parallel ranks, OneFlow's compile time grows with the operators. With gradient accumulation,
+    gradients would be exchanged after each accumulation step instead of once.
 
-    Matrices are split along rows alone. OneFlow takes the global norm of the gradients signature by signature, and with
-    few blocks of them its kernel ends the process (multi_reduce_kernels.cu:108, seen on H200 with the column weights by
-    themselves).
+    Matrices are split along rows only. OneFlow computes the global gradient norm per signature, and its kernel aborts
+    for few blocks (multi_reduce_kernels.cu:108, seen on H200 when the column weights had their own signature).
     """
 
     rows_only = True
@@ -43,7 +42,7 @@ class TunedParameters(Parameters):
         return flow.nn.Parameter(self.place(values, stage, self.layout.sbp_signature(along(shard), along(axis))))
 
     def shard_axis(self, shape: tuple, axis: int | None) -> int | None:
-        """First dimension that the data axis can split evenly and the tensor axis does not split; None if none."""
+        """First dimension that the data axis divides evenly and the tensor axis does not split, or None."""
         if math.prod(shape) < SMALLEST_SHARD * self.layout.data:
             return None
         taken = axis if self.layout.tensor > 1 else None
@@ -51,13 +50,13 @@ class TunedParameters(Parameters):
         return next(free, None)
 
     def use(self, weight: flow.Tensor) -> flow.Tensor:
-        """Gather a parameter that optimizer sharding has split along the data axis; leave any other as it is.
+        """Gather a parameter that optimizer sharding has split along the data axis; return any other unchanged.
 
-        The gradient goes back split, reduced and scattered in one step. The operator before the transfer is there
-        because OneFlow 0.8.0 aborts (register.cpp:75) where a parameter itself is the source of a transfer between ranks.
+        The gradient is reduce-scattered. The operator before the transfer is needed because OneFlow 0.8.0 aborts
+        (register.cpp:75) if a parameter is the direct source of a transfer between ranks.
 
-        In half precision both travel so, and the gradient of a parameter that is not split too; OneFlow would cast that
-        to fp32 first.
+        In half precision, parameter and gradient are both transferred as fp16. So is the gradient of a parameter that
+        is not split, which OneFlow would cast to fp32 first.
         """
         if self.layout.data == 1 or (weight.sbp[0] == BROADCAST and not self.half):
             return weight

@@ -1,6 +1,6 @@
-"""Changes to what is computed again in the backward pass.
+"""Changes to what the backward pass recomputes.
 
-Under activation checkpointing OneFlow adds a copy of all that a layer computes, and otherwise nothing.
+OneFlow recomputes only under activation checkpointing, where it duplicates all operators of a layer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MASK = "random_mask_like"
 
 
 def skip_transfers(job) -> None:
-    """Where layers are computed again, leave out transfers between ranks of what is where it should be: copies."""
+    """Remove transfers from recomputed layers whose source and target signatures are equal; they only copy."""
     shared, replaced = {}, {}
     for op in operators_of(job, "hierarchical_parallel_cast"):
         source, result = op.user_conf.input["in"].s[0], op.user_conf.output["out"].s[0]
@@ -25,10 +25,10 @@ def skip_transfers(job) -> None:
 
 
 def spare_recomputation(job) -> None:
-    """Leave out what is computed again for nothing: a layer's end, which no gradient needs except for the dropout mask.
+    """Skip recomputing a layer's end, which no gradient needs except for the dropout mask.
 
-    A mask takes its shape from what it will be applied to. Where nothing else needs that, it takes the shape from a value
-    before it.
+    A mask takes its shape from the value that it is applied to. If nothing else needs this value, the mask takes its
+    shape from an earlier one.
     """
     again = {op.name: op for op in job.net.op if op.name.startswith(RECOMPUTED)}
     needed = needed_again(job, again, shapes=False)
@@ -42,7 +42,7 @@ def spare_recomputation(job) -> None:
 
 
 def needed_again(job, again: dict, shapes: bool) -> set:
-    """Names of the operators in `again` that others need; where masks need no more than a shape only with `shapes`."""
+    """Names of the operators in `again` that others need; those needed only for a mask's shape count with `shapes`."""
     needed, users = set(), [op for op in job.net.op if op.name not in again]
     while users:
         op = users.pop()
@@ -55,7 +55,7 @@ def needed_again(job, again: dict, shapes: bool) -> set:
 
 
 def before(name: str, again: dict) -> Iterator[str]:
-    """The values that a value is computed from, those of the operators in `again`, the nearest first."""
+    """The values from operators in `again` that a value is computed from, nearest first."""
     values = [name]
     for value in values:
         given = taken_by(again[maker(value)]) if maker(value) in again else []
@@ -64,16 +64,16 @@ def before(name: str, again: dict) -> Iterator[str]:
 
 
 def is_alike(job, one: str, other: str) -> bool:
-    """Whether two values have one shape and type, and are spread over the ranks in the same way."""
+    """Whether two values have the same shape, type and signature."""
     shapes = job.helper.lbn2logical_blob_desc
     return shapes[one] == shapes[other] and signature(job, one) == signature(job, other)
 
 
 def find_maxima_again(job) -> None:
-    """Have the gradient of max pooling find once more where the maxima are.
+    """Recompute the indices of max pooling for its gradient.
 
-    OneFlow keeps these places, 8 bytes for each maximum, from the forward pass on. What they are found in, the result
-    of batch normalisation, is kept for the gradient of that anyway.
+    OneFlow stores these indices, 8 bytes per maximum, in the forward pass. The input, a result of batch normalisation,
+    is kept anyway for its own gradient.
     """
     named, shapes = {op.name: op for op in job.net.op}, job.helper.lbn2logical_blob_desc
     for gradient in operators_of(job, "max_pool_2d_grad"):

@@ -1,4 +1,4 @@
-"""The tuned ResNet50: batch normalisation, addition and ReLU in one kernel."""
+"""The tuned ResNet50: batch normalisation, addition and ReLU fused in one kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from repro.trainers.models.resnet50 import COMPARED, EPSILON, MOMENTUM, RECTIFIE
 
 
 class NormRelu(Norm):
-    """Batch normalisation, addition of another branch if there is one, and ReLU, in one kernel."""
+    """Batch normalisation, optional addition of another branch, and ReLU in one kernel."""
 
     def forward(self, x, addend=None):
         fused = flow._C.normalization_add_relu
@@ -21,12 +21,12 @@ class NormRelu(Norm):
 
 
 class ResNet50(resnet50.ResNet50):
-    """The published ResNet50 with other operators."""
+    """The published ResNet50 with fused operators."""
 
     norm_relu = NormRelu
 
     def scores(self, logits):
-        """Logits order classes as their probabilities do."""
+        """Logits, which rank the classes as their probabilities do."""
         return logits
 
 
@@ -34,7 +34,7 @@ MODEL = ResNet50
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Batch normalisation as after the stem, and with an addition as at the end of each stage's blocks."""
+    """Batch normalisation with ReLU: after the stem, and with the addition at each stage's end."""
     return list(norms(COMPARED[scale]))
 
 

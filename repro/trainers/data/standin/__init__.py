@@ -1,5 +1,5 @@
-"""Stand-ins for the published data sets: as many parts, sizes and lengths distributed alike, contents that mean nothing.
+"""Stand-ins for the published data sets: same number of parts, same distribution of sizes, meaningless contents.
 
-`sets.py` says which there are and makes one; the other modules each write one kind. A trainer makes the stand-in of its
-configuration before it loads OneFlow, once on a machine: it stays in the folder that the configuration names.
+`sets.py` lists the stand-ins and generates them; the other modules each write one kind. A trainer generates its
+configuration's stand-in before it loads OneFlow, once per machine, and keeps it in the configured folder.
 """

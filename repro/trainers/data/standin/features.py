@@ -1,8 +1,8 @@
-"""A stand-in for the features of Wikipedia's text that BERT reads: lengths and masks as Google's BERT makes them.
+"""A stand-in for BERT's Wikipedia features, with the lengths and masks of Google's BERT.
 
-Nine of ten samples fill their length, and the others are cut to a length drawn evenly, as create_pretraining_data.py of
-google-research/bert does with its short_seq_prob of 0.1. 15 % of the words are masked, at most as many as there are
-predictions: 8 of 10 by [MASK], 1 by another word. Words are drawn after Zipf from the whole vocabulary.
+90% of the samples have the full length; the others have a uniformly distributed length, as in
+create_pretraining_data.py of google-research/bert with short_seq_prob = 0.1. 15% of the words are masked, up to the
+number of predictions: 80% by [MASK], 10% by another word. Words follow Zipf's law over the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHORTEST = 2
 
 
 def write(folder: Path, standin: StandIn) -> dict:
-    """Write the parts, whose numbers have no zeros before them, as published; gives the facts."""
+    """Write the parts, numbered without zero padding as published; returns the facts."""
     lengths: list[int] = []
     shares = zipf_shares(standin.vocab_size - len(SPECIAL))
     for part in range(standin.parts):
@@ -38,7 +38,7 @@ def write(folder: Path, standin: StandIn) -> dict:
 
 
 def sample(standin: StandIn, shares: np.ndarray, generator: np.random.Generator) -> tuple[int, bytes]:
-    """Number of tokens and record of two passages."""
+    """Number of tokens and encoded record of a sample with two passages."""
     most = standin.seq_length - 3
     words = int(generator.integers(SHORTEST, most + 1)) if generator.random() < SHORT else most
     first = int(generator.integers(1, words))

@@ -1,16 +1,15 @@
-"""A stand-in for ImageNet: JPEG images of noise, of ImageNet's sizes in pixels and bytes; every label is 0.
+"""A stand-in for ImageNet: JPEG noise images with ImageNet's sizes in pixels and bytes; every label is 0.
 
-What decoding costs depends on the pixels and on the bytes, so both are distributed as there:
+The cost of decoding depends on pixels and bytes, so both follow ImageNet's distribution:
 
-- The training images are 1,281,167 JPEG files in a tar file of 138 GB (ILSVRC2012_img_train.tar), 108 to 116 kB each by
-  what a GB is; MEAN_BYTES lies between.
-- Most come from Flickr, whose medium size has 500 pixels on the longer side; 500 x 375 is the most frequent. Some are
-  smaller, and a few much larger.
+- The training set has 1,281,167 JPEG files in a tar file of 138 GB (ILSVRC2012_img_train.tar): 108 to 116 kB per file,
+  depending on the definition of GB. MEAN_BYTES lies between.
+- Most images come from Flickr, whose medium size has 500 pixels on the longer side; 500 x 375 is the most frequent.
+  Some are smaller, and a few are much larger.
 
-The noise has the spectrum of natural scenes, amplitudes of 1/f; the quality of each JPEG is chosen so that the file has
-the size that was drawn for it. Labels are all equal because those of the published runs were: in their logs the loss is
-at 1.05 and the accuracy at 1 after 80 to 120 iterations with a rate below 2e-4, and with smoothing of 0.1 no loss
-can be below 1.015.
+The noise has the 1/f amplitude spectrum of natural scenes. The JPEG quality is chosen per image to reach its target
+size. All labels are equal because those of the published runs were: their logs reach a loss of 1.05 and an accuracy of
+1 after 80 to 120 iterations with a learning rate below 2e-4; with label smoothing of 0.1 the minimum loss is 1.015.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ LABEL = 0
 
 
 def write(folder: Path, standin: StandIn) -> dict:
-    """Write the parts on all processors; gives the facts."""
+    """Write the parts on all CPU cores; returns the facts."""
     jobs = [(folder / part_name(part, DIGITS), standin.scale, standin.seed, part) for part in range(standin.parts)]
-    canvas(standin.seed, CANVAS // SHRINK[standin.scale])  # once, for the processes that are forked from this one
+    canvas(standin.seed, CANVAS // SHRINK[standin.scale])  # computed once and inherited by the forked processes
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("fork")) as pool:
         written = [image for part in pool.map(write_images, jobs) for image in part]
     sizes = np.array(written)
@@ -64,7 +63,7 @@ def write(folder: Path, standin: StandIn) -> dict:
 
 
 def write_images(job: tuple[Path, str, int, int]) -> list[tuple[int, int, int]]:
-    """Write one part; gives the width, height and bytes of each image."""
+    """Write one part; returns the width, height and file size in bytes of each image."""
     path, scale, seed, part = job
     generator = np.random.default_rng([seed, part])
     scene = canvas(seed, CANVAS // SHRINK[scale])
@@ -76,7 +75,7 @@ def write_images(job: tuple[Path, str, int, int]) -> list[tuple[int, int, int]]:
 def drawn(
     generator: np.random.Generator, scene: np.ndarray, count: int, shrink: int
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Width, height and JPEG file of images that are cut out of a scene."""
+    """Width, height and JPEG bytes of images cropped from a scene."""
     area = mean_area() / shrink**2
     for _ in range(count):
         width, height = (max(16, side // shrink) for side in sides(generator))
@@ -86,7 +85,7 @@ def drawn(
 
 
 def sides(generator: np.random.Generator) -> tuple[int, int]:
-    """Width and height of an image."""
+    """Random width and height of an image, in pixels."""
     kind = generator.random()
     longer = LONG_SIDE
     if kind < SMALLER:
@@ -99,7 +98,7 @@ def sides(generator: np.random.Generator) -> tuple[int, int]:
 
 
 def mean_area() -> float:
-    """Mean of the pixels of an image that `sides` draws."""
+    """Mean number of pixels per image drawn by `sides`."""
     shape = sum(share / ratio for ratio, share in ASPECTS)
     squares = [(SMALLER, 150, LONG_SIDE), (LARGER, LONG_SIDE, 1601), (1 - SMALLER - LARGER, LONG_SIDE, LONG_SIDE)]
     return shape * sum(share * (low * low + low * high + high * high) / 3 for share, low, high in squares)
@@ -107,7 +106,7 @@ def mean_area() -> float:
 
 @lru_cache(1)
 def canvas(seed: int, size: int) -> np.ndarray:
-    """Noise (size, size, 3) in bytes whose amplitude falls with the frequency as in natural scenes."""
+    """Noise (size, size, 3) in bytes with the amplitude spectrum of natural scenes."""
     generator = np.random.default_rng(seed)
     rows, columns = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None, :]
     amplitude = 1.0 / np.sqrt(rows**2 + columns**2 + 1.0 / size**2)
@@ -118,14 +117,14 @@ def canvas(seed: int, size: int) -> np.ndarray:
 
 
 def noise(generator: np.random.Generator, amplitude: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Noise with these amplitudes by frequency, and a standard deviation of 1."""
+    """Noise with this amplitude spectrum and a standard deviation of 1."""
     phase = np.exp(2j * np.pi * generator.random(amplitude.shape))
     plane = np.fft.irfft2(amplitude * phase, s=shape)
     return plane / plane.std()
 
 
 def sized_jpeg(pixels: np.ndarray, wanted: float) -> bytes:
-    """JPEG file of the quality whose size comes nearest to the wanted one from below, or of the lowest."""
+    """JPEG bytes at the highest quality that does not exceed `wanted` bytes, or else at the lowest quality."""
     from PIL import Image
 
     image = Image.fromarray(pixels)

@@ -1,4 +1,4 @@
-"""Which stand-ins there are, and how one is made: once, whole or not at all, the same bytes from the same seed."""
+"""The available stand-ins, and their atomic generation: once per machine, with identical bytes from the same seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class StandIn:
-    """What a stand-in depends on; sizes that its kind does not have are 0."""
+    """Parameters of a stand-in; sizes that its kind does not use are 0."""
 
     name: str
     scale: str
@@ -49,7 +49,7 @@ class StandIn:
 
     @classmethod
     def of(cls, name: str, scale: str, parts: int, shape: Mapping[str, int]) -> StandIn:
-        """The stand-in for a model with the sizes in `shape`."""
+        """The stand-in `name` for a model with the sizes in `shape`."""
         keys = {"features": ("seq_length", "max_predictions", "vocab_size"), "tokens": ("vocab_size",)}
         keys["text"] = keys["tokens"]
         return cls(name, scale, parts, **{key: shape[key] for key in keys.get(name, ())})
@@ -61,21 +61,21 @@ class StandIn:
         return f"{self.name}-{self.scale}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
     def path(self, folder: str) -> Path:
-        """What a reader is given: the folder of the set, or the prefix of its token files."""
+        """Path for the reader: the stand-in's folder, or the prefix of its token files."""
         return Path(folder) / self.key / PREFIX if self.name == "tokens" else Path(folder) / self.key
 
     def folder_of(self, path: str) -> Path:
-        """Its own folder, from what a reader is given."""
+        """The stand-in's folder, from the reader's path."""
         return Path(path).parent if self.name == "tokens" else Path(path)
 
 
 def make(standin: StandIn, path: str) -> None:
-    """Make a stand-in at `path` unless it is there; other processes that want it wait.
+    """Generate a stand-in at `path` unless it exists; concurrent processes wait.
 
     Raises
     ------
     ConfigError
-        The folder cannot be written, or a file is not as long as it was when it was made.
+        The folder cannot be written, or a file's length has changed since it was generated.
     """
     folder = standin.folder_of(path)
     try:
@@ -95,7 +95,7 @@ def make(standin: StandIn, path: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Held by one process of this machine at a time; file systems without locks leave all of them to it."""
+    """Hold a lock that excludes other processes of this machine; without effect on file systems without locks."""
     with open(path, "w", encoding="utf-8") as file:
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -103,7 +103,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write(standin: StandIn, folder: Path) -> None:
-    """Write a stand-in into a folder beside its own, which it then becomes; on shared storage the first one stays."""
+    """Write a stand-in to a temporary folder and rename it; on shared storage the first one to finish is kept."""
     print(f"writing a stand-in for the published data to {folder}", file=sys.stderr, flush=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -136,7 +136,7 @@ def writer_of(name: str) -> Callable[[Path, StandIn], dict[str, Any]]:
 
 
 def digest(files: Mapping[str, Path]) -> str:
-    """SHA-256 of the names and contents of files, in the order of their names."""
+    """SHA-256 of the names and contents of files, sorted by name."""
     found = hashlib.sha256()
     for name, path in sorted(files.items()):
         found.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
@@ -144,6 +144,6 @@ def digest(files: Mapping[str, Path]) -> str:
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """A stand-in's description without the list of its files."""
+    """A stand-in's facts without its list of files."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return {key: value for key, value in facts.items() if key != "files"}

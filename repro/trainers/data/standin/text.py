@@ -1,7 +1,7 @@
-"""A stand-in for the text of Wikipedia that GPT-2 reads, with an encoding of GPT-2's size.
+"""A stand-in for GPT-2's Wikipedia text, with an encoding of GPT-2's size.
 
-The words are letters drawn at random and occur after Zipf. The encoding has as many tokens as the vocabulary, at most
-GPT-2's 50257: the bytes, the merges that build the words letter by letter, and the end of a text.
+Words are random letters, with frequencies after Zipf's law. The encoding has as many tokens as the vocabulary, at most
+GPT-2's 50257: the bytes, the merges that build words letter by letter, and the end-of-text token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEAN_LETTERS = 5
 
 
 def write(folder: Path, standin: StandIn) -> dict:
-    """Write the text and the two files of the encoding; gives the facts."""
+    """Write the text and the two files of the encoding; returns the facts."""
     generator = np.random.default_rng(standin.seed)
     lexicon = words(generator)
     merges = merges_of(lexicon, min(standin.vocab_size, LARGEST_VOCABULARY) - 257)
@@ -43,7 +43,7 @@ def write(folder: Path, standin: StandIn) -> dict:
 
 
 def words(generator: np.random.Generator) -> list[str]:
-    """Different words, the shorter ones the more frequent."""
+    """Distinct words, the most frequent first; short words tend to come early."""
     shares = zipf_shares(len(LETTERS))
     found: dict[str, None] = {}
     while len(found) < LEXICON:
@@ -53,7 +53,7 @@ def words(generator: np.random.Generator) -> list[str]:
 
 
 def merges_of(lexicon: list[str], count: int) -> list[tuple[str, str]]:
-    """The first merges that build words with the space before them from the left."""
+    """The first `count` merges, which build words and their leading space from left to right."""
     space = byte_characters()[ord(" ")]
     found: dict[tuple[str, str], None] = {}
     for word in lexicon:

@@ -1,7 +1,7 @@
-"""A stand-in for the sample of OpenWebText that GPT reads: documents of tokens, drawn after Zipf from the vocabulary.
+"""A stand-in for GPT's sample of OpenWebText: documents of tokens that follow Zipf's law over the vocabulary.
 
-The lengths of documents are log-normal with a mean of about 1100 tokens, that of the 8,013,769 documents and 9.04e9
-tokens of OpenWebText in GPT-2's encoding (karpathy/nanoGPT, data/openwebtext).
+Document lengths are log-normal with a mean of about 1100 tokens. OpenWebText has this mean in GPT-2's encoding, with
+8,013,769 documents and 9.04e9 tokens (karpathy/nanoGPT, data/openwebtext).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPREAD = 0.9
 
 
 def write(folder: Path, standin: StandIn) -> dict:
-    """Write the two token files; gives the facts."""
+    """Write the two token files; returns the facts."""
     generator = np.random.default_rng(standin.seed)
     mean, count = MEAN_LENGTH[standin.scale], TOKENS[standin.scale] // MEAN_LENGTH[standin.scale]
     lengths = np.maximum(1, generator.lognormal(np.log(mean) - SPREAD**2 / 2, SPREAD, count)).astype(int)
