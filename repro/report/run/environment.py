@@ -22,6 +22,7 @@ def environment_section(_: Translate, environment: dict, starts: dict[str, dict]
         (_("Memory"), f"{environment['memory_mib']} MiB"),
         ("GPU", ", ".join(gpus) or _("none")),
         *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
+        *_runtime(_, environment.get("runtime")),
         *_stack(_, environment.get("stack")),
         *_cache(_, environment.get("jit_cache")),
         *_kernels(_, environment.get("kernels")),
@@ -56,6 +57,14 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
         (_("Network"), network),
         (_("Image"), ran),
     ]
+
+
+def _runtime(_: Translate, runtime: dict | None) -> list[tuple[str, str]]:
+    """The image that the ranks of one machine ran in."""
+    if not runtime:
+        return []
+    known = runtime.get("id") or f"SHA-256 {runtime['sha256']}"
+    return [(_("Image"), f"`{runtime['image']}` {known} ({runtime['version']})")]
 
 
 def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:

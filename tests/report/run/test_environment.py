@@ -39,3 +39,12 @@ def test_nodes_of_attempts_that_ran_at_the_same_time(language, count):
     assert [each.strip() for each in rows[0].split("|")[1:-1]] == [one, "n1; n2", count, "1"]
     assert [each.strip() for each in rows[1].split("|")[1:-1]][1:] == ["n2", count.replace("2", "1"), "2"]
     assert nodes_section(catalogue(language).gettext, plan, attempts[1:2]) == [], "nothing ran at the same time"
+
+
+def test_the_image_of_one_machine_is_named_by_its_hash():
+    for runtime, known in (
+        ({"name": "docker", "version": "Docker 20.10", "image": "a:b", "id": "sha256:1"}, "sha256:1"),
+        ({"name": "apptainer", "version": "apptainer 1.4.5", "image": "/a.sif", "sha256": "2f"}, "SHA-256 2f"),
+    ):
+        section = environment_section(str, {**capture(), "runtime": runtime}, {})
+        assert f"`{runtime['image']}` {known} ({runtime['version']})" in str(section)
