@@ -117,7 +117,7 @@ def test_a_fault_in_apptainer_is_named_and_leaves_nothing(nodes, inventory, tmp_
     from tests.e2e.launching import unit_of
 
     cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
-    script = trainer(tmp_path / "trainer", faults)
+    script = trainer(tmp_path / "trainer", faults, "2" if "hang" not in faults else "0")
     folder = tmp_path / "run"
     folder.mkdir()
     with NodePool(cluster, Code(script), "tests") as pool:
@@ -130,7 +130,7 @@ def test_a_killed_agent_takes_apptainer_along_or_the_next_run_does(nodes, invent
     from tests.e2e.launching import unit_of
 
     cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
-    script = trainer(tmp_path / "trainer", "hang@0 hang@1 hang@2 hang@3")
+    script = trainer(tmp_path / "trainer", "hang@0 hang@1 hang@2 hang@3", "0")
     folder = tmp_path / "run"
     folder.mkdir()
     begun = set()
