@@ -50,7 +50,7 @@ plan:  ## what to expect of each case, before a run [CLUSTER= MODEL= CASES= FORM
 explore:  ## the ten quickest layouts for a GPT [CLUSTER= SHAPE=HIDDENxLAYERS BATCH= FORMAT=json]
 
 ##@ Cluster
-new-cluster:  ## describe a cluster: asks, checks, writes an inventory [NAME= HOSTS= FINGERPRINTS= …]
+new-cluster:  ## describe a cluster: asks, checks, writes an inventory [NAME= HOSTS= JUMP= FINGERPRINTS= …]
 provision:  ## set up every node the same CLUSTER= [CHECK=1 LIMIT= TAGS= BUNDLE=]
 deprovision:  ## take back what provisioning added CLUSTER= [CHECK=1 LIMIT=]
 fingerprint:  ## what each node is, and where nodes differ CLUSTER= [CHECK=1]

@@ -21,6 +21,8 @@ from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Venv, refusal
 from repro.images.stack import Stack, stack_of
 from repro.launch.agent.leftovers import mark, sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
+from repro.launch.agent.processes import end as end_processes
+from repro.launch.agent.processes import of_session
 from repro.launch.agent.ranks import exit_status, new_ranks
 from repro.launch.attempt import (
     Interrupts,
@@ -275,6 +277,7 @@ class LocalAttempt:
             finally:
                 _end_group(process)
                 if self.container:
+                    end_processes(of_session(process.pid))
                     self.container.end(self._name)
         self._read_metrics(loss)
         failure = failure or loss.failure

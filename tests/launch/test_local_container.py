@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from repro.images.stack import Stack
 from repro.launch import local, local_container
 from repro.launch.agent.leftovers import mark, sweep_processes
-from repro.launch.agent.processes import identity
+from repro.launch.agent.processes import end, identity, of_session
 from repro.launch.attempt import Limits
 from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalAttempt, LocalLauncher
@@ -136,3 +137,17 @@ def test_processes_of_a_dead_agent_are_ended_and_no_others(tmp_path):
     mine.send_signal(signal.SIGKILL)
     mine.wait()
     assert not identity(left)
+
+
+def test_what_is_in_a_group_of_its_own_ends_with_the_session():
+    """Apptainer's process that mounts the image is; it stays where its parent was killed."""
+    script = "import os, time\nif os.fork():\n    time.sleep(60)\nos.setpgid(0, 0)\ntime.sleep(60)\n"
+    leader = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    deadline = time.monotonic() + 10
+    while len(of_session(leader.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    leader.kill()
+    leader.wait()
+    (left,) = of_session(leader.pid)
+    assert end([left]) == []
+    assert of_session(leader.pid) == []

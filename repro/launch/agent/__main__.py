@@ -26,7 +26,7 @@ from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, swee
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
-from repro.launch.agent.processes import identity, lock_all_memory
+from repro.launch.agent.processes import identity, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
 from repro.launch.agent.unlock import free, survey
 
@@ -260,6 +260,7 @@ def end(process: subprocess.Popen, container: str) -> None:
     for kind in (signal.SIGTERM, signal.SIGKILL):
         if group_has_ended(process, kind, 0.0 if container else GRACE_S):
             break
+    end_processes(of_session(process.pid))  # what mounts an image for Apptainer is in a group of its own
     if container:
         remove_containers(f"name=^/{container}$", f"label={AGENT}={identity(os.getpid())}")
 

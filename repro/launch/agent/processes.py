@@ -94,6 +94,12 @@ def of_account() -> list[int]:
     return [pid for pid in _parents() if owner(pid) == os.getuid()]
 
 
+def of_session(leader: int) -> list[str]:
+    """The processes of this account in the session that a process began, whether that goes on or not."""
+    found = [pid for pid in of_account() if stat(pid)[3:4] == [str(leader)]]
+    return [each for pid in found if (each := identity(pid))]
+
+
 def environment(pid: int) -> dict[str, str]:
     """The environment that a process was started with; empty where it is hidden."""
     try:
