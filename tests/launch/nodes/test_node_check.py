@@ -1,5 +1,6 @@
 """What keeps a node out of a run is said with what to do about it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -47,3 +48,21 @@ def test_what_keeps_a_node_out_is_said(facts, skew, changes, message):
     (problem,) = problems(cluster, NODES[0], FACTS | facts, skew, 29500)
     assert problem.startswith("n1: ")
     assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            {"error": "apptainer is not installed here"},
+            "/p/a.sif, cluster_image.file in .*apptainer is not installed here",
+        ),
+        ({"sha256": "b" * 64}, "/p/a.sif has the SHA-256 bbb.*, and the inventory asks for aaa"),
+        ({"sha256": "a" * 64}, None),
+    ],
+)
+def test_the_file_of_an_image_is_the_one_of_the_inventory(file, message):
+    image = replace(V100.image, file="/p/a.sif", sha256="a" * 64)
+    cluster = replace(V100, hca="", runtime_name="apptainer", image=image)
+    found = problems(cluster, NODES[0], {**FACTS, "image_file": file}, 0.0, 29500)
+    assert (not found) if message is None else re.search(message, found[0])

@@ -380,6 +380,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "port": 0,
         "argv": argv,
         "container": "",
+        "inside": [],
         "first": 0,
         "ranks": 1,
         "caches": [],
