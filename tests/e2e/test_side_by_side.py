@@ -52,6 +52,8 @@ def test_two_cases_on_one_node_each_run_at_once_in_the_precision_that_is_asked_f
     report = (run / "report.en.md").read_text()
     assert "up to 2 attempts at once, each on nodes of its own" in report
     assert "2 of 2" in report.partition("Nodes of the attempts")[2]
+    verified = tasks.run("verify", RUN=run.name, RUNS=run.parent)
+    assert verified.returncode == 0, verified.stderr
     assert [containers(two_nodes, node) for node in two_nodes.names] == [[], []]
 
 
