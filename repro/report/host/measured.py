@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
@@ -10,6 +11,7 @@ from repro.analysis.results import Result
 from repro.planning.derived import published_case
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
+from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
 from repro.report import numbers
 from repro.report.document import Block, Cell, Figure, Section, Table, words
 from repro.report.host import cells
@@ -193,7 +195,10 @@ def _published_range(_: Translate, rows: list[Row]) -> Cell:
         return cells.NONE
     values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
     on = _(", ").join(map(str, sizes))
-    return Cell(_("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on), values[0])
+    cases = {case.name for row in rows if (case := published_case(row.unit))}
+    claim = claim_id(cases.pop(), SPEEDUP) if len(cases) == 1 else ""
+    text = _("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on)
+    return Cell(text, values[0], claim=claim)
 
 
 def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
@@ -324,7 +329,7 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         (
             *words(case + (f" ({_(PROGRAMS[unit.program])})" if len(host.programs) > 1 else "")),
             count(unit.world_size),
-            count(theirs),
+            replace(count(theirs), claim=claim_id(case, MEMORY)),
             count(ours),
             Cell(numbers.signed_percentage(ours / theirs - 1), ours / theirs),
         )

@@ -14,6 +14,7 @@ from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
 from repro.report.site import links, readme, reproduce
+from repro.report.site.anchors import anchored
 from repro.report.site.claims import csv
 from repro.report.site.lists import navigation
 from repro.report.site.pages import Content, Page, home_figures, pages
@@ -104,7 +105,7 @@ def _write(folder: Path, name: str) -> None:
         drawn = Path(scratch)
         documents = {language: every[name].build(language, drawn) for language in LANGUAGES}
         for language, document in documents.items():
-            text = html(every[name], document, set(every))
+            text = html(every[name], anchored(document, {claim.id for claim in found.claims}), set(every))
             (folder / language / f"{name}.html").write_text(text, encoding="utf-8", newline="\n")
 
 

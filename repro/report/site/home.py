@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case
+from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
 from repro.report.host.results import Host
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, THROUGHPUT, Claim
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
 from repro.utils.i18n import Translate, catalogue
 
 CITATION = """@misc{oneflow-reproduction,

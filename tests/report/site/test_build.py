@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from repro.report.document import Cell, Column, Document, Section, Table, Text
 from repro.report.html import prose
 from repro.report.site import build, home, links, readme
+from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
 from repro.report.site.pages import pages
 from repro.runs.files import RecordError
@@ -38,11 +40,57 @@ def test_pages_load_nothing_from_elsewhere():
             assert "default-src 'none'" in html.unescape(text)
 
 
-def test_claims_and_cases_are_anchors():
-    text = (build.FOLDER / "en" / "claims.html").read_text(encoding="utf-8")
-    for claim in build.content().claims:
-        assert f'id="{claim.anchor}"' in text
-        assert f'id="{claim.case.name}"' in text
+def identifiers(text: str) -> list[str]:
+    return re.findall(r'\sid="([^"]+)"', text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways(content, language):
+    texts = {path.stem: path.read_text("utf-8") for path in (build.FOLDER / language).glob("*.html")}
+    anchors = {name: set(identifiers(text)) for name, text in texts.items()}
+    for claim in content.claims:
+        report = f"report-{claim.report.id}"
+        assert {claim.anchor, claim.case.name} <= anchors["claims"]
+        assert claim.anchor in anchors[report]
+        assert f'href="{report}.html#{claim.anchor}"' in texts["claims"]
+        assert f'href="claims.html#{claim.anchor}"' in texts[report]
+        assert not claim.findings or claim.anchor in anchors["audit"]
+
+
+def test_no_page_has_an_anchor_twice():
+    for page in build.FOLDER.rglob("*.html"):
+        found = identifiers(page.read_text("utf-8"))
+        assert len(found) == len(set(found)), page
+
+
+def test_every_link_of_the_site_leads_somewhere():
+    texts = {path: path.read_text("utf-8") for path in build.FOLDER.rglob("*.html")}
+    anchors = {path: set(identifiers(text)) for path, text in texts.items()}
+    for path, text in texts.items():
+        for target in re.findall(r'href="([^"]+)"', text):
+            target = html.unescape(target)
+            if re.match(r"https?:|data:", target):
+                continue
+            file, _, fragment = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            assert there.is_file(), f"{path}: {target}"
+            assert not fragment or there.suffix != ".html" or fragment in anchors[there], f"{path}: {target}"
+
+
+def test_a_page_is_at_most_500_kb():
+    assert {page.name for page in build.FOLDER.rglob("*.html") if page.stat().st_size > 500_000} == set()
+
+
+def test_only_the_first_cell_of_a_claim_is_its_anchor():
+    cells = (Cell("1", claim="a/throughput"), Cell("2", claim="a/throughput"), Cell("3", claim="b/speedup"), Cell("4"))
+    table = Table("t", tuple(Column(str(n)) for n in range(4)), (cells,))
+    page = anchored(Document("en", "Title", "", (Section("s", "S", (Text("x"), table)),)), {"a/throughput"})
+    assert [(each.anchor, each.link) for each in page.sections[0].blocks[1].rows[0]] == [
+        ("a.throughput", "claims.html#a.throughput"),
+        ("", "claims.html#a.throughput"),
+        ("", ""),
+        ("", ""),
+    ]
 
 
 def test_the_home_page_says_what_the_data_says(content):
