@@ -12,8 +12,9 @@ from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
 from repro.report.host.results import Host
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
-from repro.utils.i18n import Translate, catalogue
+from repro.utils.i18n import N_, Translate, catalogue
 
+TITLE = N_("Do OneFlow's published training benchmarks hold?")
 CITATION = """@misc{oneflow-reproduction,
   title = {Reproducing OneFlow's published training benchmarks},
   author = {The maintainers of the reproduction bundle},
@@ -39,7 +40,7 @@ def build(
         _reproduce(_),
         _citation(_),
     )
-    return Document(language, _("Do OneFlow's published training benchmarks hold?"), lead, sections)
+    return Document(language, _(TITLE), lead, sections)
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -56,7 +57,7 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**The published throughputs are consistent. Whether they can be reproduced is open: nobody has run them on V100s here yet.**"
+        "**The published throughputs are consistent. Whether they can be reproduced is open: they have not been run on V100s yet.**"
     )
 
 

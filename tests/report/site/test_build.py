@@ -12,7 +12,7 @@ from repro.report.html import prose
 from repro.report.site import build, home, links, readme
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
-from repro.report.site.pages import pages
+from repro.report.site.pages import pages, write_preview
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
@@ -145,7 +145,9 @@ def test_texts_cannot_bring_markup():
 
 
 def test_differing_names_what_is_stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "render", lambda folder: _written(folder, {"en/a.html": "new", "en/b.html": "same"}))
+    monkeypatch.setattr(
+        build, "render", lambda folder, base_url: _written(folder, {"en/a.html": "new", "en/b.html": "same"})
+    )
     monkeypatch.setattr(build, "tables", dict)
     site = tmp_path / "site"
     _written(site, {"en/a.html": "old", "en/b.html": "same", "en/c.html": "left", "pdf/en/a.pdf": "printed"})
@@ -189,3 +191,33 @@ def test_the_home_page_cites_what_the_citation_file_says():
     assert f"note = {{Version {version}}}" in home.CITATION
     assert f"author = {{{author}}}" in home.CITATION
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == version
+
+
+def test_the_preview_picture_is_the_same_bytes_each_time_and_small(content, tmp_path):
+    for name in ("one.png", "other.png"):
+        write_preview(content, tmp_path / name)
+    first, second = ((tmp_path / name).read_bytes() for name in ("one.png", "other.png"))
+    assert first == second
+    assert len(first) < 100_000
+    assert int.from_bytes(first[16:20]) / int.from_bytes(first[20:24]) == pytest.approx(1.91, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "base_url, picture, url",
+    [
+        ("", "../assets/preview.png", None),
+        ("https://a.org/b", "https://a.org/b/assets/preview.png", "https://a.org/b/en/audit.html"),
+    ],
+)
+def test_the_address_of_the_preview_picture(content, tmp_path, base_url, picture, url):
+    every = {page.name: page for page in pages(content)}
+    text = build.html(every["audit"], every["audit"].build("en", tmp_path), set(every), base_url)
+    found = dict(re.findall(r'<meta property="og:([\w:]+)" content="([^"]*)">', text))
+    assert (found["image"], found.get("url")) == (picture, url)
+
+
+@pytest.mark.parametrize("wrong", ["example.org/site", "ftp://a.org", "https://a.org/?x=1", "https://"])
+def test_a_wrong_base_url_is_rejected(wrong):
+    with pytest.raises(build.SiteError, match="BASE_URL"):
+        build.address(wrong)
+    assert build.address("https://a.org/site/") == "https://a.org/site"
