@@ -28,7 +28,7 @@ AttemptOf = Callable[[Unit, Path], Attempt]
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What a person may say of where and how ranks are started.
+    """The settings for where and how ranks are started.
 
     Attributes
     ----------

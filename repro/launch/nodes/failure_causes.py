@@ -80,7 +80,7 @@ def node_ended(node: str, status: int | None, containers: bool, lines: list[str]
     Parameters
     ----------
     lines : the last ones that it printed.
-    begun : whether a rank of the node had begun its work.
+    begun : whether a rank of the node has started its work.
     """
     if containers and status in DOCKER_REFUSED:
         said = next((line for line in reversed(lines) if not DOCKER_HELP.search(line)), "?").removeprefix("docker: ")

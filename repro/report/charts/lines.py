@@ -107,7 +107,7 @@ class LineChart:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:.0f}"))
 
     def _name_lines(self, axes: Axes, figure_height: float) -> None:
-        """The label of each line beside its end, moved apart where ends are close."""
+        """The label of each line next to its end, moved apart where ends are close."""
         last = max(x for each in self.series for x, _ in each.points)
         height = axes.get_position().height * figure_height
         low, high = axes.get_ylim()

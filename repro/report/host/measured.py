@@ -147,7 +147,7 @@ def _configurations(_: Translate, host: Host, row: Row) -> str:
 
 
 def scaling(_: Translate, host: Host) -> list[Section]:
-    """Data parallelism over one GPU in the same run, beside what was published; PyTorch's own in the second table."""
+    """Data parallelism relative to one GPU in the same run, compared with the published efficiency."""
     rows = host.efficiencies
     if not rows:
         return []
@@ -237,7 +237,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
 
 
 def layouts(_: Translate, host: Host) -> list[Section]:
-    """Layouts on several GPUs, beside what the performance model expects."""
+    """Layouts on several GPUs, compared with the performance model."""
     rows = host.layouts
     if not rows:
         return []
@@ -324,7 +324,7 @@ def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
 
 
 def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """Memory beside the published, and beside PyTorch's."""
+    """Memory compared with the published figures and with PyTorch."""
     published = tuple(
         (
             *words(case + (f" ({_(PROGRAMS[unit.program])})" if len(host.programs) > 1 else "")),
@@ -413,7 +413,7 @@ def transfers(_: Translate, host: Host) -> list[Section]:
 
 
 def _factors(host: Host) -> list[tuple[Result, float]]:
-    """Units that stand for a published case as it was, and their throughput over the published one."""
+    """Units that ran a published case unchanged, and their throughput divided by the published one."""
     found = []
     for kept in host.measured:
         results = {result.unit.name: result for result in kept.results}

@@ -94,7 +94,7 @@ def address(given: str) -> str:
 
 
 def write(base_url: str = "") -> list[Path]:
-    """Write the site and the files beside it; the paths of the home pages and of these files."""
+    """Write the site and the files outside it; the paths of the home pages and of these files."""
     texts = tables()
     FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():

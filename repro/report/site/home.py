@@ -168,7 +168,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         Column(_("Run again"), numeric=True),
     )
     caption = _(
-        "The five published reports. “Run again” counts cases run in their published shape on any GPU, by any program."
+        "The five published reports. “Run again” counts cases run in their published configuration, on any GPU and with either program."
     )
     text = Text(
         _(
@@ -184,7 +184,7 @@ def _reproduce(_: Translate) -> Section:
         Code("make bench MODEL=gpt"),
         Text(
             _(
-                "Without a GPU it checks the machinery at a tiny scale; on GPUs it runs the published shapes; with "
+                "Without a GPU it tests every step at a tiny scale; on GPUs it runs the published configurations; with "
                 "`CLUSTER=` it runs on your nodes. [How to reproduce](reproduce.html) lists hardware, time and expected results."
             )
         ),
