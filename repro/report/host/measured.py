@@ -143,7 +143,14 @@ def _configurations(_: Translate, host: Host, row: Row) -> str:
     With the program where the host has several.
     """
     names = _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
-    return f"{names} ({_(PROGRAMS[row.unit.program])})" if len(host.programs) > 1 else names
+    return _named(_, host, names, row.unit)
+
+
+def _named(_: Translate, host: Host, name: str, unit: Unit) -> str:
+    """A name, with the unit's program where the host has several."""
+    if len(host.programs) < 2:
+        return name
+    return _("{name} ({program})").format(name=name, program=_(PROGRAMS[unit.program]))
 
 
 def scaling(_: Translate, host: Host) -> list[Section]:
@@ -327,7 +334,7 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     """Memory compared with the published figures and with PyTorch."""
     published = tuple(
         (
-            *words(case + (f" ({_(PROGRAMS[unit.program])})" if len(host.programs) > 1 else "")),
+            *words(_named(_, host, case, unit)),
             count(unit.world_size),
             replace(count(theirs), claim=claim_id(case, MEMORY)),
             count(ours),
