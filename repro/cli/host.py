@@ -109,7 +109,7 @@ def reproduce(
         raise Exit(
             "failed:\n  "
             + "\n  ".join(failed)
-            + "\nThe same command tries this again; then its runs are kept as they are",
+            + "\nThe same command tries this again; a run that fails twice is kept as it is",
             FAILED,
         )
 
@@ -234,7 +234,7 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> l
 class Journal:
     """Which steps have ended, and with which runs, in a file; so the same command goes on where it was interrupted.
 
-    A step that failed is tried again once. Steps are known by their commands: another setting makes another step.
+    A step that failed is tried again; its run is gone on with once. Steps are known by their commands: another setting makes another step.
     """
 
     def __init__(self, path: Path):
@@ -283,7 +283,7 @@ def carry_out(
 ) -> list[str]:
     """Run each step that has not ended and keep its results from `runs`; name the failures.
 
-    What failed is kept once it has failed twice: until then it can be gone on with. Exit if a step was interrupted.
+    A run that failed is kept once it has failed twice: until then it can be gone on with. Exit if a step was interrupted.
 
     Parameters
     ----------
@@ -300,17 +300,22 @@ def carry_out(
             failed += [str(step)] if journal.failed(step) else []
             continue
         print(f"== {number} of {len(planned)}: {step}", flush=True)
-        before = [name for name in journal.runs(step, _ids(runs)) if (runs / name / "run.json").is_file()]
+        before = _runs(runs, journal.runs(step, _ids(runs)))
         journal.begin(step, _ids(runs))
         status = call(step.going_on(before[-1]) if before else step)
         if status == INTERRUPTED:
             raise Exit("interrupted; the same command goes on", INTERRUPTED)
-        ended = not status or journal.failed(step)
+        ended = not status or (journal.failed(step) and bool(before))
         kept = [each for each in journal.runs(step, _ids(runs)) if ended]
         unkept = [f"make archive RUN={each}" for each in kept if keep(each)]
         failed += [*([str(step)] if status else []), *unkept]
         journal.end(step, _ids(runs), bool(status or unkept), ended)
     return failed
+
+
+def _runs(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those that are runs, which can be gone on with; a preflight is none."""
+    return [name for name in names if (folder / name / "run.json").is_file()]
 
 
 def _ids(runs: Path) -> set[str]:

@@ -224,13 +224,26 @@ def test_an_inventory_that_asks_for_infiniband_is_the_reason():
 # Remarks
 
 
-def remarked(case=EIGHT, report=None, env=None, config=(), **changes):
+def remarked(case=EIGHT, report=None, env=None, config=(), attempts=(), **changes):
     report = report or CATALOGUE.report(case.report)
     unit = unit_of(case)
     unit = replace(unit, config={**unit.config, "data": {"kind": "text", "folder": "x"}, **dict(config)})
-    every = remarks(case, report, unit, env or environment(), CLUSTER, info_of(case, **changes))
+    every = remarks(case, report, unit, env or environment(), CLUSTER, info_of(case, **changes), attempts)
     assert all(reason.kind == "remark" for reason in every)
     return {reason.aspect: reason for reason in every if not reason.aspect.startswith("deviations")}
+
+
+def test_repeats_that_ran_beside_others_are_counted():
+    beside = [{"attempt": "units/x/repeat-1.attempt-1", "nodes": ["n2"]}]
+    attempts = [
+        {"status": "ok", "beside": beside},
+        {"status": "ok"},
+        {"status": "ok", "beside": beside},
+        {"status": "failed", "beside": beside},
+    ]
+    found = remarked(attempts=attempts)["measurement"]
+    assert found.text() == "measurement: 2 of 3 repeats ran while other attempts ran on other nodes"
+    assert "measurement" not in remarked(attempts=attempts[1:2])
 
 
 def test_only_what_differs_is_remarked():

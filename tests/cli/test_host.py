@@ -96,6 +96,23 @@ def test_what_failed_is_tried_again_before_it_is_kept(tmp_path):
     assert len(steps.called) == 3
 
 
+def test_what_left_no_run_is_tried_until_it_succeeds(tmp_path):
+    steps = Steps(tmp_path, bench=[1, 1, 1, 0])
+    called = steps.call
+
+    def call(step):
+        """Without a run until the nodes can be reached, the third time."""
+        status = called(step)
+        if step.task == "bench" and len(steps.called) < 3:
+            (steps.runs / "bench-1/run.json").unlink()
+            (steps.runs / "bench-1").rmdir()
+        return status
+
+    steps.call = call
+    assert [steps.carry_out(PLANNED[0]) for _ in range(4)] == [["make bench MODEL=gpt REPEATS=7"]] * 3 + [[]]
+    assert steps.called[3] == "make bench MODEL=gpt RUN=bench-1" and steps.kept == ["bench-1"]
+
+
 def test_an_interrupted_step_goes_on_with_its_run(tmp_path):
     steps = Steps(tmp_path, bench=[130, 0])
     with pytest.raises(Exit, match="the same command goes on") as error:

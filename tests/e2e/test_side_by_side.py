@@ -42,9 +42,9 @@ def test_two_cases_on_one_node_each_run_at_once_in_the_precision_that_is_asked_f
     assert len(ended) == 4 and {each["status"] for each in ended} == {"ok"}
     by_folder = {each["folder"]: each for each in ended}
     for each in ended:
-        assert len(each["nodes"]) == 1 and len(each["beside"]) == 1
-        other = by_folder[each["beside"][0]["attempt"]]
-        assert other["nodes"] == each["beside"][0]["nodes"] != each["nodes"]
+        assert len(each["nodes"]) == 1 and each["beside"]
+        for other in each["beside"]:
+            assert by_folder[other["attempt"]]["nodes"] == other["nodes"] != each["nodes"]
         assert [*json.loads((run / each["folder"] / "command.json").read_text())] == each["nodes"]
         config = json.loads((run / each["folder"] / "config.json").read_text())
         assert (config["precision"], config["iterations"]) == ("amp", 130)
@@ -52,6 +52,8 @@ def test_two_cases_on_one_node_each_run_at_once_in_the_precision_that_is_asked_f
     report = (run / "report.en.md").read_text()
     assert "up to 2 attempts at once, each on nodes of its own" in report
     assert "2 of 2" in report.partition("Nodes of the attempts")[2]
+    verified = tasks.run("verify", RUN=run.name, RUNS=run.parent)
+    assert verified.returncode == 0, verified.stderr
     assert [containers(two_nodes, node) for node in two_nodes.names] == [[], []]
 
 
