@@ -38,7 +38,7 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages and the READMEs' table [HOST= CHECK=1]
-site:  ## write the static site reports/site/ and the claims table [CHECK=1 PDF=1]
+site:  ## write the static site reports/site/ and the claims table [CHECK=1 PDF=1 BASE_URL=]
 
 ##@ Published
 cases:  ## list the published cases [MODEL= CASES= FORMAT=json]

@@ -1,4 +1,4 @@
-"""The host keys of machines, by ssh-keyscan, and their fingerprints, by which a person verifies them."""
+"""The host keys of machines, from ssh-keyscan, and their fingerprints for the user to verify."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
 
 
 def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]:
-    """The keys whose fingerprints a person gave; ClusterError for a node none of whose keys is among them."""
+    """The keys whose fingerprints the user gave; ClusterError for a node without such a key."""
     trusted = set(fingerprints)
     kept = [key for key in keys if key.fingerprint in trusted]
     for node in dict.fromkeys(key.node for key in keys):

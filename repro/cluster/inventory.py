@@ -42,7 +42,7 @@ def inventory_names() -> list[str]:
 
 
 def folder_of(name: str) -> Path:
-    """The folder that a name under ansible/inventories, or a path, stands for; it may not exist."""
+    """The folder of an inventory given by its name under ansible/inventories or by its path; it may not exist."""
     return Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
 
 

@@ -1,4 +1,4 @@
-"""The answers for a new inventory: from settings, else from a person, with defaults detected on the first node."""
+"""The answers for a new inventory: from settings, otherwise from the user, with defaults detected on the first node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from repro.cluster.ssh import on_all
 
 
 class Answers:
-    """Answers from settings, else from a person where there is one to `ask`, else the default."""
+    """Answers from settings, otherwise from the user if `ask` can reach one, otherwise the default."""
 
     def __init__(self, given: Callable[[str], str | None], ask: Callable[[str], str] | None) -> None:
         self._given, self._ask = given, ask

@@ -54,7 +54,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What a person may say of where and how ranks are started.
+    """The settings for where and how ranks are started.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ class GpuPool:
         return tuple(gpu for gpu in self._load if gpu in chosen)
 
     def give_back(self, gpus: Sequence[str]) -> None:
-        """An attempt that had these has ended."""
+        """Return the GPUs of an attempt that has ended."""
         for gpu in gpus:
             self._load[gpu] -= 1
         self._running -= 1

@@ -115,7 +115,7 @@ class LocalLauncher(Launcher):
         yield LocalSession(self)
 
     def stack(self, plan: Plan, recorded: dict | None = None) -> Stack:
-        """The libraries that trainers need on this machine's GPUs; StackError if they cannot be had.
+        """The libraries that trainers need on this machine's GPUs; StackError if they are not available.
 
         `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
         """

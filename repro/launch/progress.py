@@ -75,12 +75,12 @@ class Clock:
         self._ended += 1
 
     def dropped(self, number: int) -> int:
-        """How many runs there are in all, now that so many are not needed any more."""
+        """Lower the total number of runs by those that are no longer needed."""
         self._todo -= number
         return self._todo
 
     def position(self, going: int) -> str:
-        """Which run the last one started is, of so many that are going."""
+        """The number of the run started last, and how many are running."""
         return f"{min(self._ended + going, self._todo)}/{self._todo}"
 
     def left(self) -> str:

@@ -28,7 +28,8 @@ TONES = ("", "good", "bad", "muted")
 class Cell:
     """A table cell. `sort` is the sort key if it is not the text, `note` is shown after the text.
 
-    `anchor` is the target of links to this cell; it is the same in each language.
+    `anchor` is the target of links to this cell; it is the same in each language. `claim` names the published figure that
+    the cell shows or is compared with; the site makes an anchor and a `link` of it.
     """
 
     text: str
@@ -36,6 +37,8 @@ class Cell:
     note: str = ""
     tone: str = ""
     anchor: str = ""
+    claim: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 EMBEDDED_BYTES = 2**20
 NAME, SENTENCE = 14, 48
+WIDE = 9
+"""Columns from which a table is printed in smaller type, to fit on A4."""
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
 MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
@@ -77,6 +79,7 @@ def block_functions(attachment: Callable[[Attachment], dict], resolve: Resolve |
         "inline": inline,
         "attached": attachment,
         "sortable": sortable,
+        "wide": lambda table: len(table.columns) >= WIDE,
         "cell_class": cell_class,
     }
 
@@ -93,6 +96,7 @@ def words(_: Translate) -> dict[str, str]:
         "csv": _("Download as CSV"),
         "copy": _("Copy"),
         "copied": _("Copied"),
+        "enlarge": _("Enlarge figure"),
         "home": _("OneFlow's benchmarks, reproduced"),
         "pages": _("Pages"),
         "skip": _("Skip to the text"),

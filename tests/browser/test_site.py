@@ -120,3 +120,33 @@ def test_a_printed_table_has_its_headers_as_text(opened):
         assert not head.locator("button").is_visible()
         shown = head.evaluate("each => getComputedStyle(each, '::before').content")
         assert shown.strip('"') == head.get_attribute("data-title")
+
+
+A4 = 688
+"""Pixels between the margins of a sheet."""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_printed_page_fits_the_paper(opened, name):
+    """Nothing is cut off at the right, and what is folded on the screen is on paper."""
+    page = opened(address(name, "en"), width=A4)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("[...document.querySelectorAll('details:not([open])')].length") == 0
+    wide = f"each => each.getBoundingClientRect().right > {A4 + 1}"
+    assert (
+        page.evaluate(
+            f"[...document.querySelectorAll('table, figure svg')].filter({wide}).map(each => each.dataset.table ?? 'svg')"
+        )
+        == []
+    )
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_a_figure_fits_a_phone_and_can_be_enlarged(opened):
+    page = opened(address(next(name for name in PAGES if name.startswith("report-"))), width=390)
+    drawing = page.locator("figure svg").first
+    assert drawing.bounding_box()["width"] <= 390
+    page.get_by_role("button", name="Enlarge figure").first.click()
+    assert drawing.bounding_box()["width"] > 390
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

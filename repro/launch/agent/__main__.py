@@ -309,7 +309,7 @@ def show_holder(order: dict) -> None:
 
 
 def unlock(order: dict) -> None:
-    """End what holds this node, if it is what a person was shown."""
+    """End the processes that hold this node, if they are still the ones that the user was shown."""
     send(**free(order["process"]))
 
 

@@ -37,7 +37,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def command(pid: int) -> str:
-    """A process's command line for a person, at most 100 characters; its name where it has none."""
+    """A process's command line, cut to 100 characters; its name if it has none."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().decode("utf-8", "replace").split("\0")

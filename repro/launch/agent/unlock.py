@@ -1,4 +1,4 @@
-"""What keeps the node that this runs on, and its end at a person's wish; needs Python 3.8 and nothing else."""
+"""Shows what holds the node that this runs on and ends it on request; needs only Python 3.8."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Code:
     def agent(self, work: str, python: str, *mark: str) -> list[str]:
         """The command that starts the agent on a node; it writes no bytecode next to the code.
 
-        By the mark of its run, among its arguments, it is found on the node when a person wants to end it.
+        Its arguments contain the mark of its run, by which `make unlock` finds it on the node.
         """
         return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent", *mark]
 

@@ -78,7 +78,7 @@ def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str]
     Parameters
     ----------
     lines : the last ones that it printed.
-    begun : whether a rank of the node had begun its work.
+    begun : whether a rank of the node has started its work.
     """
     if status in runtime.refusals:
         said = refusal(lines)

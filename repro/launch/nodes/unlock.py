@@ -36,7 +36,7 @@ class Occupancy:
         return ""
 
     def lines(self) -> list[str]:
-        """What a person reads of it before anything is ended."""
+        """The description that the user reads before anything is ended."""
         if self.nothing:
             return [f"{self.node}: free"]
         if self.holder is None:

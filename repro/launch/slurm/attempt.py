@@ -22,7 +22,7 @@ from repro.planning.plan import Unit
 from repro.runs.record import write_json, write_text
 
 FINGERPRINTS = "fingerprints.json"
-"""What an attempt's nodes were, beside its logs."""
+"""The file that lists an attempt's nodes, next to its logs."""
 
 
 class SlurmTransport:

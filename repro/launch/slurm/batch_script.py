@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).resolve().parent
 PROGRAM = PACKAGE / "launch" / "agent" / "slurm_task.py"
 NODE, STEP = "@NODE@", "@STEP@"
-"""They stand for the position of a node in its job, and for the number of a step, until both are known."""
+"""Placeholders for a node's position in its job and for the number of a step, until both are known."""
 
 
 @dataclass(frozen=True)

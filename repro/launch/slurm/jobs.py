@@ -50,7 +50,7 @@ class Jobs:
 
     Attributes
     ----------
-    known : the nodes that the run has had, by their names.
+    known : the nodes that the run has used so far, by name.
     largest : the size of a job that is kept for a whole run.
     """
 

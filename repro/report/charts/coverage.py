@@ -118,7 +118,7 @@ def _rule(canvas: Canvas, y: float) -> None:
 def _box(canvas: Canvas, level: int, x: float, y: float) -> Artist:
     from matplotlib.patches import Rectangle
 
-    face, hatch, edge, line = _LOOKS[level]
+    face, hatch, edge, line = LOOKS[level]
     return Rectangle(
         (x, y - BOX / 2 / canvas.height),
         BOX / WIDTH,
@@ -131,7 +131,7 @@ def _box(canvas: Canvas, level: int, x: float, y: float) -> Artist:
     )
 
 
-_LOOKS: tuple[tuple[Ink, str, Ink, str], ...] = (
+LOOKS: tuple[tuple[Ink, str, Ink, str], ...] = (
     (SERIES[0], "", SERIES[0], "-"),
     (PAPER, "//////", SERIES[0], "-"),
     (PAPER, "", MUTED, "-"),

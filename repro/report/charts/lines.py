@@ -107,7 +107,7 @@ class LineChart:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%" if self.percent else f"{y:.0f}"))
 
     def _name_lines(self, axes: Axes, figure_height: float) -> None:
-        """The label of each line beside its end, moved apart where ends are close."""
+        """The label of each line next to its end, moved apart where ends are close."""
         last = max(x for each in self.series for x, _ in each.points)
         height = axes.get_position().height * figure_height
         low, high = axes.get_ylim()
@@ -168,7 +168,7 @@ class GridChart:
 
     def draw(self) -> Drawing:
         lines = -(-len(self.fields) // self.columns)
-        field, labels = 86, max([series for _, series in self.fields], key=len)
+        field, labels = 96, max([series for _, series in self.fields], key=len)
         names = [each.label for each in labels] if len(labels) > 1 else []
         head = TOP + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
@@ -177,7 +177,7 @@ class GridChart:
         for i, (title, series) in enumerate(self.fields):
             left, top = (i % self.columns) * width, head + (i // self.columns) * field
             canvas.text(left, top + 10, title, size=SIZE - 1.5)
-            self._draw_field(canvas.axes(left + 34, top + 17, width - 52, field - 38), series)
+            self._draw_field(canvas.axes(left + 34, top + 26, width - 52, field - 47), series)
         return canvas.figure
 
     def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
@@ -196,9 +196,8 @@ class GridChart:
         if max(everything) > axes.get_ylim()[1]:
             axes.annotate(
                 f"max {number(max(everything))}",
-                (1, 1),
-                (0, -6),
-                ha="right",
+                ((xs[everything.index(max(everything))] - min(xs)) / (max(xs) - min(xs) or 1), 1),
+                (3, 2),
                 xycoords="axes fraction",
                 textcoords="offset points",
                 size=SIZE - 1.5,

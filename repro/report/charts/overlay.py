@@ -168,7 +168,7 @@ def _handle(index: int, x: float, y: float) -> Artist:
 
     pen = (
         {"linewidth": 1.1, "linestyle": (0, (4, 2)), "markerfacecolor": PAPER.light, "markersize": 3.6},
-        {"linewidth": 2.0, "markersize": 5.5},
+        {"linewidth": 2.0, "markersize": 4.5},
     )[index]
-    ends = [x + 4 / WIDTH, x + 19 / WIDTH]
+    ends = [x + 1 / WIDTH, x + 15 / WIDTH]
     return Line2D(ends, [y, y], color=TEXT.light, marker="o", **pen)

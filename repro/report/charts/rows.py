@@ -150,7 +150,6 @@ class DotChart:
     values: tuple[tuple[float, ...], ...]
     series: tuple[str, ...] = ()
     marks: tuple[float, ...] = ()
-    log: bool = False
     limit: tuple[str, float] | None = None
     decimals: int | None = None
     notes: tuple[str, ...] = ()
@@ -202,10 +201,7 @@ class DotChart:
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
-        if self.log:
-            axes.set_xscale("log")
-            axes.minorticks_off()
-        elif self.series:
+        if self.series:
             largest = max(
                 [*(value for values in self.values for value in values), *([self.limit[1]] if self.limit else [])]
             )

@@ -25,7 +25,7 @@ KINDS = {
 
 
 def gpus_text(_: Translate, host: Host) -> str:
-    """The GPUs of all runs: each kind with the numbers of them that runs had."""
+    """The GPUs of all runs: each model with the numbers of GPUs that runs used."""
     found: dict[str, set[int]] = {}
     for kept in host.runs:
         names = [gpu["name"] for gpu in kept.gpus]

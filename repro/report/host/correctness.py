@@ -158,7 +158,7 @@ def _curves_of(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure])
 
 
 def learning(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """The loss that each training on real data reached, beside the one that it had to."""
+    """The loss that each training on real data reached, and the threshold it had to reach."""
     found = _with(host, Convergence)
     if not found:
         return []

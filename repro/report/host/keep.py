@@ -1,8 +1,7 @@
-"""Packs a run into the small archive that is committed: raw files, without what tells whose machine it was.
+"""Packs a run into the small archive that is committed: raw files, without anything that identifies the machine.
 
-Paths of the machine, its host name and the UUIDs of its GPUs are replaced. `kept.json` in the archive names every
-recorded file that is not as it was, with the SHA-256 that it had, so that whoever has the run itself can tell that the
-archive is made from it.
+Paths of the machine, its host name and the UUIDs of its GPUs are replaced. `kept.json` in the archive lists every
+recorded file that was changed, with its original SHA-256, so that the archive can be traced to the run.
 """
 
 from __future__ import annotations

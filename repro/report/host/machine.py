@@ -175,7 +175,7 @@ def _kernels(_: Translate, kernels: dict | None) -> str:
 
 
 def _programs(_: Translate, host: Host) -> list:
-    """Versions and files of the libraries that each program's processes had loaded, as they reported them."""
+    """Versions and files of the libraries that each program's processes loaded, as reported by them."""
     programs: dict[str, dict[str, dict[str, str]]] = {}
     for run in host.runs:
         for program, start in run.starts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
@@ -10,6 +11,7 @@ from repro.analysis.results import Result
 from repro.planning.derived import published_case
 from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
+from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
 from repro.report import numbers
 from repro.report.document import Block, Cell, Figure, Section, Table, words
 from repro.report.host import cells
@@ -141,11 +143,18 @@ def _configurations(_: Translate, host: Host, row: Row) -> str:
     With the program where the host has several.
     """
     names = _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
-    return f"{names} ({_(PROGRAMS[row.unit.program])})" if len(host.programs) > 1 else names
+    return _named(_, host, names, row.unit)
+
+
+def _named(_: Translate, host: Host, name: str, unit: Unit) -> str:
+    """A name, with the unit's program where the host has several."""
+    if len(host.programs) < 2:
+        return name
+    return _("{name} ({program})").format(name=name, program=_(PROGRAMS[unit.program]))
 
 
 def scaling(_: Translate, host: Host) -> list[Section]:
-    """Data parallelism over one GPU in the same run, beside what was published; PyTorch's own in the second table."""
+    """Data parallelism relative to one GPU in the same run, compared with the published efficiency."""
     rows = host.efficiencies
     if not rows:
         return []
@@ -193,7 +202,10 @@ def _published_range(_: Translate, rows: list[Row]) -> Cell:
         return cells.NONE
     values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
     on = _(", ").join(map(str, sizes))
-    return Cell(_("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on), values[0])
+    cases = {case.name for row in rows if (case := published_case(row.unit))}
+    claim = claim_id(cases.pop(), SPEEDUP) if len(cases) == 1 else ""
+    text = _("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on)
+    return Cell(text, values[0], claim=claim)
 
 
 def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
@@ -232,7 +244,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
 
 
 def layouts(_: Translate, host: Host) -> list[Section]:
-    """Layouts on several GPUs, beside what the performance model expects."""
+    """Layouts on several GPUs, compared with the performance model."""
     rows = host.layouts
     if not rows:
         return []
@@ -319,12 +331,12 @@ def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
 
 
 def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
-    """Memory beside the published, and beside PyTorch's."""
+    """Memory compared with the published figures and with PyTorch."""
     published = tuple(
         (
-            *words(case + (f" ({_(PROGRAMS[unit.program])})" if len(host.programs) > 1 else "")),
+            *words(_named(_, host, case, unit)),
             count(unit.world_size),
-            count(theirs),
+            replace(count(theirs), claim=claim_id(case, MEMORY)),
             count(ours),
             Cell(numbers.signed_percentage(ours / theirs - 1), ours / theirs),
         )
@@ -408,7 +420,7 @@ def transfers(_: Translate, host: Host) -> list[Section]:
 
 
 def _factors(host: Host) -> list[tuple[Result, float]]:
-    """Units that stand for a published case as it was, and their throughput over the published one."""
+    """Units that ran a published case unchanged, and their throughput divided by the published one."""
     found = []
     for kept in host.measured:
         results = {result.unit.name: result for result in kept.results}

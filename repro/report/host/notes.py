@@ -20,7 +20,7 @@ NUMBER = (int, float)
 PLACEHOLDER = re.compile(
     r"\{(?:(?P<run>[\w-]+)|(?P<of>ratio|efficiency)\s+(?P<unit>[\w.-]+)(?:\s+(?P<base>[\w-]+))?)\}"
 )
-"""What stands for a link or a figure: a run by the beginning of its id, the ratio of a configuration to a baseline, or
+"""A placeholder for a link or a figure: a run by the beginning of its id, the ratio of a configuration to a baseline, or
 the efficiency of a configuration."""
 NAME = re.compile(r"`[^`]*`|[A-Za-z_][\w.-]*\d[\w.-]*")
 """Names that have digits: anything in backticks, and words that begin with a letter."""
@@ -32,7 +32,7 @@ CLAIM = re.compile(
     r"|[凡都]|(?<!平)均|更(?![新改换])|全部|所有|一律|始终|从不|从未|大多|最[高低快慢多少大小好差]|[快慢优劣高低多少大小]于|领先|落后|超过|达到|不足|一致",
     re.IGNORECASE,
 )
-"""What only the runs can say: figures, how many of the cases, and what is beside what."""
+"""Words that make a claim only the runs can support: figures, counts and comparisons."""
 
 
 @dataclass(frozen=True)

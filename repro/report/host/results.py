@@ -119,7 +119,7 @@ class Host:
 
     @cached_property
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
-        """What each run sets beside published figures, without cases that are superseded."""
+        """The comparisons of each run with published figures, without superseded cases."""
         superseded = {
             (kept.run.id, case)
             for kept in self.measured

@@ -69,7 +69,7 @@ class Target:
 class Measurement:
     """What one run has of a configuration, what that is over, and their ratio.
 
-    `base` is a baseline, the same training on one GPU, the published program, or nothing beside an expectation.
+    `base` is a baseline, the same training on one GPU, the published program, or None for an expectation.
     `ratio` is None where there is nothing to compare with; `steady` is the same in the steady state, where it is known.
     """
 
@@ -184,7 +184,7 @@ def middle(values: Iterable[float | None]) -> float | None:
 
 
 def configuration(unit: Unit) -> list:
-    """A unit's configuration without the name of its case, and without the switches that its variant stands for."""
+    """A unit's configuration without the name of its case and without the switches that its variant implies."""
     config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
     return [config, unit.framework, unit.program, unit.variant, [unit.rule.get(name) for name in MEASURED_BY]]
 

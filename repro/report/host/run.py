@@ -46,7 +46,7 @@ class KeptRun:
         return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
 
     def code(self, result: Result) -> str:
-        """Which code a result's program had, equal for equal code."""
+        """An identifier of the code of a result's program, equal for equal code."""
         unit = result.unit
         mine = [each for each in self.attempts if each["unit"] == unit.name and each["status"] == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS

@@ -280,11 +280,11 @@ def _scale(_: Callable, story: ReportData, drawn: dict) -> Section:
     text = _(
         "MODELLED: these runs were not made. Each size has the fastest layout that fits, found by the search behind "
         "`make explore`, with ports and links as in `repro/data/hardware/`. No published figure here tests the V100 "
-        "curves beyond 32 GPUs; the formulas behind the A100 curve are tested up to 3,072 GPUs above."
+        "curves beyond 32 GPUs; the formulas behind the A100 curve are tested up to 3072 GPUs above."
     )
     blocks = (Text(text), drawn["scale-weak"], tables.study_table(_, "scale-weak-table", story.study.weak))
     more = (drawn["scale-strong"], tables.study_table(_, "scale-strong-table", story.study.strong))
-    return Section("scale", _("Projection: GPT from 8 to 8,192 GPUs"), (*blocks, *more))
+    return Section("scale", _("Projection: GPT from 8 to 8192 GPUs"), (*blocks, *more))
 
 
 def _limits(_: Callable) -> Section:

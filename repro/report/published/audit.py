@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
+from repro.published.claim_ids import THROUGHPUT, claim_concerned, claim_id
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import N_, Translate
 
@@ -120,7 +122,9 @@ def _row(_: Translate, found: Finding) -> tuple[Cell, ...]:
     if found.evidence:
         why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
     return (
-        *words(place(_, found), found.printed, found.recomputed or "–", _elsewhere(_, found), _(KINDS[found.kind])),
+        Cell(place(_, found)),
+        Cell(found.printed, claim=claim_concerned(found.place.row, found.place.column)),
+        *words(found.recomputed or "–", _elsewhere(_, found), _(KINDS[found.kind])),
         Cell(_(SEVERITIES[found.severity]), tone=TONES[found.severity]),
         Cell(why),
     )
@@ -170,8 +174,10 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
         rows = tuple(
             (
                 *words(*names),
-                figure(cases[names[0]].published.throughput, 2),
-                figure(cases[names[1]].published.throughput, 2),
+                *(
+                    replace(figure(cases[name].published.throughput, 2), claim=claim_id(name, THROUGHPUT))
+                    for name in names
+                ),
                 percent(apart),
             )
             for names, apart in pairs

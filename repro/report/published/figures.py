@@ -18,6 +18,7 @@ from repro.report.charts.figure import (
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.document import Figure
+from repro.report.numbers import short
 from repro.utils.i18n import LANGUAGES, N_, Translate
 
 V100_MEMORY_MIB = 16 * 1024
@@ -241,10 +242,16 @@ def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             decimals=2,
         )
 
-    def every(_: Translate) -> DotChart:
+    def every(_: Translate) -> BarChart:
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in cases)
-        return DotChart(
-            _("Throughput of every case"), _("samples/s, logarithmic scale"), rows, values, frameworks, log=True
+        return BarChart(
+            _("OneFlow compared with Megatron-LM, every case"),
+            _("ratio of throughputs as bars; at the left OneFlow / Megatron-LM in samples/s"),
+            tuple(f"{name}  ·  {short(own)} / {short(other)}" for name, (own, other) in zip(rows, values, strict=True)),
+            (Panel("", tuple((own / other,) for own, other in values)),),
+            emphasis=frozenset(range(len(rows))),
+            limit=(_("equal"), 1.0),
+            decimals=2,
         )
 
     def memory(_: Translate) -> DotChart:

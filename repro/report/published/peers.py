@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from repro.published.cases import Case
+from repro.published.claim_ids import claim_at
 from repro.published.figures import Figure, Peer
 from repro.report.document import Cell, Column, Section, Table, Text, figure
 from repro.report.published.tables import TITLES, Sheet
@@ -39,7 +40,7 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     """A row for each number of GPUs, a column for each framework."""
     _ = sheet._
     batch = found[0].micro_batch
-    own = {case.layout.world_size: case.published.throughput for case in sheet.groups()[batch]}
+    own = {case.layout.world_size: case for case in sheet.groups()[batch]}
     names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in found))
     columns = [
         Column(_("GPUs"), numeric=True),
@@ -59,8 +60,8 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
         rows.append(
             (
                 figure(gpus, 0),
-                Cell(str(own[gpus]), float(own[gpus])) if gpus in own else figure(None, 0),
-                *(_ratio(own.get(gpus), at[name]) for name in names),
+                _own(own[gpus], "throughput") if gpus in own else figure(None, 0),
+                *(_ratio(own[gpus].published.throughput if gpus in own else None, at[name]) for name in names),
             )
         )
     return Table(identity, tuple(columns), tuple(rows), caption)
@@ -95,7 +96,7 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
         rows.append(
             (
                 Cell(case.name),
-                *(Cell(str(getattr(case.published, name)), float(getattr(case.published, name))) for name in names),
+                *(_own(case, name) for name in names),
                 *(
                     _ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
                     for name, value in zip(names, theirs, strict=True)
@@ -103,6 +104,11 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
             )
         )
     return Table(identity, tuple(columns), tuple(rows), caption)
+
+
+def _own(case: Case, name: str) -> Cell:
+    value = getattr(case.published, name)
+    return Cell(str(value), float(value), claim=claim_at(case.name, name))
 
 
 def _same_test(case: Case, peer: Peer) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case, Report
+from repro.published.claim_ids import claim_at
 from repro.published.figures import published_noise, speedup
 from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
 from repro.utils.i18n import N_, Translate
@@ -43,7 +45,8 @@ class Sheet:
 
     def published(self, case: Case, column: str) -> Cell:
         """A published figure of a case, a dash where the report prints none."""
-        return self.cell("results", case.name, column, getattr(case.published, column))
+        cell = self.cell("results", case.name, column, getattr(case.published, column))
+        return replace(cell, claim=claim_at(case.name, column))
 
     def printed(self, case: Case, column: str) -> Cell:
         """What else the report prints of a case; a gain carries its sign."""
@@ -217,7 +220,7 @@ def repeats(sheet: Sheet) -> Section | None:
                 (
                     *_place(case.nodes, case.gpus_per_node, case.micro_batch),
                     *runs,
-                    sheet.cell("results", case.name, "throughput", case.published.throughput),
+                    sheet.published(case, "throughput"),
                     percent(spreads[case.name].cv),
                 )
             )

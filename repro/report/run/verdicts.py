@@ -1,8 +1,11 @@
 """A run's verdicts in its report: outcomes, reasons against a verdict, and comparisons valid on any hardware."""
 
+from dataclasses import replace
+
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
+from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
 from repro.report.run.baselines import interval
 from repro.utils.i18n import N_, Translate
@@ -21,6 +24,8 @@ COMPARED = {
     "sharding": N_("throughput relative to unsharded optimizer state"),
     "memory_sharding": N_("memory relative to unsharded optimizer state"),
 }
+CLAIMED = {"scaling": SPEEDUP, "memory": MEMORY}
+"""The metric of the published figure that each kind of comparison is with; the others are with two figures' ratio."""
 BASES = {
     "report": N_("published noise of the same report"),
     "model": N_("published noise of the same model"),
@@ -143,7 +148,7 @@ def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
     return (
         Cell(verdict.unit),
         Cell(outcome, tone=tone),
-        figure(verdict.ratio.value if verdict.ratio else None, 4),
+        replace(figure(verdict.ratio.value if verdict.ratio else None, 4), claim=claim_id(verdict.case, THROUGHPUT)),
         interval(_, verdict.ratio, 4),
         _tolerance(verdict.tolerance),
         repeats,
@@ -236,7 +241,9 @@ def _comparison(_: Translate, each: HardwareComparison) -> tuple[Cell, ...]:
     difference = round(each.difference, 6) + 0.0  # no "-0.0%"
     return (
         *words(each.case, each.against or "–", _(COMPARED[each.kind])),
-        figure(each.published, decimals),
+        replace(figure(each.published, decimals), claim=claim_id(each.case, CLAIMED[each.kind]))
+        if each.kind in CLAIMED
+        else figure(each.published, decimals),
         figure(each.measured, decimals),
         percent(difference, 1),
         percent(each.tolerance, 1),

@@ -9,15 +9,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
-from repro.report.site import links, readme, reproduce
+from repro.report.site import links, preview, readme, reproduce
+from repro.report.site.anchors import anchored
 from repro.report.site.claims import csv
 from repro.report.site.lists import navigation
-from repro.report.site.pages import Content, Page, home_figures, pages
+from repro.report.site.pages import Content, Page, home_figures, pages, write_preview
 from repro.report.site.print_pages import PRINTED
+from repro.utils.errors import ReproError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 
@@ -35,10 +38,15 @@ DESCRIPTION = 155
 """Characters of a page's description that search engines and chats show."""
 
 
-def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
-    """Write all pages into a folder that is emptied before; their paths.
+class SiteError(ReproError):
+    """A setting of the site is wrong."""
 
-    `jobs` is how many processes work at once, by default one per processor.
+
+def render(folder: Path = FOLDER, base_url: str = "", jobs: int | None = None) -> list[Path]:
+    """Write all pages into a folder that is emptied first; their paths.
+
+    `base_url` is the address under which this folder will be served, empty if that is not known; `jobs` is the number of
+    processes, by default one per processor.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for language in LANGUAGES:
@@ -47,9 +55,10 @@ def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
     (folder / "assets").mkdir()
     for name, text in assets.items():
         (folder / "assets" / name).write_text(text, encoding="utf-8", newline="\n")
+    write_preview(content(), folder / "assets" / preview.NAME)
     names = [page.name for page in pages(content())]
     with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        list(pool.map(partial(_write, folder), names))
+        list(pool.map(partial(_write, folder, base_url), names))
     (folder / "index.html").write_text(_entrance(), encoding="utf-8")
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -76,27 +85,35 @@ def tables() -> dict[Path, str]:
     }
 
 
-def write() -> list[Path]:
-    """Write the site and the files beside it; the paths of the home pages and of these files."""
+def address(given: str) -> str:
+    """The address under which the site will be served, without a slash at its end; SiteError if it is none."""
+    parts = urlsplit(given)
+    if given and (parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment):
+        raise SiteError(f"BASE_URL={given}: give the address of the site's folder, such as https://example.org/site")
+    return given.rstrip("/")
+
+
+def write(base_url: str = "") -> list[Path]:
+    """Write the site and the files outside it; the paths of the home pages and of these files."""
     texts = tables()
     FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    render()
+    render(base_url=base_url)
     return [*(FOLDER / language / "index.html" for language in LANGUAGES), *texts]
 
 
-def differing(folder: Path = FOLDER) -> list[Path]:
+def differing(folder: Path = FOLDER, base_url: str = "") -> list[Path]:
     """The files that are not what the data gives, those that are missing, and those too many."""
     with tempfile.TemporaryDirectory() as scratch:
-        due = contents(Path(scratch), render(Path(scratch)))
+        due = contents(Path(scratch), render(Path(scratch), base_url))
     there = {name: content for name, content in contents(folder).items() if name.parts[0] != PRINTED}
     stale = differences(folder, due, there)
     texts = (path for path, text in tables().items() if not path.is_file() or path.read_text("utf-8") != text)
     return sorted([*stale, *texts])
 
 
-def _write(folder: Path, name: str) -> None:
+def _write(folder: Path, base_url: str, name: str) -> None:
     """Write one page in both languages; for a process of the pool, which reads the content once."""
     found = content()
     every = {page.name: page for page in pages(found)}
@@ -104,12 +121,13 @@ def _write(folder: Path, name: str) -> None:
         drawn = Path(scratch)
         documents = {language: every[name].build(language, drawn) for language in LANGUAGES}
         for language, document in documents.items():
-            text = html(every[name], document, set(every))
+            shown = anchored(document, {claim.id for claim in found.claims})
+            text = html(every[name], shown, set(every), base_url)
             (folder / language / f"{name}.html").write_text(text, encoding="utf-8", newline="\n")
 
 
-def html(page: Page, document: Document, names: set[str]) -> str:
-    """One page in one language."""
+def html(page: Page, document: Document, names: set[str], base_url: str = "") -> str:
+    """One page in one language; without `base_url` the address of its preview picture is relative."""
     language = document.language
     _ = catalogue(language).gettext
     resolve = links.resolver(page.base, FOLDER / language, names, links.rendered())
@@ -129,6 +147,9 @@ def html(page: Page, document: Document, names: set[str]) -> str:
         words=words(_),
         description=_plain(document.lead)[:DESCRIPTION],
         policy=POLICY,
+        address=base_url and f"{base_url}/{language}/{page.name}.html",
+        preview=f"{base_url or '..'}/assets/{preview.NAME}",
+        preview_size=(preview.WIDTH, preview.HEIGHT),
         **block_functions(attachment, resolve),
     )
 

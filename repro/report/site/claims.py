@@ -21,19 +21,13 @@ from repro.planning.plan import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
+from repro.published.claim_ids import COLUMNS, MEMORY, SPEEDUP, THROUGHPUT, anchor, claim_id
 from repro.published.figures import Figure
 from repro.report.host.coverage import every_unit
 from repro.report.host.results import Host
 from repro.report.host.run import KeptRun
 
-THROUGHPUT, SPEEDUP, MEMORY = METRICS = ("throughput", "speedup", "memory")
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
-COLUMNS = {
-    THROUGHPUT: ("throughput", "latency_ms", "gpu_utilisation"),
-    SPEEDUP: ("speedup", "efficiency"),
-    MEMORY: ("memory_mib",),
-}
-"""The columns of the audit's places that concern each metric."""
 PUBLISHED_CLUSTER = "v100x32"
 AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", "not-run"
 """How far a case was run: by the published program, by the tuned one only, only in a derived form, not at all."""
@@ -93,12 +87,12 @@ class Claim:
 
     @property
     def id(self) -> str:
-        return f"{self.case.name}/{self.metric}"
+        return claim_id(self.case.name, self.metric)
 
     @property
     def anchor(self) -> str:
         """The id as an anchor within a page."""
-        return self.id.replace("/", ".")
+        return anchor(self.id)
 
     @property
     def command(self) -> str:

@@ -6,24 +6,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from repro.planning.plan import verdict_looks
+from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
-from repro.report.site.claims import (
-    AS_PUBLISHED,
-    DERIVED,
-    MEMORY,
-    METRICS,
-    NOT_RUN,
-    OTHERWISE,
-    SPEEDUP,
-    THROUGHPUT,
-    UNITS,
-    Claim,
-    Measured,
-    best,
-)
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, Measured, best
 from repro.utils.i18n import N_, Translate, catalogue
 
 NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
@@ -94,7 +82,7 @@ def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
         Cell(_(NAMES[claim.metric])),
         Cell(claim.case.model),
         Cell(str(gpus), gpus),
-        Cell(str(claim.published), float(claim.published)),
+        Cell(str(claim.published), float(claim.published), link=f"report-{claim.report.id}.html#{claim.anchor}"),
         audit,
         expected,
         Cell("–", float("-inf")) if found is None else Cell(_like(found.value, claim), found.value),
@@ -126,8 +114,8 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
         ),
         *(
-            _("Audit, {figure}: {text} (`{id}`)").format(
-                figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id
+            _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
+                figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id, anchor=claim.anchor
             )
             for claim in claims
             for each in claim.findings

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case
+from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
 from repro.report.host.results import Host
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, THROUGHPUT, Claim
-from repro.utils.i18n import Translate, catalogue
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
+from repro.utils.i18n import N_, Translate, catalogue
 
+TITLE = N_("Do OneFlow's published training benchmarks hold?")
 CITATION = """@misc{oneflow-reproduction,
   title = {Reproducing OneFlow's published training benchmarks},
   author = {The maintainers of the reproduction bundle},
@@ -38,7 +40,7 @@ def build(
         _reproduce(_),
         _citation(_),
     )
-    return Document(language, _("Do OneFlow's published training benchmarks hold?"), lead, sections)
+    return Document(language, _(TITLE), lead, sections)
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -55,7 +57,7 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**The published throughputs are consistent. Whether they can be reproduced is open: nobody has run them on V100s here yet.**"
+        "**The published throughputs are consistent. Whether they can be reproduced is open: they have not been run on V100s yet.**"
     )
 
 
@@ -166,7 +168,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         Column(_("Run again"), numeric=True),
     )
     caption = _(
-        "The five published reports. “Run again” counts cases run in their published shape on any GPU, by any program."
+        "The five published reports. “Run again” counts cases run in their published configuration, on any GPU and with either program."
     )
     text = Text(
         _(
@@ -182,7 +184,7 @@ def _reproduce(_: Translate) -> Section:
         Code("make bench MODEL=gpt"),
         Text(
             _(
-                "Without a GPU it checks the machinery at a tiny scale; on GPUs it runs the published shapes; with "
+                "Without a GPU it tests every step at a tiny scale; on GPUs it runs the published configurations; with "
                 "`CLUSTER=` it runs on your nodes. [How to reproduce](reproduce.html) lists hardware, time and expected results."
             )
         ),

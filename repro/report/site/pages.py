@@ -9,7 +9,7 @@ from pathlib import Path
 
 from repro.perfmodel.constants import load_calibration
 from repro.published.audit.engine import Audit, audit
-from repro.report.charts.figure import write_figures
+from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.document import Block, Document, Figure, Text
 from repro.report.host import page as host_page
 from repro.report.host.coverage import every_unit, levels
@@ -23,7 +23,7 @@ from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
 from repro.report.run import page as run_page
 from repro.report.run.attachments import illustrated
-from repro.report.site import claims_page, home, lists, reproduce
+from repro.report.site import claims_page, home, lists, preview, reproduce
 from repro.report.site.claims import Claim, claims
 from repro.utils.paths import REPORTS, ROOT
 
@@ -153,5 +153,13 @@ def _home(content: Content, language: str, folder: Path) -> Document:
 
 def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
     """The figures of the home page, written into a folder."""
-    covered = levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases])
-    return write_figures([coverage_figure(covered)], folder, language)
+    return write_figures([_coverage(content)], folder, language)
+
+
+def _coverage(content: Content) -> FigureSpec:
+    return coverage_figure(levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases]))
+
+
+def write_preview(content: Content, file: Path) -> None:
+    """Draw the picture that chats show with a link to the site."""
+    preview.write(file, home.TITLE, home.short(str, content.claims), _coverage(content).chart(str))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from repro.utils.errors import ReproError
@@ -34,16 +36,32 @@ def chromium() -> str:
 def write(folder: Path, browser: str) -> Path:
     """Print every page of the site in `folder`; the folder with the PDFs. PrintError names the first that failed."""
     target = folder / PRINTED
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    shutil.rmtree(target, ignore_errors=True)
+    pages = {}
     for language in LANGUAGES:
-        (target / language).mkdir(parents=True, exist_ok=True)
+        (target / language).mkdir(parents=True)
         for page in sorted((folder / language).glob("*.html")):
-            pdf = target / language / f"{page.stem}.pdf"
-            command = [browser, "--headless", "--disable-gpu", *root, "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
-            try:
-                done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                raise PrintError(f"{page}: {browser} did not print it within {PATIENCE_S} s") from None
-            if done.returncode or not pdf.is_file():
-                raise PrintError(f"{page}: {browser} could not print it: {done.stderr.strip()[-300:]}")
+            pages[page] = target / language / f"{page.stem}.pdf"
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        printing = [pool.submit(print_page, page, pdf, browser) for page, pdf in pages.items()]
+        try:
+            for each in printing:
+                each.result()
+        except PrintError:
+            pool.shutdown(cancel_futures=True)
+            raise
     return target
+
+
+def print_page(page: Path, pdf: Path, browser: str) -> None:
+    """Print one page; PrintError if the browser fails. Each call has a profile of its own, so several can run at once."""
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [browser, "--headless", "--disable-gpu", f"--user-data-dir={profile}", *root]
+        command += ["--no-pdf-header-footer", f"--print-to-pdf={pdf}", page.as_uri()]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise PrintError(f"{page}: {browser} did not print it within {PATIENCE_S} s") from None
+    if done.returncode or not pdf.is_file():
+        raise PrintError(f"{page}: {browser} could not print it: {done.stderr.strip()[-300:]}")

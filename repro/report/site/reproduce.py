@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.planning.plan import verdict_looks
+from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, words
-from repro.report.site.claims import PUBLISHED_CLUSTER, THROUGHPUT, Claim, command
+from repro.report.site.claims import PUBLISHED_CLUSTER, Claim, command
 from repro.utils.i18n import Translate, catalogue
 
 

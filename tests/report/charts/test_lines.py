@@ -39,6 +39,7 @@ def test_the_warm_up_does_not_set_the_scale():
     axes = GridChart("t", "bits", (("unit", (Series("loss", losses), Series("limit", limit))),)).draw().axes[0]
     assert axes.get_ylim()[1] < 2.5
     assert [text.get_text() for text in axes.texts] == ["max 20"], "what is cut off is named"
+    assert axes.texts[0].xy == (0, 1), "above the field, where it is cut off"
     assert "1–20" in GridChart("t", "bits", (("unit", (Series("loss", losses),)),)).described()
 
 

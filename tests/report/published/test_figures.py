@@ -51,7 +51,7 @@ def test_alternative_text_gives_the_published_figures(published):
     _folder, reports = published
     text = " ".join(block.alternative for block in reports["gpt-3d-2021-05"]["en"])
     for case in load_catalogue().select("gpt", "DP_* MP_* 2D_*"):
-        assert f"{case.name} OneFlow {float(case.published.throughput):g}, Megatron-LM" in text
+        assert f"{case.name}  ·  {float(case.published.throughput):g} / " in text
         assert f"{case.name} OneFlow {float(case.published.memory_mib):.0f}, Megatron-LM" in text
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from repro.report.document import Cell, Column, Document, Section, Table, Text
 from repro.report.html import prose
 from repro.report.site import build, home, links, readme
+from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
-from repro.report.site.pages import pages
+from repro.report.site.pages import pages, write_preview
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
@@ -38,11 +40,57 @@ def test_pages_load_nothing_from_elsewhere():
             assert "default-src 'none'" in html.unescape(text)
 
 
-def test_claims_and_cases_are_anchors():
-    text = (build.FOLDER / "en" / "claims.html").read_text(encoding="utf-8")
-    for claim in build.content().claims:
-        assert f'id="{claim.anchor}"' in text
-        assert f'id="{claim.case.name}"' in text
+def identifiers(text: str) -> list[str]:
+    return re.findall(r'\sid="([^"]+)"', text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways(content, language):
+    texts = {path.stem: path.read_text("utf-8") for path in (build.FOLDER / language).glob("*.html")}
+    anchors = {name: set(identifiers(text)) for name, text in texts.items()}
+    for claim in content.claims:
+        report = f"report-{claim.report.id}"
+        assert {claim.anchor, claim.case.name} <= anchors["claims"]
+        assert claim.anchor in anchors[report]
+        assert f'href="{report}.html#{claim.anchor}"' in texts["claims"]
+        assert f'href="claims.html#{claim.anchor}"' in texts[report]
+        assert not claim.findings or claim.anchor in anchors["audit"]
+
+
+def test_no_page_has_an_anchor_twice():
+    for page in build.FOLDER.rglob("*.html"):
+        found = identifiers(page.read_text("utf-8"))
+        assert len(found) == len(set(found)), page
+
+
+def test_every_link_of_the_site_leads_somewhere():
+    texts = {path: path.read_text("utf-8") for path in build.FOLDER.rglob("*.html")}
+    anchors = {path: set(identifiers(text)) for path, text in texts.items()}
+    for path, text in texts.items():
+        for target in re.findall(r'href="([^"]+)"', text):
+            target = html.unescape(target)
+            if re.match(r"https?:|data:", target):
+                continue
+            file, _, fragment = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            assert there.is_file(), f"{path}: {target}"
+            assert not fragment or there.suffix != ".html" or fragment in anchors[there], f"{path}: {target}"
+
+
+def test_a_page_is_at_most_500_kb():
+    assert {page.name for page in build.FOLDER.rglob("*.html") if page.stat().st_size > 500_000} == set()
+
+
+def test_only_the_first_cell_of_a_claim_is_its_anchor():
+    cells = (Cell("1", claim="a/throughput"), Cell("2", claim="a/throughput"), Cell("3", claim="b/speedup"), Cell("4"))
+    table = Table("t", tuple(Column(str(n)) for n in range(4)), (cells,))
+    page = anchored(Document("en", "Title", "", (Section("s", "S", (Text("x"), table)),)), {"a/throughput"})
+    assert [(each.anchor, each.link) for each in page.sections[0].blocks[1].rows[0]] == [
+        ("a.throughput", "claims.html#a.throughput"),
+        ("", "claims.html#a.throughput"),
+        ("", ""),
+        ("", ""),
+    ]
 
 
 def test_the_home_page_says_what_the_data_says(content):
@@ -97,7 +145,9 @@ def test_texts_cannot_bring_markup():
 
 
 def test_differing_names_what_is_stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "render", lambda folder: _written(folder, {"en/a.html": "new", "en/b.html": "same"}))
+    monkeypatch.setattr(
+        build, "render", lambda folder, base_url: _written(folder, {"en/a.html": "new", "en/b.html": "same"})
+    )
     monkeypatch.setattr(build, "tables", dict)
     site = tmp_path / "site"
     _written(site, {"en/a.html": "old", "en/b.html": "same", "en/c.html": "left", "pdf/en/a.pdf": "printed"})
@@ -141,3 +191,33 @@ def test_the_home_page_cites_what_the_citation_file_says():
     assert f"note = {{Version {version}}}" in home.CITATION
     assert f"author = {{{author}}}" in home.CITATION
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == version
+
+
+def test_the_preview_picture_is_the_same_bytes_each_time_and_small(content, tmp_path):
+    for name in ("one.png", "other.png"):
+        write_preview(content, tmp_path / name)
+    first, second = ((tmp_path / name).read_bytes() for name in ("one.png", "other.png"))
+    assert first == second
+    assert len(first) < 100_000
+    assert int.from_bytes(first[16:20]) / int.from_bytes(first[20:24]) == pytest.approx(1.91, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "base_url, picture, url",
+    [
+        ("", "../assets/preview.png", None),
+        ("https://a.org/b", "https://a.org/b/assets/preview.png", "https://a.org/b/en/audit.html"),
+    ],
+)
+def test_the_address_of_the_preview_picture(content, tmp_path, base_url, picture, url):
+    every = {page.name: page for page in pages(content)}
+    text = build.html(every["audit"], every["audit"].build("en", tmp_path), set(every), base_url)
+    found = dict(re.findall(r'<meta property="og:([\w:]+)" content="([^"]*)">', text))
+    assert (found["image"], found.get("url")) == (picture, url)
+
+
+@pytest.mark.parametrize("wrong", ["example.org/site", "ftp://a.org", "https://a.org/?x=1", "https://"])
+def test_a_wrong_base_url_is_rejected(wrong):
+    with pytest.raises(build.SiteError, match="BASE_URL"):
+        build.address(wrong)
+    assert build.address("https://a.org/site/") == "https://a.org/site"

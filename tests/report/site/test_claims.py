@@ -7,7 +7,8 @@ import pytest
 
 from repro.analysis.ratio import Ratio
 from repro.published.cases import load_catalogue
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, METRICS, NOT_RUN, OTHERWISE, best, claims, csv, frame
+from repro.published.claim_ids import METRICS, anchor, claim_at, claim_concerned
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, best, claims, csv, frame
 from repro.utils.paths import REPORTS
 
 CASES = load_catalogue().cases
@@ -106,3 +107,18 @@ def test_an_expectation_is_near_what_was_published(content, metric):
     for claim in content.claims:
         if claim.metric == metric and claim.expected is not None:
             assert 0.5 < claim.expected / float(claim.published) < 2, claim.id
+
+
+def test_a_claim_s_name_comes_from_its_case_and_metric_alone(content):
+    """So that a claim that is added, or moved, renames no other."""
+    found = {claim.id for claim in claims(content.audit, ())}
+    for claim in content.claims:
+        assert claim.id == f"{claim.case.name}/{claim.metric}"
+        assert anchor(claim.id) == claim.anchor == f"{claim.case.name}.{claim.metric}"
+    assert found == {claim.id for claim in content.claims}
+
+
+def test_which_claim_a_column_has_or_concerns():
+    assert claim_at("c", "memory_mib") == claim_concerned("c", "memory_mib") == "c/memory"
+    assert (claim_at("c", "latency_ms"), claim_concerned("c", "latency_ms")) == ("", "c/throughput")
+    assert claim_concerned("c", "heading") == ""
