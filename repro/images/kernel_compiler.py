@@ -14,6 +14,7 @@ from pathlib import Path
 from repro.images.fatbins import PTX, Code, Fatbin, fatbins, machine_code, replace
 from repro.images.kernel_overlay import (
     DESCRIPTION,
+    FOLDER,
     OVERLAYS,
     Overlay,
     OverlayError,
@@ -191,11 +192,11 @@ def _write(
     """Write an overlay beside its place, and then there."""
     partial = overlays / f"sm_{compiler.architecture}-.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    (partial / "oneflow.libs").mkdir(parents=True)
+    (partial / FOLDER).mkdir(parents=True)
     count = left = 0
     digests = {}
     for name, path in libraries.items():
-        copy = partial / "oneflow.libs" / name
+        copy = partial / FOLDER / name
         shutil.copyfile(path, copy)
         own = [piece for piece in pieces if piece.library == path]
         with open(copy, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:

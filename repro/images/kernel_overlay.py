@@ -20,6 +20,7 @@ from repro.utils.paths import CACHE, TRAINER_PYTHON, sha256, sha256_of
 
 OVERLAYS = CACHE / "overlay"
 DESCRIPTION = "overlay.json"
+FOLDER = "oneflow.libs"
 LIBRARIES = ("liboneflow-*.so", "libcudnn-*.so*")
 """Those of the wheel's libraries that have GPU code."""
 AGAIN = "remove it, or make it again with `make compile-kernels`"
@@ -45,7 +46,13 @@ class Overlay:
     left: int
 
     def text(self) -> str:
-        return f"GPU code compiled ahead for sm_{self.architecture}: overlay {self.digest[:12]}"
+        """What a run's record says of it."""
+        left = f", {self.left} fatbins left to the driver" if self.left else ""
+        return f"GPU code compiled ahead for sm_{self.architecture}: overlay {self.digest[:12]}{left}"
+
+    def record(self) -> dict:
+        """What an offline kit that has its libraries says of it."""
+        return {"architecture": self.architecture, "digest": self.digest, "left": self.left, "text": self.text()}
 
 
 def trainer_site() -> Path | None:
@@ -56,7 +63,7 @@ def trainer_site() -> Path | None:
 
 def libraries_of(site: Path) -> dict[str, Path]:
     """The wheel's libraries with GPU code, by name."""
-    found = [path for pattern in LIBRARIES for path in sorted((site / "oneflow.libs").glob(pattern))]
+    found = [path for pattern in LIBRARIES for path in sorted((site / FOLDER).glob(pattern))]
     return {path.name: path for path in found}
 
 
@@ -66,7 +73,7 @@ def wheel_hashes(site: Path) -> dict[str, str]:
     for record in site.glob("oneflow-*.dist-info/RECORD"):
         with open(record, newline="") as file:
             for name, digest, _ in csv.reader(file):
-                if name.startswith("oneflow.libs/") and digest.startswith("sha256="):
+                if name.startswith(f"{FOLDER}/") and digest.startswith("sha256="):
                     stated[name.partition("/")[2]] = base64.urlsafe_b64decode(digest[7:] + "==").hex()
     return {name: stated.get(name, "") for name in libraries_of(site)}
 
@@ -96,7 +103,7 @@ def _verified(folder: Path, site: Path) -> Overlay:
     if content["wheel"] != wheel_hashes(site):
         raise OverlayError(f"{folder} was made for another wheel than the installed one; {AGAIN}")
     for name, digest in content["libraries"].items():
-        if sha256(folder / "oneflow.libs" / name) != digest:
+        if sha256(folder / FOLDER / name) != digest:
             raise OverlayError(f"{folder}: {name} is missing or damaged; {AGAIN}")
     link(folder, site)
     return overlay
@@ -122,7 +129,7 @@ def name_of(overlay: Overlay) -> str:
 
 def link(folder: Path, site: Path) -> None:
     """Make the package in an overlay's folder: links to the wheel's files, beside the libraries that are there."""
-    for part in ("oneflow", "oneflow.libs"):
+    for part in ("oneflow", FOLDER):
         (folder / part).mkdir(exist_ok=True)
         for source in (site / part).iterdir():
             target = folder / part / source.name

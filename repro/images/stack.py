@@ -1,6 +1,7 @@
 """The libraries that trainers need on this machine's GPUs, and the environment variables that select them."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -109,12 +110,23 @@ def _overlay(gpus: list[dict], given: Mapping[str, str], notes: list[str]) -> di
     capabilities = {gpu.get("compute_cap") for gpu in gpus}
     if len(capabilities) > 1 or not after_turing(gpus[0]):
         return {}
+    if kit := kit_description().get("overlay"):
+        notes.append(kit["text"])
+        return {}
     capability = capabilities.pop()
     overlay = overlay_for(round(float(capability) * 10)) if capability else None
     if overlay is None:
         return {}
     notes.append(overlay.text())
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(overlay.folder), given.get("PYTHONPATH"))))}
+
+
+def kit_description() -> dict:
+    """What the offline kit says of itself if this checkout was set up from one: its libraries lack some GPU code."""
+    try:
+        return json.loads((KIT / "kit.json").read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _by_generation(gpus: list[dict]) -> str:

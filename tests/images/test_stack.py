@@ -66,6 +66,15 @@ def test_gpu_code_compiled_ahead_is_taken_for_its_architecture_only(libraries, m
         assert not any("overlay" in note for note in others.notes)
 
 
+def test_a_kit_with_compiled_code_needs_no_overlay(libraries, monkeypatch, tmp_path):
+    monkeypatch.setattr(stack, "KIT", tmp_path / "kit")
+    (tmp_path / "kit").mkdir()
+    text = "GPU code compiled ahead for sm_90: overlay 0123456789ab"
+    (tmp_path / "kit" / "kit.json").write_text(json.dumps({"overlay": {"text": text}}))
+    chosen = stack_of([H200], libraries=Libraries(str(libraries)), given={})
+    assert text in chosen.notes and "PYTHONPATH" not in chosen.environment
+
+
 def test_a_modern_gpu_gets_a_newer_cublas(libraries):
     chosen = stack_of([H200], libraries=Libraries(str(libraries)))
     assert chosen.environment["CUBLAS_FORWARD_LIBRARY"] == str(libraries / "libcublas.so.12.4.5.8")
