@@ -9,6 +9,7 @@ from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_compiler import Compiler, make_overlay
 from repro.images.kernel_overlay import OverlayError
 from repro.images.lz4 import compress
+from tests.support import tasks
 from tests.support.fatbins import SEGMENT, elf, entry, fatbin_of, linked_at, wheel
 
 TEXT = b".version 6.5\n.target sm_70\n.visible .entry one()\n"
@@ -172,3 +173,16 @@ def test_a_library_that_is_not_the_wheels_is_refused(compiler, site, tmp_path):
         file.write(b"x")
     with pytest.raises(OverlayError, match="is not as oneflow's wheel states"):
         make(compiler, site, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"),
+    [
+        ("70,90", "ARCH=70: the wheel has the machine code for it"),
+        ("9", "ARCH=9: the compute capability without its point"),
+    ],
+)
+def test_an_architecture_that_needs_no_compilation_is_refused(arch, words):
+    done = tasks.run("compile-kernels", ARCH=arch)
+    assert done.returncode == 2
+    assert words in done.stderr
