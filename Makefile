@@ -27,10 +27,10 @@ clean:  ## remove the environments and caches; runs are kept
 
 ##@ Run
 bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINE_PYTHON= CLUSTER= …]
-curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= …]
-convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= …]
+curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= CLUSTER= …]
+convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= CLUSTER= …]
 profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINE_PYTHON= …]
-reproduce:  ## all of these on this machine, kept as a host's runs HOST= [STEPS= …]
+reproduce:  ## all of these on this machine or a cluster, kept as a host's runs HOST= [CLUSTER= STEPS= …]
 
 ##@ Report
 report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from repro.analysis.process_info import ProcessInfo
@@ -72,6 +72,7 @@ OTHER_PROGRAM = N_(
     "the figure was published for the {expected} program; this run used the {measured} one, which never gets a verdict"
 )
 DEVIATES = N_("the port differs from the published program in {measured}")
+BESIDE = N_("{measured} of {expected} repeats ran while other attempts ran on other nodes")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
 
 
@@ -123,9 +124,20 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: Proc
 
 
 def remarks(
-    case: Case, report: Report, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo
+    case: Case,
+    report: Report,
+    unit: Unit,
+    environment: dict,
+    cluster: dict,
+    info: ProcessInfo,
+    attempts: Sequence[dict] = (),
 ) -> tuple[Reason, ...]:
-    """Differences that do not rule out a verdict, because they are unavoidable or not part of the measurement."""
+    """Differences that do not rule out a verdict, because they are unavoidable or not part of the measurement.
+
+    `attempts` are those of the unit.
+    """
+    succeeded = [attempt for attempt in attempts if attempt["status"] == "ok"]
+    beside = sum(bool(attempt.get("beside")) for attempt in succeeded)
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
     releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
@@ -138,6 +150,7 @@ def remarks(
         ("standin" in data, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
         (iterations != case.iterations, "iterations", OTHER_LENGTH, str(case.iterations), str(iterations)),
         (changed, "code", CHANGED, commit[:12], str(changed)),
+        (beside, "measurement", BESIDE, str(len(succeeded)), str(beside)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
     deviating = ((f"deviations:{what}", [each.id for each in deviations_of(unit.config, what)]) for what in DECIDING)

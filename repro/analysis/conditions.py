@@ -4,7 +4,7 @@ A function yields a reason for each thing that is not as it must be, in both lan
 is not known counts against a result.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from repro.analysis import comparability
@@ -25,6 +25,7 @@ NO_LOSS = N_("none was recorded")
 LEFT_OUT = N_(
     "{measured} of {expected} attempts ended after their first row without a figure, and may have been the slow ones"
 )
+SHARED = N_("{measured} repeats shared a node, or the network between nodes, with another attempt")
 SHOWN = 5
 
 
@@ -109,11 +110,30 @@ def nothing_left_out(found: Evidence) -> Iterable[Reason]:
         yield Reason("repeats", "differs", LEFT_OUT, str(len(found.attempts)), str(len(lost)))
 
 
+def place_of_its_own(found: Evidence) -> Iterable[Reason]:
+    """No repeat ran beside another attempt on one of its nodes, or with both on several nodes.
+
+    Attempts on other nodes share nothing with one that does not leave its node.
+    """
+    shared = [
+        attempt
+        for attempt in found.succeeded
+        if any(_shared(attempt.get("nodes", ()), other["nodes"]) for other in attempt.get("beside", ()))
+    ]
+    if shared:
+        yield Reason("measurement", "differs", SHARED, "0", str(len(shared)))
+
+
+def _shared(nodes: Sequence[str], others: Sequence[str]) -> bool:
+    return not (nodes and others) or bool(set(nodes) & set(others)) or min(len(nodes), len(others)) > 1
+
+
 CONDITIONS = (
     Condition("same work", same_work, comparable=True),
     Condition("same code", same_code),
     Condition("falling loss", falling_loss),
     Condition("nothing left out", nothing_left_out),
+    Condition("place of its own", place_of_its_own),
 )
 """In the order in which a report gives the reasons."""
 

@@ -290,7 +290,7 @@ class _Judge:
         attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
         info = process_info(self._run.files, attempts, result.unit.world_size)
         comparable, why = unmet(Evidence(case, result.unit, attempts, self._environment, cluster, info))
-        noted = remarks(case, report, result.unit, self._environment, cluster, info)
+        noted = remarks(case, report, result.unit, self._environment, cluster, info, attempts)
         if why:
             return self._with(name, case, result, comparable=comparable, outcome="none", reasons=why, remarks=noted)
         found = case_ratio(case, result.throughputs, self._plan.looks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
 from repro.cli.settings import Invocation, task
 from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -13,7 +13,6 @@ from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.planning.plan import Plan
-    from repro.runs.record import Run
 
 
 @task(
@@ -45,6 +44,7 @@ def bench(
     cudnn: str | None = None,
     cluster: str | None = None,
     launcher: str | None = None,
+    side_by_side: bool | None = None,
     data: tuple[str, ...] = (),
     dry_run: bool = False,
 ) -> None:
@@ -54,27 +54,26 @@ def bench(
     those of its reference; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes on with the run.
     """
     from repro.launch.host_environment import gpu_count
-    from repro.planning.plan import BENCH, SMOKE, PlanError, Wanted
+    from repro.planning.baselines import variants_of
+    from repro.planning.plan import BENCH, SMOKE, Wanted
     from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, None, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
+    session = Session(
+        invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout, side_by_side
+    )
     before = session.before(BENCH)
-    name = _cluster_of(before, cluster)
-    if name:
-        local = {"BASELINES": baselines, "BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn}
-        if wrong := [each for each, value in (local | {"STACK": stack}).items() if value]:
-            raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
-    elif launcher:
-        raise PlanError("LAUNCHER: for runs on the nodes of a cluster; name it with CLUSTER")
+    name = session.cluster_of(before, cluster)
+    local = {"BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn, "STACK": stack}
+    refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
     chosen_launcher = session.launcher(name, launcher)
 
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus)
-        variants = baseline.variants if baseline else ()
+        variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
         plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
@@ -83,19 +82,6 @@ def bench(
     if dry_run:
         print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))
     elif name:
-        session.run_on_cluster(before, chosen_launcher, lambda: new_plan()[0])
+        session.run_on_cluster(before, chosen_launcher, new_plan)
     else:
         session.run_here(before, lambda: session.create_here(*new_plan(), leave_out=True))
-
-
-def _cluster_of(before: Run | None, cluster: str | None) -> str | None:
-    """The cluster that was named, or that of the run to go on with, which must be the same."""
-    from repro.planning.plan import PlanError
-
-    if before is None:
-        return cluster
-    recorded = before.description()["environment"].get("cluster", {})
-    if cluster and Path(cluster).name != recorded.get("name"):
-        where = f"on cluster {recorded['name']}" if recorded else "on one machine"
-        raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
-    return cluster or recorded.get("folder")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
 from repro.cli.settings import Invocation, OptionError, task
 from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -14,6 +15,7 @@ from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.launch.gpu_pool import GpuPool
+    from repro.planning.datasets import Dataset
     from repro.planning.plan import Plan
     from repro.runs.record import Run
 
@@ -38,6 +40,9 @@ def curves(
     stack: str | None = None,
     cublas: str | None = None,
     cudnn: str | None = None,
+    cluster: str | None = None,
+    launcher: str | None = None,
+    side_by_side: bool | None = None,
 ) -> None:
     """Compare the loss curves of all layouts and precisions with one device's in fp32.
 
@@ -46,14 +51,25 @@ def curves(
     from repro.planning.datasets import text_dataset
     from repro.planning.loss_curves import KIND, make_curve_plan
 
-    def make_plan(gpus: int) -> tuple[Plan, dict]:
-        text = text_dataset()
+    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> tuple[Plan, dict]:
+        text = datasets["text"]
         plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None, program)
         return plan, {"datasets": [text.facts]}
 
-    libraries = Libraries(cublas, cudnn)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
-    _run_trainings(session, KIND, jobs, make_plan)
+    session = Session(
+        invocation,
+        runs,
+        run,
+        model,
+        port,
+        stall_timeout,
+        retries,
+        stack,
+        Libraries(cublas, cudnn),
+        attempt_timeout,
+        side_by_side,
+    )
+    _run_trainings(session, KIND, make_plan, lambda: {"text": text_dataset()}, jobs, cluster, launcher)
 
 
 @task(run=RUN, repeats=REPEATS)
@@ -72,6 +88,9 @@ def convergence(
     stack: str | None = None,
     cublas: str | None = None,
     cudnn: str | None = None,
+    cluster: str | None = None,
+    launcher: str | None = None,
+    side_by_side: bool | None = None,
 ) -> None:
     """Train on real data to a loss that follows from its entropy: GPT on a text, ResNet50 on handwritten digits.
 
@@ -80,21 +99,39 @@ def convergence(
     from repro.planning.convergence import KIND, make_convergence_plan
     from repro.planning.datasets import datasets_for
 
-    def make_plan(gpus: int) -> tuple[Plan, dict]:
-        datasets = datasets_for(chosen_model(model))
+    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> tuple[Plan, dict]:
         plan, goals = make_convergence_plan(gpus, datasets, repeats, programs=program)
         return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
 
-    libraries = Libraries(cublas, cudnn)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
-    _run_trainings(session, KIND, jobs, make_plan)
+    session = Session(
+        invocation,
+        runs,
+        run,
+        model,
+        port,
+        stall_timeout,
+        retries,
+        stack,
+        Libraries(cublas, cudnn),
+        attempt_timeout,
+        side_by_side,
+    )
+    _run_trainings(session, KIND, make_plan, lambda: datasets_for(chosen_model(model)), jobs, cluster, launcher)
 
 
-def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Callable[[int], tuple]) -> None:
-    """Run what `make_plan` plans for this number of GPUs, or resume a run of this kind.
+def _run_trainings(
+    session: Session,
+    kind: str,
+    make_plan: Callable[[int, dict[str, Dataset]], tuple[Plan, dict]],
+    datasets: Callable[[], dict[str, Dataset]],
+    jobs: int | None,
+    cluster: str | None,
+    launcher: str | None,
+) -> None:
+    """Run what `make_plan` plans for this number of GPUs and these data sets, or resume a run of this kind.
 
-    If the kind allows it, at most `jobs` attempts run concurrently; by default, as many as fit without sharing GPUs,
-    and one on the CPU.
+    On one machine at most `jobs` attempts run concurrently, if the kind allows it; by default, as many as fit without
+    sharing GPUs, and one on the CPU.
     """
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.host_environment import gpu_count, visible_gpus
@@ -102,15 +139,29 @@ def _run_trainings(session: Session, kind: str, jobs: int | None, make_plan: Cal
 
     if session.port and jobs and jobs > 1:
         raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
+    before = session.before(kind)
+    name = session.cluster_of(before, cluster)
+    libraries = {"CUBLAS": session.libraries.cublas, "CUDNN": session.libraries.cudnn}
+    remote = {"LAUNCHER": launcher, "SIDE_BY_SIDE": session.side_by_side}
+    refuse_options(name, {"JOBS": jobs, "STACK": session.stack, **libraries}, remote)
+    if name:
+        chosen, made = session.launcher(name, launcher), datasets()
+
+        def new_plan() -> tuple[Plan, dict]:
+            there = {each: replace(found, folder=Path(chosen.dataset_folder(found))) for each, found in made.items()}
+            return make_plan(chosen.gpus, there)
+
+        session.run_on_cluster(before, chosen, new_plan, list(made.values()))
+        return
     most = jobs or (1 if session.port else None)
 
     def pool_of(plan: Plan) -> GpuPool:
         return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)
 
     def new_run() -> Run:
-        return session.create_here(*make_plan(gpu_count()))
+        return session.create_here(*make_plan(gpu_count(), datasets()))
 
-    session.run_here(session.before(kind), new_run, pool_of=pool_of if find(kind).side_by_side else None)
+    session.run_here(before, new_run, pool_of=pool_of if find(kind).side_by_side else None)
 
 
 @task(run=RUN)

@@ -1,4 +1,4 @@
-"""The tasks that measure everything on one host, and write the page that its kept runs give."""
+"""The tasks that measure everything on one host or cluster, and write the page that its kept runs give."""
 
 from __future__ import annotations
 
@@ -9,24 +9,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli import bench, correctness, preflight
-from repro.cli.session import chosen_model
+from repro.cli import bench, correctness, plan, preflight
+from repro.cli.session import chosen_model, refuse_options
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
-from repro.runs.record import RUNS
+from repro.runs.files import read_json
+from repro.runs.record import RUNS, write_json
 from repro.targets import command_line
-from repro.utils.errors import BAD_INPUT, FAILED
+from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from repro.published.cases import Case
 
 STEPS = ("preflight", "bench", "curves", "convergence", "profile")
+CLUSTER_STEPS = ("preflight", "bench", "curves", "convergence")
 FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
 """Variables that mean something else to the other tasks, or much time."""
+FOR_RUN = (
+    *("CLUSTER", "LAUNCHER", "SIDE_BY_SIDE", "RUNS", "RETRIES", "STALL_TIMEOUT", "ATTEMPT_TIMEOUT", "PORT", "JOBS"),
+    *("STACK", "CUBLAS", "CUDNN", "CUPTI", "MODEL"),
+)
+"""Variables that a run which goes on does not have from its plan."""
 
 
-@task(steps="only these, separated by commas: preflight, bench, curves, convergence, profile")
+@task(
+    host="name of the host whose page the runs belong to, such as h200x8 (default with a cluster: the cluster's name)",
+    steps="only these, separated by commas: preflight, bench, curves, convergence, profile",
+)
 def reproduce(
     invocation: Invocation,
     host: str | None = None,
@@ -50,41 +60,58 @@ def reproduce(
     cublas: str | None = None,
     cudnn: str | None = None,
     cupti: str | None = None,
+    cluster: str | None = None,
+    launcher: str | None = None,
+    side_by_side: bool | None = None,
 ) -> None:
-    """Measure everything on this machine's GPUs, keep the runs as a host's, and write the host's page.
+    """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
     That is, per model: the preflight's checks of kernels and links, the published cases that fit with their baselines
-    if --baseline-python is given, loss curves, convergence, and a profile. Exit status: 0 all succeeded; 1 something
-    failed, listed at the end, while the rest was kept; 2 wrong input, or no GPU.
+    if --baseline-python is given, loss curves, convergence, and a profile. On a cluster: what to expect and for how
+    many hours, all checks, the cases of all models in one run, loss curves, convergence, and the claims table besides
+    the page. The same command again goes on where it was interrupted, and tries again what failed. Exit status: 0 all
+    succeeded; 1 something failed, listed at the end; 2 wrong input, or no GPU; 130 interrupted.
     """
-    from repro.launch.host_environment import gpus
     from repro.published.cases import load_catalogue
     from repro.report.host.keep import runs_of
 
+    if cluster and not host:
+        host = Path(cluster).name
     if not host:
         raise OptionError("HOST=<name>: name this machine, such as h200x8; its page is kept under that name")
     if unknown := sorted(set(steps) - set(STEPS)):
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host)
-    planned = plan_steps(load_catalogue().select(chosen_model(model), cases or None), steps)
-    if not gpus():
-        raise Exit(
-            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
-        )
+    libraries = {"STACK": stack, "CUBLAS": cublas, "CUDNN": cudnn, "CUPTI": cupti}
+    local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
+    refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
+    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    planned = plan_cluster_steps(chosen, steps) if cluster else plan_steps(chosen, steps)
+    _require_gpus(cluster)
+    outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
+    commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
+    journal = Journal(runs / f"reproduce-{host}.json")
 
     def call(task: str, variables: Mapping[str, str]) -> int:
         given = [f"{name}={value}" for name, value in variables.items()]
         return subprocess.run([sys.executable, "-m", "repro", task, *given]).returncode
 
     failed = carry_out(
-        planned,
+        commands,
         runs,
-        lambda step: call(step.task, step.given(invocation.texts, options_of(step.task))),
+        lambda step: call(step.task, step.variables),
         lambda name: call("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)}),
+        journal,
     )
-    failed += ["make host-reports"] if call("host-reports", {}) else []
+    pages = ("host-reports", "site") if cluster else ("host-reports",)
+    failed += [f"make {page}" for page in pages if call(page, {})]
     if failed:
-        raise Exit("failed:\n  " + "\n  ".join(failed), FAILED)
+        raise Exit(
+            "failed:\n  "
+            + "\n  ".join(failed)
+            + "\nThe same command tries this again; then its runs are kept as they are",
+            FAILED,
+        )
 
 
 @task(host="only this host's page (default: all hosts')", check="write nothing; exit 1 if a page is not up to date")
@@ -108,9 +135,37 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 
+def _require_gpus(cluster: str | None) -> None:
+    """Exit where nothing can be measured."""
+    if cluster:
+        from repro.cluster.cluster import load_cluster
+
+        described = load_cluster(cluster)
+        if not described.gpu:
+            raise Exit(
+                f"cluster_gpu is empty in {described.variables}: there is nothing to reproduce on; "
+                f"make bench CLUSTER={described.setting} checks the machinery",
+                BAD_INPUT,
+            )
+        return
+    from repro.launch.host_environment import gpus
+
+    if not gpus():
+        raise Exit(
+            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
+        )
+
+
 def options_of(task: str) -> set[str]:
     """The variables that the task of a step has."""
-    steps = (preflight.preflight, bench.bench, correctness.curves, correctness.convergence, correctness.profile)
+    steps = (
+        plan.plan,
+        preflight.preflight,
+        bench.bench,
+        correctness.curves,
+        correctness.convergence,
+        correctness.profile,
+    )
     (found,) = (each for each in steps if each.target == task)
     return {option.variable for option in found.options.values()}
 
@@ -126,6 +181,11 @@ class Step:
         """The variables for it, of those that the whole was called with; `known` are those that its task has."""
         dropped = () if self.task == "bench" else FOR_BENCH
         return {name: value for name, value in outer.items() if name in known and name not in dropped} | self.variables
+
+    def going_on(self, run: str) -> Step:
+        """The step that goes on with its run, which knows what was planned."""
+        kept = {name: value for name, value in self.variables.items() if name in FOR_RUN}
+        return Step(self.task, kept | {"RUN": run})
 
     def __str__(self) -> str:
         return command_line(self.task, self.variables)
@@ -155,8 +215,75 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step
     return [step for task in STEPS if task in tasks for step in found[task]]
 
 
-def carry_out(planned: list[Step], runs: Path, call: Callable[[Step], int], keep: Callable[[str], int]) -> list[str]:
-    """Run each step and keep its results from `runs`; name the failures.
+def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step]:
+    """What to do for the models of these cases on a cluster, in order.
+
+    One bench has the cases of all models, so that small cases of one run beside those of another.
+    """
+    tasks = tuple(tasks)
+    if unknown := [task for task in tasks if task not in CLUSTER_STEPS and tasks != STEPS]:
+        raise OptionError(
+            f"STEPS={','.join(tasks)}: with CLUSTER there are {', '.join(CLUSTER_STEPS)}, no {unknown[0]}"
+        )
+    models = {case.model for case in cases}
+    learns = any(spec_of(model).convergence for model in models)
+    found = [Step("plan")] if "bench" in tasks else []
+    return found + [Step(task) for task in CLUSTER_STEPS if task in tasks and (task != "convergence" or learns)]
+
+
+class Journal:
+    """Which steps have ended, and with which runs, in a file; so the same command goes on where it was interrupted.
+
+    A step that failed is tried again once. Steps are known by their commands: another setting makes another step.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._steps: dict[str, dict] = read_json(path) if path.is_file() else {}
+
+    def ended(self, step: Step) -> bool:
+        """Whether nothing is left to do for a step."""
+        return bool(self._of(step).get("ended"))
+
+    def failed(self, step: Step) -> bool:
+        """Whether the last try of a step failed."""
+        return bool(self._of(step).get("failed"))
+
+    def runs(self, step: Step, there: Iterable[str]) -> list[str]:
+        """The runs of a step, of those that are there now."""
+        known = self._of(step)
+        new = set(there) - set(known["before"]) if "before" in known else set()
+        return sorted(new | set(known.get("runs", ())) & set(there))
+
+    def begin(self, step: Step, there: Iterable[str]) -> None:
+        """A try of a step begins; `there` are the runs that there are now."""
+        there = sorted(there)
+        self._steps[str(step)] = {**self._of(step), "runs": self.runs(step, there), "before": there}
+        self._write()
+
+    def end(self, step: Step, there: Iterable[str], failed: bool, ended: bool) -> None:
+        """A try of a step has ended; `ended` says that there will be no other."""
+        self._steps[str(step)] = {"runs": self.runs(step, there), "failed": failed, "ended": ended}
+        self._write()
+
+    def _of(self, step: Step) -> dict:
+        return self._steps.get(str(step), {})
+
+    def _write(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, self._steps)
+
+
+def carry_out(
+    planned: list[Step],
+    runs: Path,
+    call: Callable[[Step], int],
+    keep: Callable[[str], int],
+    journal: Journal,
+) -> list[str]:
+    """Run each step that has not ended and keep its results from `runs`; name the failures.
+
+    What failed is kept once it has failed twice: until then it can be gone on with. Exit if a step was interrupted.
 
     Parameters
     ----------
@@ -165,11 +292,24 @@ def carry_out(planned: list[Step], runs: Path, call: Callable[[Step], int], keep
     """
     failed = []
     for number, step in enumerate(planned, 1):
+        if journal.ended(step):
+            print(
+                f"== {number} of {len(planned)}: {step}: {'failed' if journal.failed(step) else 'done'} before",
+                flush=True,
+            )
+            failed += [str(step)] if journal.failed(step) else []
+            continue
         print(f"== {number} of {len(planned)}: {step}", flush=True)
-        before = _ids(runs)
-        if call(step):
-            failed.append(str(step))
-        failed += [f"make archive RUN={each}" for each in sorted(_ids(runs) - before) if keep(each)]
+        before = [name for name in journal.runs(step, _ids(runs)) if (runs / name / "run.json").is_file()]
+        journal.begin(step, _ids(runs))
+        status = call(step.going_on(before[-1]) if before else step)
+        if status == INTERRUPTED:
+            raise Exit("interrupted; the same command goes on", INTERRUPTED)
+        ended = not status or journal.failed(step)
+        kept = [each for each in journal.runs(step, _ids(runs)) if ended]
+        unkept = [f"make archive RUN={each}" for each in kept if keep(each)]
+        failed += [*([str(step)] if status else []), *unkept]
+        journal.end(step, _ids(runs), bool(status or unkept), ended)
     return failed
 
 

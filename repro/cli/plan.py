@@ -44,7 +44,7 @@ def plan(
     described = describe(cluster)
     rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats, len(program))
     if format == "json":
-        print_json(plan_json(rows, described))
+        print_json(plan_json(rows, described, repeats))
         return
     print_table(*plan_table(rows), plan_summary(rows, described, repeats))
 

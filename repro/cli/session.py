@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.launch.attempt import Limits
-    from repro.launch.base import Launcher, LaunchSession
+    from repro.launch.base import Launcher, LaunchSession, Places
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
+    from repro.planning.datasets import Dataset
     from repro.planning.plan import Plan
     from repro.runs.record import Run
 
@@ -45,6 +46,7 @@ class Session:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_timeout: int | None = None
+    side_by_side: bool | None = None
 
     @property
     def task(self) -> str:
@@ -102,21 +104,66 @@ class Session:
                 _compared(session, plan, run.description()["environment"])
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), gpu_pool)
 
-    def run_on_cluster(self, before: Run | None, launcher: Launcher, new_plan: Callable[[], Plan]) -> None:
-        """Go on with a run, or with a new one of the plan that `new_plan()` makes, where a cluster's launcher opens."""
+    def run_on_cluster(
+        self,
+        before: Run | None,
+        launcher: Launcher,
+        new_plan: Callable[[], tuple[Plan, dict]],
+        datasets: Sequence[Dataset] = (),
+    ) -> None:
+        """Go on with a run, or with a new one, where a cluster's launcher opens.
+
+        `new_plan()` gives the plan and what its run records besides; `datasets` are brought to where ranks find them.
+        """
         from repro.planning.plan import PlanError
+        from repro.planning.program_data import reads
 
         heed_signals()
-        plan = planned(before) if before else new_plan()
+        plan, more = (planned(before), {}) if before else new_plan()
         recorded = before.description()["environment"] if before else {}
         with launcher.open(self.invocation.command) as session:
             if before:
                 session.check_unchanged(recorded)
+            session.bring([each for each in datasets if reads(plan, launcher.dataset_folder(each))])
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
-            run = before or self.create(plan, session.environment(plan) | kernels)
-            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)))
+            variants = dict.fromkeys(unit.variant for unit in plan.units if unit.variant)
+            if variants:
+                program = session.baselines([*variants])
+                more |= {"baseline": program.as_json()}
+            places = self._places(session, plan)
+            run = before or self.create(plan, session.environment(plan) | kernels, **more)
+            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)), places)
+
+    def cluster_of(self, before: Run | None, cluster: str | None) -> str | None:
+        """The cluster that was named, or that of the run to go on with, which must be the same."""
+        from repro.planning.plan import PlanError
+
+        if before is None:
+            return cluster
+        recorded = before.description()["environment"].get("cluster", {})
+        if cluster and Path(cluster).name != recorded.get("name"):
+            where = f"on cluster {recorded['name']}" if recorded else "on one machine"
+            raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
+        return cluster or recorded.get("folder")
+
+    def _places(self, session: LaunchSession, plan: Plan) -> Places | None:
+        """The places of attempts that run side by side; None for one at a time.
+
+        PlanError if side by side is asked for where it cannot be.
+        """
+        from repro.planning.plan import PlanError
+
+        if self.side_by_side is False:
+            return None
+        try:
+            return session.side_by_side(plan)
+        except PlanError as error:
+            if self.side_by_side:
+                raise PlanError(f"SIDE_BY_SIDE=1: {error}") from error
+            print(error, file=sys.stderr)
+            return None
 
     def launcher(self, cluster: str | None, name: str | None) -> Launcher:
         """The launcher of a cluster, by `name` or the inventory's own; without a cluster this machine's.
@@ -132,7 +179,10 @@ class Session:
         from repro.launch.attempt import Limits
 
         limit = self.attempt_timeout or Limits.total_s
-        return select(LaunchOptions(load_cluster(cluster), self.port, trainer_command(), attempt_s=limit), name or None)
+        options = LaunchOptions(
+            load_cluster(cluster), self.port, trainer_command(), attempt_s=limit, baseline=baseline_command()
+        )
+        return select(options, name or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""
@@ -141,7 +191,7 @@ class Session:
 
         return LocalLauncher.of(LaunchOptions(None, self.port, trainer_command(), self.stack or None, self.libraries))
 
-    def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, gpu_pool: GpuPool | None = None) -> None:
+    def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, places: Places | None = None) -> None:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
@@ -152,7 +202,7 @@ class Session:
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.retries, gpu_pool, trainer_command()).run_all()
+                Bench(run, plan, progress, attempt_of, self.retries, places, trainer_command()).run_all()
             run.check_there()
             from repro.report.run.page import render
             from repro.runs.manifest import record
@@ -190,6 +240,19 @@ class Session:
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
         return Limits(self.stall_timeout or timeout_s, self.attempt_timeout or Limits.total_s)
+
+
+def refuse_options(cluster: str | None, local: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
+    """PlanError for options that mean nothing where the ranks run, by their variables and values.
+
+    `local` are those for one machine alone, `remote` those for a cluster alone.
+    """
+    from repro.planning.plan import PlanError
+
+    if cluster and (wrong := [name for name, value in local.items() if value]):
+        raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
+    if not cluster and (wrong := [name for name, value in remote.items() if value is not None]):
+        raise PlanError(f"{', '.join(wrong)}: for runs on the nodes of a cluster; name it with CLUSTER")
 
 
 def chosen_model(model: str) -> str | None:

@@ -64,6 +64,8 @@ OPTIONS = {
     "run": "a run, by its name or folder",
     "runs": "folder that runs are kept in",
     "scale": "smoke for tiny shapes on the CPU, published for the published ones (default: by the GPUs that are here)",
+    "side_by_side": "0 runs one attempt at a time on a cluster, 1 insists on several, each on nodes of its own (default: "
+    "several over SSH, one under Slurm)",
     "stack": "cu102, cu102-modern or cpu (default: by the GPU)",
     "stall_timeout": "seconds without output after which a run counts as hanging (default: 900; 120 in a smoke run)",
     "tolerance": "per cent, at most 5, in place of every tolerance that the verdicts derive; named in every outcome",

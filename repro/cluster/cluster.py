@@ -42,6 +42,14 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Where nodes have PyTorch: an interpreter, inside an image where ranks run in containers; "" where they have none."""
+
+    python: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True)
 class Slurm:
     """How jobs of Slurm are submitted, and followed.
 
@@ -92,6 +100,7 @@ class Cluster:
     private_key: Path | None = None
     python: str = "/usr/bin/python3"
     slurm: Slurm = Slurm()
+    baseline: Baseline = Baseline()
     login: Node | None = None
 
     @property
@@ -143,6 +152,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         private_key=Path(key).expanduser() if key else None,
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
+        baseline=_baseline(read),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
     )
 
@@ -162,6 +172,22 @@ def _image(read: Variables) -> Image:
     if image.registry and not image.digest:
         raise read.wrong(f"{name}.digest", "", "an image from a registry is taken by its digest; write it here")
     return image
+
+
+def _baseline(read: Variables) -> Baseline:
+    name, containers = "cluster_baseline", read.flag("cluster_containers", Cluster.containers)
+    value = read.value(name, {})
+    if not isinstance(value, dict) or set(value) - set(Baseline.__annotations__):
+        raise read.wrong(name, value, 'it is {python: /opt/pytorch/bin/python, image: ""}')
+    baseline = Baseline(**{key: str(each or "") for key, each in value.items()})
+    if not re.fullmatch(f"({PATH})?", baseline.python):
+        raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
+    if not re.fullmatch(r"([\w][\w./:@-]*)?", baseline.image):
+        raise read.wrong(f"{name}.image", baseline.image, "it is an image's name or ID, or empty")
+    if baseline.python and bool(baseline.image) != containers:
+        said = "ranks run in containers, so name the image that has it" if containers else "ranks run in no container"
+        raise read.wrong(f"{name}.image", baseline.image, said)
+    return baseline
 
 
 def _slurm(read: Variables) -> Slurm:

@@ -33,13 +33,14 @@ def ignore(event: Event) -> None:
 class Outcome:
     """How an attempt ended. `trainer_s` is the time from the first process's start to the last one's end.
 
-    `cut` are the logs that are incomplete in the attempt's folder.
+    `cut` are the logs that are incomplete in the attempt's folder, `nodes` those of a cluster that its ranks ran on.
     """
 
     failure: Failure | None
     trainer_s: float
     log_tail: str = ""
     cut: tuple[CutLog, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Attempt(Protocol):
         ...
 
 
-class GpuAttempt(Attempt, Protocol):
-    """An attempt that can be confined to some of a machine's GPUs."""
+class PlacedAttempt(Attempt, Protocol):
+    """An attempt that can be confined to some of a machine's GPUs, or of a cluster's nodes."""
 
-    def on(self, gpus: Sequence[str]) -> Attempt:
-        """The same on these GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    def on(self, names: Sequence[str]) -> Attempt:
+        """The same on these GPUs, as CUDA_VISIBLE_DEVICES names them, or on these nodes of the inventory."""
         ...
 
 

@@ -10,20 +10,46 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, Unit, Wanted
+from repro.planning.plan import Plan, PlanError, Unit, Wanted
+from repro.planning.schedule import Block
 from repro.published.cases import Case
 from repro.runs.record import Run
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
     from repro.launch.kernels import Kernels
+    from repro.planning.baselines import BaselineProgram
+    from repro.planning.datasets import Dataset
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
+
+
+class Places(Protocol):
+    """What attempts that run at the same time have each for themselves: GPUs of this machine, or nodes of a cluster.
+
+    Attributes
+    ----------
+    are_nodes : whether the names are those of nodes, which attempts record.
+    """
+
+    are_nodes: bool
+
+    def block(self, unit: Unit, repeat: int) -> Block:
+        """The place that a repeat of a unit takes, and for how long, as far as that decides over the order."""
+        ...
+
+    def take(self, ranks: int) -> tuple[str, ...] | None:
+        """The names of a place for so many ranks; None if it has to be waited for."""
+        ...
+
+    def give_back(self, names: Sequence[str]) -> None:
+        """The attempts that had this place have ended."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +62,7 @@ class LaunchOptions:
     port : the rendezvous port, None for the cluster's or, on this machine, a free one.
     trainer : replaces the trainer's command in tests; on a cluster its last word, the script, is what counts.
     stack : the stack of libraries for this machine's GPUs, None to go by the GPU (`repro.images.stack`).
+    baseline : replaces the baselines' command in tests, in the same way.
     libraries : newer libraries asked for in that stack.
     attempt_s : after how many seconds an attempt is ended.
     """
@@ -46,6 +73,7 @@ class LaunchOptions:
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     attempt_s: float = Limits.total_s
+    baseline: tuple[str, ...] = ()
 
 
 class LaunchSession(ABC):
@@ -67,9 +95,29 @@ class LaunchSession(ABC):
         KernelError, with what to do, where nothing can be compared.
         """
 
+    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
+        """How baselines are started here, with the versions that are; PlanError where they cannot be."""
+        raise PlanError("BASELINES: the nodes are not known before a job has them; use LAUNCHER=ssh")
+
+    def bring(self, datasets: Sequence[Dataset]) -> None:
+        """Put these data sets of this machine where ranks find them, as `Launcher.dataset_folder` says.
+
+        PlanError where that cannot be done.
+        """
+        if datasets:
+            names = ", ".join(dataset.folder.name for dataset in datasets)
+            raise PlanError(f"nothing brings the data sets of this machine ({names}) to the nodes; use LAUNCHER=ssh")
+
     def missing_data(self, plan: Plan) -> list[str]:
         """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""
         return []
+
+    def side_by_side(self, plan: Plan) -> Places:
+        """The places for attempts of a plan that run side by side, each on nodes of its own.
+
+        PlanError with the reason where only one can run at a time.
+        """
+        raise PlanError("attempts run one at a time here")
 
     @abstractmethod
     def check_unchanged(self, environment: dict) -> None:
@@ -83,6 +131,11 @@ class Launcher(ABC):
     sees_this_machine: ClassVar[bool] = False
     """Whether its ranks see the files of this machine."""
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a run may use."""
+        return 0
+
     @classmethod
     @abstractmethod
     def of(cls, options: LaunchOptions) -> Self:
@@ -95,6 +148,10 @@ class Launcher(ABC):
     def data_refusal(self, path: str) -> str | None:
         """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
         return None
+
+    def dataset_folder(self, dataset: Dataset) -> str:
+        """Where ranks find the files of a data set of this machine."""
+        return str(dataset.folder)
 
     @abstractmethod
     def dry_run(self, plan: Plan) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from repro.planning.plan import Unit
+from repro.planning.schedule import Block
+
 
 class GpuPool:
     """Which GPUs the attempts that run at the same time have.
@@ -13,14 +16,20 @@ class GpuPool:
         as fit without sharing.
     """
 
+    are_nodes = False
+
     def __init__(self, gpus: Sequence[str], jobs: int | None):
         self._load = dict.fromkeys(gpus, 0)
         self._jobs = jobs
         self._running = 0
 
-    def take(self, world_size: int) -> tuple[str, ...] | None:
-        """GPUs for an attempt of `world_size` ranks, those with the fewest attempts; None if it has to wait."""
-        chosen = sorted(self._load, key=self._load.__getitem__)[:world_size]
+    def block(self, unit: Unit, repeat: int) -> Block:
+        """All are alike here: they start in the order of their plan."""
+        return Block(unit.name, repeat)
+
+    def take(self, ranks: int) -> tuple[str, ...] | None:
+        """GPUs for an attempt of so many ranks, those with the fewest attempts; None if it has to wait."""
+        chosen = sorted(self._load, key=self._load.__getitem__)[:ranks]
         shared = any(self._load[gpu] for gpu in chosen)
         if self._running and (shared if self._jobs is None else self._running >= self._jobs):
             return None

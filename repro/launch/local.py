@@ -75,8 +75,12 @@ class LocalLauncher(Launcher):
             )
         return cls(options)
 
+    @property
+    def gpus(self) -> int:
+        return gpu_count()
+
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
-        return make_plan(cases, gpu_count(), **vars(wanted))
+        return make_plan(cases, self.gpus, **vars(wanted))
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster, Node
-from repro.perfmodel.hardware import HardwareError, describe
+from repro.perfmodel.hardware import HardwareError, of_inventory
 from repro.perfmodel.predict import expect
 from repro.published.cases import Case
 from repro.utils.i18n import N_
@@ -60,7 +60,7 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
     a GPU that the model does not know.
     """
     try:
-        hardware = describe(str(cluster.folder)) if cluster.gpu else None
+        hardware = of_inventory(cluster)
     except HardwareError:
         hardware = None
 

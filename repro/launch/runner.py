@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,13 @@ from typing import cast
 
 from repro.analysis.measurement import METRICS, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
-from repro.launch.attempt import Event, GpuAttempt, Interrupts, interruptible
-from repro.launch.base import AttemptOf
+from repro.launch.attempt import Event, Interrupts, PlacedAttempt, interruptible
+from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
 from repro.planning.plan import Plan, Unit
+from repro.planning.schedule import Block, in_order, startable
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
 from repro.runs.files import events
@@ -38,8 +40,8 @@ class Bench:
     ----------
     attempt_of : makes the attempt of a unit in a folder; it decides where and how the ranks are started.
     retries : how many times what fails is tried again; every attempt is recorded.
-    gpu_pool : runs attempts concurrently, on the GPUs that it hands out; these are `GpuAttempt`s then, as those of
-        this machine are. Without it they run one after another.
+    places : runs attempts concurrently, each in a place of its own; these are `PlacedAttempt`s then. Without it they
+        run one after another.
     replaced : the command that runs in place of the trainer, in tests.
     """
 
@@ -48,10 +50,13 @@ class Bench:
     progress: Display
     attempt_of: AttemptOf
     retries: int = 0
-    gpu_pool: GpuPool | None = None
+    places: Places | None = None
     replaced: Sequence[str] = ()
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held for whatever concurrent attempts must do one at a time: writing records and showing progress."""
+    _beside: dict[str, list[dict]] = field(default_factory=dict, repr=False)
+    """For each attempt that runs, by its folder, those that have run at the same time, and their nodes."""
+    _nodes: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     def run_all(self) -> list[dict]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run.
@@ -65,21 +70,26 @@ class Bench:
             _Schedule(self, interrupts).run(todo)
             return self.run.attempts()
 
-    def attempt(self, turn: Turn, gpus: Sequence[str], stop: threading.Event) -> dict:
+    def attempt(self, turn: Turn, names: Sequence[str], stop: threading.Event) -> dict:
         """Run one repeat of a unit and record how it ended, also when it is interrupted; returns the record.
 
-        This is what a thread of the pool does. Once `stop` is set, the attempt ends with KeyboardInterrupt.
+        This is what a thread of the pool does. `names` are those of its place. Once `stop` is set, the attempt ends
+        with KeyboardInterrupt.
         """
         unit, started, stamp = turn.unit, time.monotonic(), time.time()
+        nodes = list(names) if self.places and self.places.are_nodes else []
         with self.lock:
             folder = self.run.attempt_folder(unit.name, turn.repeat)
+            key = str(folder.relative_to(self.run.folder))
+            self._begin_beside(key, nodes)
             self.progress.started(unit, turn.repeat)
         record = {
             "unit": unit.name,
             "repeat": turn.repeat,
             "started": stamp,
-            "folder": str(folder.relative_to(self.run.folder)),
+            "folder": key,
             "code": program_code(BASELINES) if unit.baseline_of else program_code(TRAINERS, self.replaced),
+            **({"nodes": nodes} if nodes else {}),
         }
         rank_zero = RankZero(stamp)
 
@@ -89,8 +99,8 @@ class Bench:
             self._show(unit, event)
 
         attempt = self.attempt_of(unit, folder.resolve())
-        if self.gpu_pool:
-            attempt = cast(GpuAttempt, attempt).on(gpus)
+        if self.places:
+            attempt = cast(PlacedAttempt, attempt).on(names)
         try:
             outcome = attempt.run(on_event, stop)
         except OSError as error:
@@ -114,6 +124,7 @@ class Bench:
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
             "cut": [vars(log) for log in outcome.cut],
+            **({"nodes": list(outcome.nodes)} if outcome.nodes else {}),
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
         }
@@ -142,14 +153,23 @@ class Bench:
             )
 
     def _record(self, record: dict) -> None:
-        """Write down an attempt that ended, and, if the unit needs no more repeats, why: `enough`."""
+        """Write down an attempt that ended, what ran beside it, and, if the unit needs no more repeats, why: `enough`."""
         with self.lock:
+            if beside := self._beside.pop(record["folder"], []):
+                record["beside"] = beside
             if self.plan.looks and record["status"] == "ok":
                 from repro.analysis.stopping import why_enough  # pandas, for which no run waits at its start
 
                 (unit,) = (unit for unit in self.plan.units if unit.name == record["unit"])
                 record["enough"] = why_enough(self.run, self.plan, [*self.run.attempts(), record], unit)
             self.run.add_attempt(record)
+
+    def _begin_beside(self, folder: str, nodes: list[str]) -> None:
+        """An attempt begins: it runs beside all that run now, and they beside it."""
+        others = [{"attempt": other, "nodes": self._nodes[other]} for other in self._beside]
+        for found in self._beside.values():
+            found.append({"attempt": folder, "nodes": nodes})
+        self._beside[folder], self._nodes[folder] = others, nodes
 
     def _show(self, unit: Unit, event: Event) -> None:
         with self.lock:
@@ -165,63 +185,98 @@ class Turn:
     retries: int
 
 
-class _Schedule:
-    """Runs the attempts of a bench in a pool of threads, as many at a time as there are GPUs for.
+@dataclass
+class _Group:
+    """The turns of one block, which follow each other in its place: `places`, once it has one."""
 
-    The main thread, which alone gets signals, starts them and waits; no unit runs next to itself.
+    block: Block
+    turns: deque[Turn]
+    places: tuple[str, ...] = ()
+
+
+class _Schedule:
+    """Runs the attempts of a bench in a pool of threads, as many at a time as there are places for.
+
+    The main thread, which alone gets signals, starts them and waits; `repro.planning.schedule` has the order.
     """
 
     def __init__(self, bench: Bench, interrupts: Interrupts):
         self._bench, self._interrupts = bench, interrupts
-        self._gpu_pool = bench.gpu_pool or GpuPool((), 1)
-        self._running: dict[Future, tuple[Turn, Sequence[str]]] = {}
-        self._enough: set[str] = set()
+        self._places: Places = bench.places or GpuPool((), 1)
+        self._running: dict[Future, tuple[Turn, _Group]] = {}
         self._stop = threading.Event()
 
     def run(self, todo: list[tuple[Unit, int]]) -> None:
-        """Run them all in their order, each as soon as it can be; an interrupt or an error ends those that run."""
-        waiting = [Turn(unit, repeat, self._bench.retries) for unit, repeat in todo]
+        """Run them all, each as soon as it can be; an interrupt or an error ends those that run."""
+        waiting = self._groups(todo)
         with ThreadPoolExecutor(max(1, len(self._bench.plan.units)), "attempt") as threads:
             try:
                 while waiting or self._running:
-                    waiting = [turn for turn in waiting if not self._start(turn, threads)]
+                    while group := self._placed(waiting):
+                        waiting.remove(group)
+                        self._start(group, threads)
                     wait(self._running, WAKE_S, FIRST_COMPLETED)
-                    waiting[:0] = self._again()
-                    dropped = [turn for turn in waiting if turn.unit.name in self._enough]
-                    if dropped:
-                        waiting = [turn for turn in waiting if turn not in dropped]
-                        with self._bench.lock:
-                            self._bench.progress.dropped(len(dropped))
+                    waiting = self._without(self._take_ended(threads), waiting)
             finally:
                 self._stop.set()
 
-    def _start(self, turn: Turn, threads: ThreadPoolExecutor) -> bool:
-        """Start it unless it has to wait."""
-        if any(running.unit is turn.unit for running, _ in self._running.values()):
-            return False
-        gpus = self._gpu_pool.take(turn.unit.world_size)
-        if gpus is None:
-            return False
+    def _groups(self, todo: list[tuple[Unit, int]]) -> list[_Group]:
+        """The turns by what is measured together, in the order in which they are to start."""
+        turns: dict[tuple[str, int], deque[Turn]] = {}
+        for unit, repeat in todo:
+            turn = Turn(unit, repeat, self._bench.retries)
+            turns.setdefault((unit.follows or unit.name, repeat), deque()).append(turn)
+        found = {self._places.block(each[0].unit, repeat): each for (_, repeat), each in turns.items()}
+        return [_Group(block, found[block]) for block in in_order(found)]
+
+    def _placed(self, waiting: list[_Group]) -> _Group | None:
+        """The next group that can start, with its place; None if all have to wait."""
+        groups = {group.block: group for group in waiting}
+        running = {group.block.name for _, group in self._running.values()}
+        found = startable([*groups], running, lambda block: self._places.take(groups[block].turns[0].unit.world_size))
+        if found is None:
+            return None
+        block, places = found
+        groups[block].places = places
+        return groups[block]
+
+    def _start(self, group: _Group, threads: ThreadPoolExecutor) -> None:
+        """Start the next turn of a group in its place."""
         self._interrupts.check()
         check_free_space(self._bench.run.folder)
-        self._running[threads.submit(self._bench.attempt, turn, gpus, self._stop)] = turn, gpus
-        return True
+        turn = group.turns.popleft()
+        self._running[threads.submit(self._bench.attempt, turn, group.places, self._stop)] = turn, group
 
-    def _again(self) -> list[Turn]:
-        """Take the attempts that have ended; those to be tried again."""
-        again = []
+    def _take_ended(self, threads: ThreadPoolExecutor) -> set[str]:
+        """Go on with the groups whose attempts have ended; the units that need no more repeats now."""
+        enough = set()
         for future in [future for future in self._running if future.done()]:
-            turn, gpus = self._running.pop(future)
-            self._gpu_pool.give_back(gpus)
+            turn, group = self._running.pop(future)
             record = future.result()
             final = record["status"] == "ok" or not turn.retries
             with self._bench.lock:
                 self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
             if not final:
-                again.append(replace(turn, retries=turn.retries - 1))
+                group.turns.appendleft(replace(turn, retries=turn.retries - 1))
             if record.get("enough"):
-                self._enough.add(turn.unit.name)
-        return again
+                enough.add(turn.unit.name)
+            if group.turns:
+                self._start(group, threads)
+            else:
+                self._places.give_back(group.places)
+        return enough
+
+    def _without(self, enough: set[str], waiting: list[_Group]) -> list[_Group]:
+        """The groups that still wait, without the turns of these units."""
+        dropped = 0
+        for group in waiting if enough else ():
+            left = deque(turn for turn in group.turns if turn.unit.name not in enough)
+            dropped += len(group.turns) - len(left)
+            group.turns = left
+        if dropped:
+            with self._bench.lock:
+                self._bench.progress.dropped(dropped)
+        return [group for group in waiting if group.turns]
 
 
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:

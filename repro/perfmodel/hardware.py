@@ -7,11 +7,15 @@ import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repro.cluster.inventory import inventory_names, is_inventory
 from repro.published.figures import CLUSTERS, load_published_cluster
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
+
+if TYPE_CHECKING:
+    from repro.cluster import cluster
 
 FOLDER = DATA / "hardware"
 
@@ -114,6 +118,11 @@ def _inventory(name: str) -> Cluster:
         described = cluster.load_cluster(name)
     except cluster.ClusterError as error:
         raise HardwareError(str(error)) from error
+    return of_inventory(described)
+
+
+def of_inventory(described: cluster.Cluster) -> Cluster:
+    """The cluster that an inventory describes; HardwareError if it has no GPUs, or unknown ones."""
     if not described.gpu:
         raise HardwareError(f"{described.variables}: cluster_gpu is empty; the model describes clusters of GPUs only")
     modelled = from_devices(described.gpu, described.gpus_per_node, len(described.nodes), described.network_gbits / 8)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import Expectation, default_calibration, expect
 from repro.planning.plan import MOST_REPEATS, verdict_looks
+from repro.planning.schedule import Block, duration_s
 from repro.published.cases import Case
 
 START_UP_S = 30  # a process group's start and the compilation of its graph, seen between 3 and 60 s
@@ -18,7 +20,8 @@ START_UP_S = 30  # a process group's start and the compilation of its graph, see
 class Row:
     """A case with its expectation, or the reason why it will be left out.
 
-    `hours` are for all its repeats, `first_look_hours` for those after which its verdict can be decided.
+    `hours` are for all its repeats, `first_look_hours` for those after which its verdict can be decided; `nodes` is how
+    many nodes it takes.
     """
 
     case: Case
@@ -26,6 +29,19 @@ class Row:
     hours: float
     first_look_hours: float
     skipped: str = ""
+    nodes: int = 0
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Hours of a run of many cases: one attempt at a time, and with attempts side by side on the nodes.
+
+    No order of the attempts takes less than `least` hours: so long all nodes are busy all the time.
+    """
+
+    alone: float
+    side_by_side: float
+    least: float
 
 
 def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None, programs: int = 1) -> list[Row]:
@@ -45,8 +61,27 @@ def _row(case: Case, cluster: Cluster, first: int, repeats: int, calibration: Ca
     if not expected.fits:
         short = f"needs {expected.memory_mib:,.0f} MiB, a GPU has {cluster.gpu.memory_mib:,}"
         return Row(case, expected, 0.0, 0.0, short)
-    hours = (START_UP_S + case.iterations * expected.latency_ms / 1000) / 3600
-    return Row(case, expected, repeats * hours, first * hours)
+    hours = attempt_s(case.iterations, expected) / 3600
+    return Row(case, expected, repeats * hours, first * hours, nodes=math.ceil(ranks / cluster.node.gpus))
+
+
+def attempt_s(iterations: int, expected: Expectation) -> float:
+    """How many seconds one attempt is expected to take."""
+    return START_UP_S + iterations * expected.latency_ms / 1000
+
+
+def duration(rows: Iterable[Row], nodes: int, repeats: int, of_all: bool = False) -> Duration:
+    """How long so many repeats of the rows that run take, on so many nodes.
+
+    `of_all` says that `repeats` are all of a row's, not those of the first look.
+    """
+    run = [row for row in rows if not row.skipped]
+    each = [(row, (row.hours if of_all else row.first_look_hours) / repeats) for row in run]
+    blocks = [
+        Block(row.case.name, repeat, row.nodes, 3600 * hours) for repeat in range(1, repeats + 1) for row, hours in each
+    ]
+    busy = sum(row.nodes * hours for row, hours in each) * repeats
+    return Duration(sum(hours for _, hours in each) * repeats, duration_s(blocks, nodes) / 3600, busy / nodes)
 
 
 def plan_table(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
@@ -71,9 +106,16 @@ def _texts(row: Row) -> list[str]:
     return [*head, *figures, *(["", ""] if row.skipped else minutes), row.skipped]
 
 
-def plan_json(rows: Iterable[Row], cluster: Cluster) -> dict:
+def plan_json(rows: Sequence[Row], cluster: Cluster, repeats: int | None = None) -> dict:
     """The rows for programs; `output.schema.json` describes it."""
-    return {"cluster": cluster.name, "gpus": cluster.gpus, "cases": [_object(row) for row in rows]}
+    first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
+    return {
+        "cluster": cluster.name,
+        "gpus": cluster.gpus,
+        "hours": vars(duration(rows, cluster.nodes, first)),
+        "hours_at_most": vars(duration(rows, cluster.nodes, most, of_all=True)),
+        "cases": [_object(row) for row in rows],
+    }
 
 
 def _object(row: Row) -> dict:
@@ -91,6 +133,7 @@ def _object(row: Row) -> dict:
         "name": row.case.name,
         "layout": vars(row.case.layout),
         "gpus": row.case.layout.world_size,
+        "nodes": None if row.skipped else row.nodes,
         "expected": figures,
         "minutes": None if row.skipped else 60 * row.first_look_hours,
         "minutes_at_most": None if row.skipped else 60 * row.hours,
@@ -99,15 +142,26 @@ def _object(row: Row) -> dict:
 
 
 def plan_summary(rows: list[Row], cluster: Cluster, repeats: int | None = None) -> str:
-    """How many cases run, how long all take with the stopping rule and without it, how many are left out."""
-    run = [row for row in rows if not row.skipped]
-    hours, most = sum(row.first_look_hours for row in run), sum(row.hours for row in run)
-    duration = f"about {most:.1f} hours"
-    if not repeats:
-        first = verdict_looks()[0].repeats
-        duration = (
-            f"about {hours:.1f} hours if every verdict is decided after {first} repeats, {most:.1f} hours without "
-            f"stopping before {MOST_REPEATS}"
+    """How many cases run, how long all take with the stopping rule and without it, how many are left out.
+
+    On several nodes also how long they take with attempts side by side.
+    """
+    first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
+    decided, all_of_it = duration(rows, cluster.nodes, first), duration(rows, cluster.nodes, most, of_all=True)
+
+    def hours(alone: float, side_by_side: float) -> str:
+        return (
+            f"{side_by_side:.1f} hours ({alone:.1f} with SIDE_BY_SIDE=0)" if cluster.nodes > 1 else f"{alone:.1f} hours"
         )
-    left = len(rows) - len(run)
-    return f"{cluster.name}: {len(run)} cases to run in {duration}; {left} left out; all figures modelled"
+
+    texts = [hours(each.alone, each.side_by_side) for each in (decided, all_of_it)]
+    said = f"about {texts[1]}"
+    if not repeats:
+        said = (
+            f"about {texts[0]} if every verdict is decided after {first} repeats, {texts[1]} without stopping before "
+            f"{MOST_REPEATS}"
+        )
+    if cluster.nodes > 1:
+        said += f"; nodes that were never idle would take {decided.least:.1f} hours for {first} repeats"
+    left = sum(bool(row.skipped) for row in rows)
+    return f"{cluster.name}: {len(rows) - left} cases to run in {said}; {left} left out; all figures modelled"

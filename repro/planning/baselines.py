@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from repro.models.variants import DEFAULT, VARIANTS
@@ -19,11 +20,15 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus"
 
 @dataclass(frozen=True)
 class BaselineProgram:
-    """How baselines are started, the versions reported by their interpreter, and the variants to run."""
+    """How baselines are started, the versions reported by their interpreter, and the variants to run.
+
+    `image` is that of their containers on a cluster's nodes, "" without containers.
+    """
 
     command: tuple[str, ...]
     versions: dict = field(default_factory=dict)
     variants: tuple[str, ...] = DEFAULT
+    image: str = ""
 
     def as_json(self) -> dict:
         return asdict(self)
@@ -46,10 +51,7 @@ def baseline_program(
     PlanError
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
-    variants = tuple(dict.fromkeys(name for name in (names or "").replace(" ", ",").split(",") if name)) or DEFAULT
-    unknown = [name for name in variants if name not in VARIANTS]
-    if unknown:
-        raise PlanError(f"BASELINES={names}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+    variants = variants_of((names or "").replace(" ", ",").split(",")) or DEFAULT
     if command:
         return BaselineProgram(command, variants=variants)
     if not python:
@@ -59,6 +61,14 @@ def baseline_program(
             )
         return None
     return BaselineProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
+
+
+def variants_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The variants of these names, each once; PlanError for an unknown one."""
+    variants = tuple(dict.fromkeys(name for name in names if name))
+    if unknown := [name for name in variants if name not in VARIANTS]:
+        raise PlanError(f"BASELINES={','.join(variants)}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+    return variants
 
 
 def recorded_command(baseline: dict) -> tuple[str, ...]:

@@ -55,6 +55,11 @@ class Dataset:
             return {"kind": "tokens", "prefix": str(self.folder / "text")}
         return {"kind": "ofrecord", "path": str(self.folder), "parts": PARTS}
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the names and contents of its files."""
+        return hashlib.sha256(json.dumps(self.facts["sha256"], sort_keys=True).encode()).hexdigest()
+
 
 def text_dataset(folder: Path = FOLDER / "text", limit: int | None = None) -> Dataset:
     """Python source as Megatron tokens, one per byte and 256 after each file; an intact copy that is there is kept.

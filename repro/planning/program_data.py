@@ -89,6 +89,11 @@ def own_files(plan: Plan) -> list[str]:
     return list(found)
 
 
+def reads(plan: Plan, folder: str) -> bool:
+    """Whether a plan reads files of this folder."""
+    return any(f"{path}/".startswith(f"{folder}/") for path in own_files(plan))
+
+
 def _program(unit: Unit) -> Program:
     return spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
 

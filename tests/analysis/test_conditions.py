@@ -4,7 +4,15 @@ import pytest
 
 from repro.analysis import conditions
 from repro.analysis.comparability import Reason
-from repro.analysis.conditions import Condition, Evidence, falling_loss, nothing_left_out, same_code, unmet
+from repro.analysis.conditions import (
+    Condition,
+    Evidence,
+    falling_loss,
+    nothing_left_out,
+    place_of_its_own,
+    same_code,
+    unmet,
+)
 from repro.runs.record import LAST_LOSSES
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -167,4 +175,36 @@ def test_every_condition_is_asked_and_only_the_work_makes_incomparable():
         ("same code", False),
         ("falling loss", False),
         ("nothing left out", False),
+        ("place of its own", False),
     ]
+
+
+# What ran beside
+
+
+def placed(nodes, *beside):
+    return attempt(
+        nodes=nodes, beside=[{"attempt": "units/other/repeat-1.attempt-1", "nodes": each} for each in beside]
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "beside"),
+    [(["n1"], [["n2"], ["n3", "n4"]]), (["n1", "n2"], [["n3"], ["n4"]]), (["n1", "n2"], []), ([], [])],
+)
+def test_attempts_on_other_nodes_take_nothing_from_one_another(nodes, beside):
+    assert said(place_of_its_own, placed(nodes, *beside)) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "other"),
+    [(["n1"], ["n1"]), (["n1", "n2"], ["n3", "n4"]), (["n1", "n2"], ["n2"]), (["n1"], []), ([], ["n1"])],
+)
+def test_a_node_or_the_network_that_is_shared_forbids_a_verdict(nodes, other):
+    found = said(place_of_its_own, placed(nodes, ["n4"], other), placed(["n3"], ["n2"]), attempt())
+    text = "1 repeats shared a node, or the network between nodes, with another attempt"
+    assert found == [("differs", f"measurement: {text}")]
+
+
+def test_what_ran_beside_an_attempt_that_failed_does_not_count():
+    assert said(place_of_its_own, attempt(), {**placed(["n1"], ["n1"]), "status": "failed"}) == []

@@ -3,7 +3,8 @@
 import pytest
 
 from repro.bootstrap import needs_of
-from repro.cli.host import STEPS, Step, carry_out, options_of, plan_steps
+from repro.cli.host import STEPS, Journal, Step, carry_out, options_of, plan_cluster_steps, plan_steps
+from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -50,21 +51,87 @@ def test_what_the_whole_needs_is_what_its_parts_need():
     assert all(groups <= whole[environment] for environment, groups in needed)
 
 
-def test_what_a_step_leaves_is_kept_even_if_it_failed(tmp_path):
-    (tmp_path / "runs" / "earlier").mkdir(parents=True)
-    kept = []
+class Steps:
+    """Steps that leave a run each, and end with a status from a list of their task's."""
 
-    def call(step):
-        (tmp_path / "runs" / step.task).mkdir()
-        return step.task == "curves"
+    def __init__(self, folder, **statuses):
+        self.runs, self.statuses, self.called, self.kept = folder / "runs", statuses, [], []
+        (self.runs / "earlier").mkdir(parents=True, exist_ok=True)
 
-    def keep(name):
-        kept.append(name)
-        return name == "convergence"
+    def call(self, step):
+        self.called.append(str(step))
+        run = self.runs / step.variables.get("RUN", f"{step.task}-1")
+        run.mkdir(exist_ok=True)
+        (run / "run.json").touch()
+        return self.statuses.get(step.task, [0]).pop(0) if self.statuses.get(step.task) else 0
 
-    planned = [Step("bench", {"MODEL": "gpt"}), Step("curves"), Step("convergence")]
-    assert carry_out(planned, tmp_path / "runs", call, keep) == ["make curves", "make archive RUN=convergence"]
-    assert kept == ["bench", "curves", "convergence"]
+    def keep(self, name):
+        self.kept.append(name)
+        return name == "convergence-1"
+
+    def carry_out(self, *steps):
+        return carry_out(list(steps), self.runs, self.call, self.keep, Journal(self.runs / "reproduce-x.json"))
+
+
+PLANNED = (Step("bench", {"MODEL": "gpt", "REPEATS": "7"}), Step("curves"))
+
+
+def test_what_has_ended_is_kept_and_not_done_again(tmp_path):
+    steps = Steps(tmp_path)
+    assert steps.carry_out(*PLANNED) == [] == steps.carry_out(*PLANNED)
+    assert steps.called == ["make bench MODEL=gpt REPEATS=7", "make curves"]
+    assert steps.kept == ["bench-1", "curves-1"]
+    assert steps.carry_out(Step("curves", {"PROGRAM": "tuned"})) == [], "another setting makes another step"
+    assert steps.called[2:] == ["make curves PROGRAM=tuned"]
+
+
+def test_what_failed_is_tried_again_before_it_is_kept(tmp_path):
+    steps = Steps(tmp_path, bench=[1, 1])
+    assert steps.carry_out(*PLANNED) == ["make bench MODEL=gpt REPEATS=7"]
+    assert steps.kept == ["curves-1"], "a failure stops no other step, and a kept run cannot be gone on with"
+    assert steps.carry_out(*PLANNED) == ["make bench MODEL=gpt REPEATS=7"]
+    assert steps.called[2:] == ["make bench MODEL=gpt RUN=bench-1"]
+    assert steps.kept == ["curves-1", "bench-1"]
+    assert steps.carry_out(*PLANNED) == ["make bench MODEL=gpt REPEATS=7"], "it is still named"
+    assert len(steps.called) == 3
+
+
+def test_an_interrupted_step_goes_on_with_its_run(tmp_path):
+    steps = Steps(tmp_path, bench=[130, 0])
+    with pytest.raises(Exit, match="the same command goes on") as error:
+        steps.carry_out(*PLANNED)
+    assert error.value.status == 130 and steps.kept == []
+    assert steps.carry_out(*PLANNED) == []
+    assert steps.called[1:] == ["make bench MODEL=gpt RUN=bench-1", "make curves"]
+    assert steps.kept == ["bench-1", "curves-1"]
+
+
+def test_a_run_that_cannot_be_kept_is_named(tmp_path):
+    assert Steps(tmp_path).carry_out(Step("convergence")) == ["make archive RUN=convergence-1"]
+    assert Steps(tmp_path).carry_out(Step("convergence")) == ["make convergence"]
+
+
+def test_a_cluster_has_one_bench_of_all_models():
+    assert [str(step) for step in plan_cluster_steps(CATALOGUE.cases)] == [
+        "make plan",
+        "make preflight",
+        "make bench",
+        "make curves",
+        "make convergence",
+    ]
+    assert [str(step) for step in plan_cluster_steps(CATALOGUE.select("bert", None))][-1] == "make curves"
+    assert [str(step) for step in plan_cluster_steps(CATALOGUE.cases, ("curves",))] == ["make curves"]
+    with pytest.raises(OptionError, match="no profile"):
+        plan_cluster_steps(CATALOGUE.cases, ("profile",))
+
+
+def test_a_cluster_s_steps_get_its_settings():
+    outer = {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0", "REPEATS": "7", "HOST": "x"}
+    given = {task: Step(task).given(outer, options_of(task)) for task in ("plan", "preflight", "bench", "curves")}
+    assert given["plan"] == {"CLUSTER": "v100x32"}
+    assert given["preflight"] == {"CLUSTER": "v100x32"}
+    assert given["bench"] == {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0", "REPEATS": "7"}
+    assert given["curves"] == {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0"}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +141,10 @@ def test_what_a_step_leaves_is_kept_even_if_it_failed(tmp_path):
         ({"HOST": "../x"}, "HOST=../x"),
         ({"HOST": "x", "STEPS": "bench,nothing"}, "no step nothing"),
         ({"HOST": "x", "MODEL": "nope"}, "nope"),
+        ({"HOST": "x", "SIDE_BY_SIDE": "1"}, "SIDE_BY_SIDE: for runs on the nodes of a cluster"),
+        ({"CLUSTER": "sim", "STACK": "cpu"}, "STACK: for runs on one machine"),
+        ({"CLUSTER": "sim", "STEPS": "profile"}, "no profile"),
+        ({"CLUSTER": "sim"}, "cluster_gpu is empty in"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_starts(task, settings, message):

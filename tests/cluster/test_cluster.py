@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import ClusterError, Image, Node, Slurm, load_cluster
+from repro.cluster.cluster import Baseline, ClusterError, Image, Node, Slurm, load_cluster
 from repro.perfmodel.hardware import HardwareError, describe
 
 HOSTS = {
@@ -71,6 +71,14 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
     assert (cluster.private_key, cluster.python) == (Path("/keys/id"), "/opt/python")
 
 
+def test_where_nodes_have_pytorch(inventory):
+    assert load_cluster(inventory()).baseline == Baseline()
+    given = {"python": "/opt/conda/bin/python", "image": "pytorch/pytorch:2.4.0"}
+    assert load_cluster(inventory(cluster_baseline=given)).baseline == Baseline(**given)
+    venv = inventory(cluster_baseline={"python": "/opt/pytorch/bin/python"}, cluster_containers=False)
+    assert load_cluster(venv).baseline == Baseline("/opt/pytorch/bin/python")
+
+
 def test_how_jobs_are_submitted_and_followed(inventory):
     assert load_cluster(inventory()).slurm == Slurm("", "", None, (), "attempt", 30, 60)
     given = {"partition": "gpu", "time_minutes": 90, "allocation": "run", "poll_seconds": 120, "lease_seconds": 7200}
@@ -97,6 +105,14 @@ def test_how_jobs_are_submitted_and_followed(inventory):
         ({"cluster_image": {"name": "x", "digest": "sha256:12"}}, r"cluster_image\.digest is 'sha256:12'"),
         ({"cluster_image": {"name": "x", "registry": "r:5000"}}, r"cluster_image\.digest is ''.*taken by its digest"),
         ({"cluster_image": {"name": "x", "sum": "y"}}, "cluster_image is"),
+        ({"cluster_baseline": {"pytorch": "x"}}, "cluster_baseline is"),
+        ({"cluster_baseline": {"python": "python3"}}, r"cluster_baseline\.python is 'python3'; it is the path"),
+        ({"cluster_baseline": {"python": "/p"}}, r"cluster_baseline\.image is ''; ranks run in containers"),
+        (
+            {"cluster_baseline": {"python": "/p", "image": "x"}, "cluster_containers": False},
+            r"cluster_baseline\.image is 'x'; ranks run in no container",
+        ),
+        ({"cluster_baseline": {"python": "/p", "image": "--privileged"}}, r"cluster_baseline\.image is '--privileged'"),
         ({"cluster_slurm": {"queue": "x"}}, "cluster_slurm is"),
         ({"cluster_slurm": {"time_minutes": 0}}, r"cluster_slurm\.time_minutes is 0; it is a whole number from 1 on"),
         ({"cluster_slurm": {"allocation": "job"}}, r"cluster_slurm\.allocation is 'job'; it is attempt or run"),

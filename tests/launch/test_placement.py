@@ -18,7 +18,7 @@ def test_a_case_that_cannot_fit_is_left_out_with_the_reason(monkeypatch):
     hardware = from_devices("Tesla V100-SXM2-16GB", 8)
     monkeypatch.setattr(
         fit,
-        "describe",
+        "of_inventory",
         lambda name: replace(hardware, node=replace(hardware.node, gpu=replace(hardware.gpu, memory_mib=8000))),
     )
     cases = load_catalogue().select("gpt", None)

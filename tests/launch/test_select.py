@@ -4,10 +4,11 @@ import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from repro.cluster.cluster import Baseline
 from repro.cluster.inventory import ClusterError
 from repro.launch import select as registry
 from repro.launch.attempt import Limits, Outcome, Tail
@@ -127,9 +128,13 @@ def test_what_cannot_be_started_is_refused(cluster, name, error, message):
         select(LaunchOptions(cluster), name)
 
 
-def test_a_cluster_runs_no_baselines():
-    with pytest.raises(PlanError, match="for runs on one machine"):
-        select(LaunchOptions(V100)).plan(load_catalogue().select("bert", None), Wanted(baselines=("pytorch",)))
+def test_a_cluster_runs_baselines_where_its_inventory_says_that_nodes_have_pytorch():
+    cases, wanted = load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(baselines=("pytorch",))
+    with pytest.raises(PlanError, match=r"all.yml does not say where nodes have PyTorch; set cluster_baseline"):
+        select(LaunchOptions(V100)).plan(cases, wanted)
+    there = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+    plan = select(LaunchOptions(there)).plan(cases, wanted)
+    assert [unit.variant for unit in plan.units] == [None, "pytorch"]
 
 
 def test_a_cluster_plans_in_the_precision_that_is_asked_for():

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from repro.perfmodel.hardware import describe
-from repro.perfmodel.plan_table import START_UP_S, plan_rows, plan_summary, plan_table
+from repro.perfmodel.plan_table import START_UP_S, duration, plan_rows, plan_summary, plan_table
 from repro.published.cases import load_catalogue
 from tests.support import tasks
 
@@ -35,13 +35,26 @@ def test_duration_counts_the_repeats_until_the_first_look_and_all_of_them():
 
 
 def test_the_summary_has_the_hours_with_the_stopping_rule_and_without():
-    rows = plan_rows(CASES, describe("v100x32"))
+    cluster = describe("v100-16-edrx1")
+    rows = plan_rows(CASES, cluster)
     first, most = sum(row.first_look_hours for row in rows), sum(row.hours for row in rows)
-    said = plan_summary(rows, describe("v100x32"))
+    said = plan_summary(rows, cluster)
     assert f"about {first:.1f} hours if every verdict is decided after 6 repeats" in said
     assert f"{most:.1f} hours without stopping before 12" in said and most == pytest.approx(2 * first)
-    fixed = plan_rows(CASES, describe("v100x32"), 7)
-    assert "stopping" not in plan_summary(fixed, describe("v100x32"), 7)
+    assert "SIDE_BY_SIDE" not in said, "on one node there is nothing beside it"
+    fixed = plan_rows(CASES, cluster, 7)
+    assert "stopping" not in plan_summary(fixed, cluster, 7)
+
+
+def test_the_summary_has_the_hours_side_by_side_and_one_at_a_time():
+    cluster = describe("v100x32")
+    rows = plan_rows(CASES, cluster)
+    first, most = duration(rows, 4, 6), duration(rows, 4, 12, of_all=True)
+    said = plan_summary(rows, cluster)
+    for found in (first, most):
+        assert f"{found.side_by_side:.1f} hours ({found.alone:.1f} with SIDE_BY_SIDE=0)" in said
+    assert most.alone == pytest.approx(2 * first.alone) and first.side_by_side < first.alone
+    assert f"never idle would take {first.least:.1f} hours" in said
 
 
 def test_rows_are_as_wide_as_the_titles():

@@ -88,7 +88,8 @@ class NodesAttempt:
         failure = failure or follower.cut_evidence() or follower.unfinished()
         tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
         explained = follower.explained(failure) if failure else None
-        return Outcome(explained, time.monotonic() - started, tail, tuple(follower.cut()))
+        nodes = tuple(node.name for node in work.placement.nodes)
+        return Outcome(explained, time.monotonic() - started, tail, tuple(follower.cut()), nodes)
 
     def _own_log_tail(self) -> str:
         return "\n".join(last_lines(self.folder / self.transport.log)) if self.transport.log else ""

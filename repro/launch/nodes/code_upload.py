@@ -11,6 +11,7 @@ from repro.images.stack import compat_sources
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
 from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
+from repro.planning.baselines import SCRIPT as BASELINE
 from repro.utils.paths import PACKAGE, TRAINER, sha256_of
 
 PATIENCE_S = 60
@@ -44,7 +45,7 @@ print(root)
 
 
 class Code:
-    """What is sent: the node agent, the models' specifications, and a trainer's folder.
+    """What is sent: the node agent, the models' specifications, a trainer's folder, and that of the baselines.
 
     Models from outside lie among the project's own there, so that nodes need not know of their folders.
 
@@ -52,10 +53,11 @@ class Code:
     ----------
     trainer : the trainer's script; the Python files of its folder go along.
     forwarders : send the sources of the libraries with which a venv reaches a newer cuBLAS and cuDNN too.
+    baseline : the baselines' script, None for no baselines; the Python files of its folder go along.
     """
 
-    def __init__(self, trainer: Path = TRAINER, forwarders: bool = False):
-        self.script = trainer.name
+    def __init__(self, trainer: Path = TRAINER, forwarders: bool = False, baseline: Path | None = None):
+        self.script, self.baseline_script = trainer.name, baseline.name if baseline else ""
         sources: list[tuple[str, Path]] = [
             ("repro/launch/agent", PACKAGE / "launch" / "agent"),
             *(("repro/models", Path(folder)) for folder in folders_of("models")),
@@ -63,6 +65,9 @@ class Code:
             *(("repro/trainers/models", Path(folder)) for folder in folders_of("trainers/models")),
             ("repro/trainers", trainer.parent),
         ]
+        if baseline:
+            sources += [("repro/baselines", Path(folder)) for folder in folders_of("baselines")]
+            sources.append(("repro/baselines", baseline.parent))
         paths = {"repro/__init__.py": PACKAGE / "__init__.py"}
         for target, folder in sources:
             paths |= {f"{target}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))}
@@ -72,9 +77,9 @@ class Code:
         self.digest = files_digest((name, sha256_of(text.encode())) for name, text in self.files.items())
 
     @classmethod
-    def of(cls, cluster: Cluster, trainer: Path = TRAINER) -> Code:
-        """What the nodes of a cluster need."""
-        return cls(trainer, needs_forwarders(cluster))
+    def of(cls, cluster: Cluster, trainer: Path = TRAINER, baseline: Path | None = None) -> Code:
+        """What the nodes of a cluster need; `baseline` replaces the script of the baselines, if the cluster runs any."""
+        return cls(trainer, needs_forwarders(cluster), baseline or (BASELINE if cluster.baseline.python else None))
 
     def folder(self, work: str) -> str:
         """Where it is on a node."""

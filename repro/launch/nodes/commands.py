@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from repro.cluster.cluster import Cluster
 
 OWN = "reproduction.run"
-INSIDE, INSIDE_MODELS = "/opt/repro/trainers", "/opt/repro/models"
+INSIDE_CODE = "/opt/repro"
+INSIDE, INSIDE_MODELS = f"{INSIDE_CODE}/trainers", f"{INSIDE_CODE}/models"
 IMAGE_PYTHON = "/opt/venv/bin/python"
 IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 
@@ -40,6 +41,12 @@ class Share:
     folder: str
     trainers: str
     script: str = "run.py"
+    baseline: bool = False
+
+    @property
+    def code(self) -> str:
+        """The folder of the package on the node."""
+        return posixpath.dirname(self.trainers)
 
     @property
     def exclusive(self) -> bool:
@@ -56,13 +63,52 @@ def node_argv(
     name: str,
     labels: dict[str, str],
 ) -> list[str]:
-    """The command that starts a node's ranks, in a container called `name` or, where there are none, in its venv."""
+    """The command that starts a node's ranks, in a container called `name` or, where there are none, in its venv.
+
+    Those of a baseline have the image or the interpreter that the inventory names for it.
+    """
+    if share.baseline:
+        return _baseline_argv(cluster, host, share, device, environment, name, labels)
     if cluster.containers:
         program = _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, INSIDE)
         return [*docker_command(cluster, host, share, device, environment, name, labels), *program]
     python = f"{cluster.work}/venv/bin/python"
     variables = [f"{key}={value}" for key, value in environment.items()]
     return ["env", *variables, *_program(share, python, host.launcher, share.trainers)]
+
+
+def _baseline_argv(
+    cluster: Cluster,
+    host: Host,
+    share: Share,
+    device: str,
+    environment: dict[str, str],
+    name: str,
+    labels: dict[str, str],
+) -> list[str]:
+    if cluster.containers:
+        environment = {
+            **environment,
+            "HOME": "/tmp",
+            "LOGNAME": "reproduction",
+        }  # PyTorch's compiler keeps a cache there
+        command, code = docker_command(cluster, host, share, device, environment, name, labels), INSIDE_CODE
+    else:
+        command, code = ["env", *(f"{key}={value}" for key, value in environment.items())], share.code
+    python = cluster.baseline.python
+    rank = [python, "-u", f"{code}/baselines/{share.script}", "--config", f"{share.folder}/config.json"]
+    if share.exclusive:
+        return [*command, *rank]
+    options = {
+        "--nnodes": share.nodes,
+        "--node_rank": share.rank,
+        "--nproc_per_node": share.ranks,
+        "--master_addr": share.master,
+        "--master_port": share.port,
+        "--logdir": f"{share.folder}/logs",
+    }
+    words = [word for option, value in options.items() for word in (option, str(value))]
+    return [*command, python, f"{code}/launch/agent/rank_launcher.py", *words, *rank]
 
 
 def _program(share: Share, python: str, launcher: str, trainers: str) -> list[str]:
@@ -100,7 +146,8 @@ def docker_command(
     name: str,
     labels: dict[str, str],
 ) -> list[str]:
-    """`docker run` up to and including the image, which is named by its ID wherever the inventory gives one.
+    """`docker run` up to and including the image, which is named by its ID wherever the inventory gives one; a baseline's
+    has a name of its own.
 
     The container sees the host's network and shared memory, a read-only root, its own folder, the trainers and the
     data set. It is removed when it ends.
@@ -142,7 +189,8 @@ def docker_command(
         argv += ["--env", f"{key}={value}"]
     for key, value in labels.items():
         argv += ["--label", f"{key}={value}"]
-    return [*argv, cluster.image.digest or cluster.image.name]
+    image = cluster.baseline.image if share.baseline else cluster.image.digest or cluster.image.name
+    return [*argv, image]
 
 
 def gpus_option(count: int) -> str:
@@ -176,6 +224,9 @@ def caches(cluster: Cluster) -> dict[str, str]:
 
 
 def _mounts(cluster: Cluster, share: Share) -> list[tuple[str, str, str]]:
+    if share.baseline:
+        data = [(cluster.data, cluster.data, ":ro")] if cluster.data else []
+        return [(share.folder, share.folder, ""), (share.code, INSIDE_CODE, ":ro"), *data]
     models = f"{posixpath.dirname(share.trainers)}/models"
     mounts = [(share.folder, share.folder, ""), (share.trainers, INSIDE, ":ro"), (models, INSIDE_MODELS, ":ro")]
     if cluster.stack == "cu102-modern":

@@ -15,7 +15,9 @@ from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.placement import misfit_on
+from repro.planning.datasets import Dataset
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
@@ -27,7 +29,8 @@ Fingerprints = dict[str, Fingerprint]
 class ClusterTarget:
     """A cluster, with the code and the port that runs use there.
 
-    `replaced` is whether the trainer is another program than the project's; an attempt is ended after `attempt_s` seconds.
+    `replaced` and `baseline_replaced` are whether the trainer and the baselines are other programs than the project's;
+    an attempt is ended after `attempt_s` seconds.
     """
 
     cluster: Cluster
@@ -35,15 +38,17 @@ class ClusterTarget:
     port: int
     replaced: bool = False
     attempt_s: float = Limits.total_s
+    baseline_replaced: bool = False
 
     @classmethod
     def of(cls, options: LaunchOptions, launcher: str) -> ClusterTarget:
         """ClusterError if no cluster is named; `launcher` is the one that wants it."""
-        cluster, trainer = options.cluster, options.trainer
+        cluster, trainer, baseline = options.cluster, options.trainer, options.baseline
         if cluster is None:
             raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
-        code = Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER)
-        return cls(cluster, code, options.port or cluster.port, bool(trainer), options.attempt_s)
+        script = Path(baseline[-1]) if baseline else None
+        code = Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER, script)
+        return cls(cluster, code, options.port or cluster.port, bool(trainer), options.attempt_s, bool(baseline))
 
     def fingerprints(self) -> Fingerprints:
         """What each node is; ClusterError if one cannot be asked, or if nodes differ."""
@@ -97,11 +102,19 @@ class ClusterLauncher(Launcher):
     def of(cls, options: LaunchOptions) -> Self:
         return cls(ClusterTarget.of(options, cls.name))
 
+    @property
+    def gpus(self) -> int:
+        cluster = self.target.cluster
+        return cluster.world_size if cluster.gpu else 0
+
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.target.cluster
-        if wanted.baselines:
-            raise PlanError("BASELINES and BASELINE_PYTHON are for runs on one machine; leave them out with CLUSTER")
+        if wanted.baselines and not cluster.baseline.python:
+            raise PlanError(
+                f"BASELINES: {cluster.variables} does not say where nodes have PyTorch; set cluster_baseline, such as "
+                "{python: /opt/pytorch/bin/python}, in containers with its image"
+            )
         if wanted.scale == PUBLISHED and not cluster.gpu:
             raise PlanError(
                 f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
@@ -109,11 +122,14 @@ class ClusterLauncher(Launcher):
             )
         return make_plan(
             cases,
-            cluster.world_size if cluster.gpu else 0,
+            self.gpus,
             **vars(wanted),
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )
+
+    def dataset_folder(self, dataset: Dataset) -> str:
+        return folder_on_nodes(self.target.cluster, dataset)
 
     def data_refusal(self, path: str) -> str | None:
         cluster = self.target.cluster

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from repro.cluster.cluster import Cluster
 from repro.launch.agent.ranks import LAUNCHER_LOG
@@ -35,6 +36,13 @@ class Work:
     attempt: str
     trainers: str
     script: str
+    baseline: bool = False
+
+    def on(self, nodes: Sequence[str]) -> Work:
+        """The same on these nodes of the cluster, which hold as many ranks each."""
+        by_name = {node.name: node for node in self.cluster.nodes}
+        placement = replace(self.placement, nodes=tuple(by_name[name] for name in nodes))
+        return replace(self, placement=placement)
 
     @property
     def key(self) -> str:
@@ -64,14 +72,14 @@ class Work:
     @property
     def code_folder(self) -> str:
         """The folder of the code on each node."""
-        return self.trainers.removesuffix("/repro/trainers")
+        return posixpath.dirname(posixpath.dirname(self.trainers))
 
     def order(self, index: int, hosts: list[Host]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         share, device = self._share(index, hosts), self.config["device"]
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
-        environment |= library_environment(self.cluster, device)
+        environment |= {} if self.baseline else library_environment(self.cluster, device)
         output = [LAUNCHER_LOG, LAUNCHER_LOG]
         if share.exclusive:
             environment["GLOG_log_dir"] = f"{self.folder}/logs/local_rank_0"
@@ -89,7 +97,9 @@ class Work:
             "port": self.port if index == 0 and not share.exclusive else 0,
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": list(caches(self.cluster)),
-            "libraries": forwarder_orders(self.cluster, self.code_folder) if device == "cuda" else {},
+            "libraries": forwarder_orders(self.cluster, self.code_folder)
+            if device == "cuda" and not self.baseline
+            else {},
             "container": name if self.cluster.containers else "",
             "sample": sample_command() if device == "cuda" else [],
             "log_cap": LOG_CAP,
@@ -105,6 +115,7 @@ class Work:
             self.folder,
             self.trainers,
             self.script,
+            self.baseline,
         )
 
 
@@ -113,8 +124,10 @@ def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, r
     placement = place(cluster, unit.world_size, spread)
     if placement is None:
         raise ValueError(f"{unit.name}: {unit.world_size} ranks do not fit on {cluster.name}")
-    trainers = f"{code.folder(cluster.work)}/repro/trainers"
-    return Work(cluster, placement, unit.config, port, run, unit.name, attempt, trainers, code.script)
+    baseline = bool(unit.baseline_of)
+    folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
+    script = code.baseline_script if baseline else code.script
+    return Work(cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline)
 
 
 def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:

@@ -176,7 +176,7 @@ def fill(value: Any, step: int, node: int) -> Any:
 def work_of_step(request: JobRequest, work: Work, placement: Placement | None = None) -> SlurmWork:
     """An attempt as the nodes of a job get it, on these nodes or those that the work has."""
     home = request.step_home
-    given = {**vars(work), "trainers": f"{home}/code/repro/trainers"}
+    given = {**vars(work), "trainers": f"{home}/code/repro/{'baselines' if work.baseline else 'trainers'}"}
     return SlurmWork(**{**given, "placement": placement or work.placement}, home=home, token=request.token)
 
 

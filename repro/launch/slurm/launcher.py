@@ -13,7 +13,7 @@ from repro.cluster.fingerprint import Fingerprint
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Event, Limits, interruptible
-from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.kernels import Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.target import ClusterLauncher, spread
@@ -24,7 +24,7 @@ from repro.launch.slurm.attempt import minutes_of, size_of, slurm_attempts
 from repro.launch.slurm.batch_script import fill, work_of_step
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.launch.slurm.jobs import Jobs, Size
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan, PlanError, Unit
 from repro.runs.record import Run
 
 
@@ -100,6 +100,12 @@ class SlurmSession(LaunchSession):
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         self.jobs.run, self.jobs.largest = run.id, self.launcher.largest(plan)
         return slurm_attempts(self.jobs, limits, spread(plan))
+
+    def side_by_side(self, plan: Plan) -> Places:
+        """PlanError: Slurm chooses the nodes of a job, and may let its jobs share the network with others."""
+        raise PlanError(
+            "under Slurm attempts run one at a time, since Slurm decides which nodes and which jobs run at the same time"
+        )
 
     def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
         """Of the nodes of a job as large as this plan's largest; other nodes are compared before they get an attempt."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,10 @@ class SshTransport:
     def __init__(self, work: Work, pool: NodePool):
         self._work, self._pool = work, pool
         self._clients: dict[int, AgentClient] = {}
+
+    def on(self, nodes: Sequence[str]) -> SshTransport:
+        """The same on these nodes, by their names in the inventory."""
+        return SshTransport(self._work.on(nodes), self._pool)
 
     def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> Work:
         """Connect again to nodes that an earlier attempt lost."""
@@ -88,12 +92,23 @@ def _lock_lost(follower: AttemptFollower, index: int, reason: str) -> None:
     follower.put(index, {"lost": reason})
 
 
-def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], NodesAttempt]:
+@dataclass
+class SshAttempt(NodesAttempt):
+    """An attempt on nodes that this controller chooses, the first of the cluster unless it is told others."""
+
+    transport: SshTransport
+
+    def on(self, names: Sequence[str]) -> SshAttempt:
+        """The same on these nodes, by their names in the inventory."""
+        return replace(self, transport=self.transport.on(names))
+
+
+def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], SshAttempt]:
     """What makes a run's attempts on the nodes of a pool; `spread` uses as many of them as possible."""
 
-    def attempt_of(unit: Unit, folder: Path) -> NodesAttempt:
+    def attempt_of(unit: Unit, folder: Path) -> SshAttempt:
         work = work_of(pool.cluster, pool.code, unit, spread, pool.port, run, folder.name)
-        return NodesAttempt(SshTransport(work, pool), folder, limits)
+        return SshAttempt(SshTransport(work, pool), folder, limits)
 
     return attempt_of
 

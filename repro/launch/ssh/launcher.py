@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from repro.cluster.inventory import ClusterError
+from repro.cluster.ssh import Remote
 from repro.launch.attempt import Limits
-from repro.launch.base import AttemptOf, LaunchSession
+from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, Kernels
+from repro.launch.nodes.baselines import versions_on
+from repro.launch.nodes.datasets import bring
 from repro.launch.nodes.kernels import compared_on_nodes
+from repro.launch.nodes.places import NodePlaces
 from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
+from repro.planning.baselines import BaselineProgram
+from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
 from repro.runs.record import Run
@@ -56,6 +64,12 @@ class SshSession(LaunchSession):
         self.pool.announce(run.id)
         return ssh_attempts(self.pool, run.id, limits, spread(plan))
 
+    def side_by_side(self, plan: Plan) -> Places:
+        def is_lost(name: str) -> bool:
+            return name not in self.pool.members or self.pool.members[name].lost
+
+        return NodePlaces(self.target.cluster, spread(plan), is_lost)
+
     def environment(self, plan: Plan) -> dict:
         hosts = [member.facts["host"] for member in self.pool.members.values()]
         return self.target.environment(SshLauncher.name, hosts, self.fingerprints)
@@ -70,6 +84,28 @@ class SshSession(LaunchSession):
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, attempts_on)
+
+    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
+        """With the versions that every node has; ClusterError if they differ, or if they do not start."""
+        cluster = self.target.cluster
+        command = (cluster.baseline.python, self.target.code.baseline_script)
+        if self.target.baseline_replaced:
+            return BaselineProgram(command, {}, tuple(variants), cluster.baseline.image)
+        found = self.pool.on_each(versions_on)
+        versions = {json.dumps(each, sort_keys=True): name for name, each in found.items()}
+        if len(versions) > 1:
+            said = "; ".join(f"{name}: {text}" for text, name in versions.items())
+            raise ClusterError(f"the baselines' environments are not equal: {said}")
+        return BaselineProgram(command, next(iter(found.values())), tuple(variants), cluster.baseline.image)
+
+    def bring(self, datasets: Sequence[Dataset]) -> None:
+        """To every node; ClusterError with a line for each that did not get them."""
+
+        def work(remote: Remote) -> None:
+            for dataset in datasets:
+                bring(remote, dataset)
+
+        self.pool.on_each(work)
 
     def missing_data(self, plan: Plan) -> list[str]:
         paths = own_files(plan)

@@ -178,6 +178,13 @@ class NodePool:
         for member in self.members.values():
             member.announce(run)
 
+    def on_each(self, work: Callable[[Remote], T]) -> dict[str, T]:
+        """What `work` gives for every node that is held, all at once; ClusterError with a line for each where it fails."""
+        done = dict(zip(self.members, _on_each(lambda member: work(member.remote), self.members.values()), strict=True))
+        if failed := [str(error) for error in done.values() if isinstance(error, Exception)]:
+            raise ClusterError("\n".join(failed))
+        return {name: each for name, each in done.items() if not isinstance(each, Exception)}
+
     def lost(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of the nodes that are not open, or no longer."""
         return [node for node in nodes if node.name not in self.members or self.members[node.name].lost]

@@ -56,16 +56,15 @@ def measured(_: Translate, host: Host) -> str:
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
     attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
     text = _(
-        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran with the {programs}, {exact} in their "
-        "published configuration and {derived} shrunk or otherwise derived{against} (runs: {runs}; attempts: {attempts}, "
-        "failed: {failed})."
+        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
+        "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: {attempts}, failed: {failed})."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
         when=when(_, host) or "–",
         ran=exact + derived,
         all=len(levels),
-        programs=_programs(_, host.programs) or "–",
+        programs=listed(_, _ran_with(_, host)) or "–",
         exact=exact,
         derived=derived,
         against=_against(_, host),
@@ -73,6 +72,14 @@ def measured(_: Translate, host: Host) -> str:
         attempts=len(attempts),
         failed=attempts.count("failed"),
     )
+
+
+def _ran_with(_: Translate, host: Host) -> Iterable[str]:
+    """The number of cases that ran, in any form, with each program."""
+    for program in host.programs:
+        units = [unit for unit in units_run(host) if (unit.program or PUBLISHED) == program]
+        cases = {case for unit in units for case in (*unit.stands_for, *unit.derived_from)}
+        yield _("{n} with the {program}").format(n=len(cases), program=_(PROGRAMS[program]))
 
 
 def _against(_: Translate, host: Host) -> str:

@@ -1,9 +1,10 @@
-"""The section of a run's report on its environment: machine, code, and the versions that each program reported."""
+"""The sections of a run's report on where it ran: machine, code, reported versions, and the nodes of its attempts."""
 
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Column, Section, Table, words
+from repro.planning.plan import Plan
+from repro.report.document import Column, Section, Table, Text, words
 from repro.utils.i18n import Translate
 
 
@@ -103,3 +104,28 @@ def _reported(_: Translate, start: dict) -> dict[str, str]:
     settings = {name: _("yes") if value else _("no") for name, value in (start.get("settings") or {}).items()}
     files = [Path(path).name for path in start.get("libraries", ())]
     return {**versions, **settings, **({_("Libraries"): ", ".join(files)} if files else {})}
+
+
+def nodes_section(_: Translate, plan: Plan, attempts: list[dict]) -> list[Section]:
+    """The nodes that each configuration ran on, and how often beside others; nothing if no attempts ran side by side."""
+    if not any(attempt.get("beside") for attempt in attempts if attempt.get("nodes")):
+        return []
+    rows = []
+    for unit in plan.units:
+        own = [attempt for attempt in attempts if attempt["unit"] == unit.name]
+        names = dict.fromkeys(", ".join(attempt["nodes"]) for attempt in own if attempt.get("nodes"))
+        beside = [len(attempt.get("beside", ())) for attempt in own]
+        count = _("{n} of {all}").format(n=sum(map(bool, beside)), all=len(own))
+        rows.append(words(unit.name, "; ".join(names) or "–", count, str(max(beside, default=0))))
+    text = _(
+        "Attempts ran at the same time, each on nodes of its own. Only one at a time communicated between nodes, so "
+        "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
+        "and what ran at the same time; `SIDE_BY_SIDE=0` runs one attempt at a time."
+    )
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Ran on")),
+        Column(_("Attempts with others"), True),
+        Column(_("Most others at once"), True),
+    )
+    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]

@@ -13,7 +13,7 @@ from repro.report.document import Cell, Code, Column, Document, Items, Section, 
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
-from repro.report.run.environment import environment_section
+from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
@@ -120,6 +120,7 @@ def build(data: ReportData, language: str) -> Document:
         *kind.sections(_, data),
         *_failures(_, data),
         *_cut(_, data),
+        *nodes_section(_, data.plan, data.attempts),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
@@ -163,7 +164,13 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         words(_("Scale"), scale),
     ]
     if (together := most_at_once(data.attempts)) > 1:
-        concurrent = _("up to {n} attempts at once, so their speed is meaningless").format(n=together)
+        apart = all(attempt.get("nodes") for attempt in data.attempts)
+        said = (
+            _("up to {n} attempts at once, each on nodes of its own and at most one with traffic between nodes")
+            if apart
+            else _("up to {n} attempts at once, so their speed is meaningless")
+        )
+        concurrent = said.format(n=together)
         rows.append(words(_("Concurrency"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))

@@ -56,7 +56,7 @@ class Embedding(nn.Module):
     def forward(self, ids, segments, table):
         size = table.shape[1]
         vectors = flow._C.gather(table, ids, axis=0) + flow._C.gather(self.use(self.segments), segments, axis=0)
-        positions = flow._C.slice(self.use(self.positions), (0, 0, 0), (1, ids.shape[1], size), (1, 1, 1))
+        positions = flow._C.narrow(self.use(self.positions), 1, 0, ids.shape[1])
         return ops.dropout(self.norm(vectors + positions), self.dropout).reshape(-1, size)
 
 
@@ -154,7 +154,7 @@ class NextSentence(nn.Module):
     def forward(self, x, labels):
         size = x.shape[1]
         x = x.reshape(-1, self.length, size)
-        first = flow._C.slice(x, (0, 0, 0), (x.shape[0], 1, size), (1, 1, 1)).reshape(-1, size)
+        first = flow._C.narrow(x, 1, 0, 1).reshape(-1, size)
         pooled = flow.tanh(self.pooler(first))
         scores = ops.add_bias(flow._C.matmul(pooled, self.use(self.classifier), transpose_b=True), self.use(self.bias))
         return flow._C.sparse_softmax_cross_entropy(scores, labels)

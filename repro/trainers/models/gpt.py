@@ -143,9 +143,7 @@ class SmallLayer(nn.Module):
         batch, length, size = shape
         x = x.reshape(batch, length, 3 * size)
         query, key, value = (
-            flow._C.slice(x, (0, 0, first), (batch, length, first + size), (1, 1, 1))
-            .reshape(batch, length, self.heads, size // self.heads)
-            .permute(0, 2, 1, 3)
+            flow._C.narrow(x, 2, first, size).reshape(batch, length, self.heads, size // self.heads).permute(0, 2, 1, 3)
             for first in range(0, 3 * size, size)
         )
         scores = flow._C.matmul(query, key, transpose_b=True)
@@ -191,13 +189,12 @@ class SmallHead(Head):
 
 def following(ids):
     """Next token for each of ids (b, s); 0 for the last position."""
-    return flow._C.pad(flow._C.slice(ids, (0, 1), tuple(ids.shape), (1, 1)), (0, 1))
+    return flow._C.pad(flow._C.narrow(ids, 1, 1, ids.shape[1] - 1), (0, 1))
 
 
 def without_last(losses):
     """Losses (b, s - 1) without the last position."""
-    batch, length = losses.shape
-    return flow._C.slice(losses, (0, 0), (batch, length - 1), (1, 1))
+    return flow._C.narrow(losses, 1, 0, losses.shape[1] - 1)
 
 
 class GPT(nn.Module):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.cluster.cluster import Baseline
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import Host, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
@@ -205,3 +206,40 @@ def test_nccl_is_told_the_network():
     assert sockets["NCCL_IB_DISABLE"] == "1"
     assert "NCCL_IB_HCA" not in sockets
     assert "NCCL_DEBUG" not in network_environment(V100, "cuda", 1, 1)
+
+
+def baseline_order(cluster, **options):
+    made = replace(unit(**options), name="case.pytorch", baseline_of="case", framework="pytorch")
+    work = work_of(cluster, Code.of(cluster), made, False, 29500, "run-1", "repeat-1.attempt-1")
+    return [work.order(index, HOSTS) for index in range(len(work.placement.nodes))]
+
+
+def test_a_baseline_runs_in_the_image_that_the_inventory_names():
+    cluster = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"), stack="cu102-modern")
+    first, *others = baseline_order(cluster, data=32)
+    assert len(others) == 3
+    for rank, order in enumerate((first, *others)):
+        argv = order["argv"]
+        program = argv[argv.index("pytorch:1") + 1 :]
+        assert program[:2] == ["/opt/conda/bin/python", "/opt/repro/launch/agent/rank_launcher.py"]
+        assert after(program, "--node_rank") == [str(rank)] and after(program, "--nproc_per_node") == ["8"]
+        assert program[-5:-2] == ["/opt/conda/bin/python", "-u", "/opt/repro/baselines/run.py"]
+        volumes = after(argv, "--volume")
+        assert [each for each in volumes if not each.endswith(":ro")] == [f"{order['folder']}:{order['folder']}"]
+        assert any(each.endswith("/repro:/opt/repro:ro") for each in volumes)
+        assert DIGEST not in argv and order["libraries"] == {}
+        assert "NCCL_SOCKET_IFNAME==ib0" in after(argv, "--env"), "both frameworks communicate in the same way"
+
+
+def test_a_baseline_in_a_venv_has_the_interpreter_of_its_own():
+    cluster = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), containers=False)
+    (order,) = baseline_order(cluster)
+    program = order["argv"][order["argv"].index("/opt/pytorch/bin/python") :]
+    assert program[2].endswith("/repro/baselines/run.py") and program[2].startswith("/var/lib/w/code/")
+    assert not any(word.startswith("LD_PRELOAD") for word in order["argv"])
+
+
+def test_the_code_of_baselines_goes_along_where_there_are_any():
+    assert not any(name.startswith("repro/baselines/") for name in Code.of(V100).files)
+    cluster = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+    assert {"repro/baselines/run.py", "repro/launch/agent/rank_launcher.py"} <= Code.of(cluster).files.keys()

@@ -67,7 +67,7 @@ def bench(cluster, tmp_path):
         plan = make_plan(load_catalogue().select(model, None), 1, "published", 1)
         session = Session(Invocation("bench", {}), tmp_path / "runs")
         try:
-            session.run_on_cluster(None, launcher, lambda: plan)
+            session.run_on_cluster(None, launcher, lambda: (plan, {}))
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -108,7 +108,7 @@ def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     session = Session(Invocation("bench", {}), tmp_path / "runs")
     launcher = SshLauncher(ClusterTarget(cluster, Code(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):
-        session.run_on_cluster(None, launcher, lambda: plan)
+        session.run_on_cluster(None, launcher, lambda: (plan, {}))
     assert not (tmp_path / "runs").exists()
     assert not processes_of(f"{cluster.work}/runs")
 

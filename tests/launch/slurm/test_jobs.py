@@ -84,7 +84,7 @@ def bench(tmp_path, cluster):
         target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
         session = Session(Invocation("bench", {}), tmp_path / "runs", before and before.id)
         try:
-            session.run_on_cluster(before, SlurmLauncher(target), lambda: plan)
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}))
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)

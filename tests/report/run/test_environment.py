@@ -5,8 +5,10 @@ import pytest
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.target import ClusterTarget
+from repro.planning.plan import make_plan
+from repro.published.cases import load_catalogue
 from repro.report.document import Document, markdown
-from repro.report.run.environment import environment_section
+from repro.report.run.environment import environment_section, nodes_section
 from repro.utils.i18n import catalogue
 from tests.support.clusters import V100
 
@@ -20,3 +22,20 @@ def test_nodes_without_a_fingerprint(language, message):
     page = markdown(Document(language, "", "", (section,)), None)
     assert message in page
     assert "?" not in page, "no row of what is not known"
+
+
+@pytest.mark.parametrize(("language", "count"), [("en", "1 of 2"), ("zh", "1 / 2")])
+def test_nodes_of_attempts_that_ran_at_the_same_time(language, count):
+    plan = make_plan(load_catalogue().select("bert", "bert_1n1g_bs96,bert_1n1g_bs64"), 32)
+    one, two = (unit.name for unit in plan.units)
+    beside = [{"attempt": "units/x/repeat-1.attempt-1", "nodes": ["n2"]}]
+    attempts = [
+        {"unit": one, "nodes": ["n1"], "beside": beside},
+        {"unit": one, "nodes": ["n2"]},
+        {"unit": two, "nodes": ["n2"], "beside": [*beside, *beside]},
+    ]
+    (section,) = nodes_section(catalogue(language).gettext, plan, attempts)
+    rows = [line for line in markdown(Document(language, "", "", (section,)), None).splitlines() if "bert_" in line]
+    assert [each.strip() for each in rows[0].split("|")[1:-1]] == [one, "n1; n2", count, "1"]
+    assert [each.strip() for each in rows[1].split("|")[1:-1]][1:] == ["n2", count.replace("2", "1"), "2"]
+    assert nodes_section(catalogue(language).gettext, plan, attempts[1:2]) == [], "nothing ran at the same time"

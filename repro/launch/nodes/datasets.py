@@ -1,0 +1,33 @@
+"""Brings the data sets that models learn from this machine to nodes, into the folder that containers see too."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+
+from repro.cluster.cluster import Cluster
+from repro.cluster.ssh import Remote, RemoteError
+from repro.launch.nodes.commands import standins
+from repro.planning.datasets import FACTS, Dataset
+
+
+def folder_on_nodes(cluster: Cluster, dataset: Dataset) -> str:
+    """Where a data set is on the nodes of a cluster; another one, by its contents, is elsewhere."""
+    return f"{standins(cluster)}/datasets/{dataset.folder.name}-{dataset.digest[:12]}"
+
+
+def bring(remote: Remote, dataset: Dataset) -> None:
+    """Copy a data set to a node unless it is there; RemoteError if that fails, or if it arrives altered."""
+    folder = folder_on_nodes(remote.cluster, dataset)
+    facts = posixpath.join(folder, FACTS)
+    if not remote.run(["test", "-f", facts], check=False).status:
+        return
+    remote.run(["mkdir", "-p", folder])
+    sums = dataset.facts["sha256"]
+    for name in sums:
+        remote.put(dataset.folder / name, posixpath.join(folder, name))
+    found = remote.run(["sha256sum", "--", *(posixpath.join(folder, name) for name in sums)]).stdout.splitlines()
+    altered = [name for (name, expected), line in zip(sums.items(), found, strict=True) if line.split()[0] != expected]
+    if altered:
+        raise RemoteError(remote.node.name, f"{', '.join(altered)} arrived altered in {folder}")
+    remote.run(["sh", "-c", 'cat > "$1"', "-", facts], stdin=json.dumps(dataset.facts))

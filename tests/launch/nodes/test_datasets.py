@@ -1,0 +1,111 @@
+"""Data that models learn, brought to nodes; and the PyTorch that nodes have for baselines."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from repro.cluster.cluster import Baseline
+from repro.cluster.ssh import RemoteError
+from repro.launch.base import LaunchSession
+from repro.launch.nodes.baselines import probe_argv, versions_on
+from repro.launch.nodes.datasets import bring, folder_on_nodes
+from repro.planning.datasets import Dataset
+from repro.planning.loss_curves import make_curve_plan
+from repro.planning.plan import PlanError
+from repro.planning.program_data import reads
+from repro.utils.paths import sha256_of
+from tests.support.clusters import V100
+from tests.support.recorded import Recorded
+
+
+@pytest.fixture
+def text(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for name in ("text.bin", "text.idx"):
+        (folder / name).write_text(name)
+    sums = {name: sha256_of(name.encode()) for name in ("text.bin", "text.idx")}
+    return Dataset(folder, {"kind": "text", "sha256": sums})
+
+
+class Node(Recorded):
+    """A node that takes files; those in `altered` do not arrive as they were sent."""
+
+    def __init__(self, cluster=V100, altered=(), there=False):
+        self.cluster, self.node, self.files = cluster, cluster.nodes[0], {}
+        self._altered = altered
+        super().__init__({"test -f": (0 if there else 1, ""), "mkdir": "", "sh -c": "", "sha256sum": ""})
+
+    def put(self, local, remote):
+        self.files[remote] = "x" if local.name in self._altered else local.read_text()
+        self.answers["sha256sum"] = "".join(f"{sha256_of(each.encode())}  -\n" for each in self.files.values())
+
+
+def test_data_is_copied_and_checked_once(text):
+    node = Node()
+    bring(node, text)
+    folder = folder_on_nodes(V100, text)
+    assert folder.startswith("/var/lib/w/standins/datasets/text-"), "where containers see it"
+    assert node.files == {f"{folder}/text.bin": "text.bin", f"{folder}/text.idx": "text.idx"}
+    assert node.commands[-1].startswith("sh -c") and node.commands[-1].endswith("/facts.json"), "that says it is whole"
+    there = Node(there=True)
+    bring(there, text)
+    assert there.files == {}
+
+
+def test_data_that_arrives_altered_is_refused(text):
+    node = Node(altered=("text.idx",))
+    with pytest.raises(RemoteError, match=r"text\.idx arrived altered"):
+        bring(node, text)
+    assert not any(command.startswith("sh -c") for command in node.commands)
+
+
+def test_other_contents_have_another_folder(text):
+    other = Dataset(text.folder, {**text.facts, "sha256": {**text.facts["sha256"], "text.bin": "0" * 64}})
+    assert folder_on_nodes(V100, text) != folder_on_nodes(V100, other)
+
+
+def test_a_plan_reads_the_data_of_its_models_alone(text):
+    folder = folder_on_nodes(V100, text)
+    there = replace(text, folder=type(text.folder)(folder))
+    assert reads(make_curve_plan(32, there.data, model="gpt"), folder)
+    assert not reads(make_curve_plan(32, there.data, model="bert"), folder)
+
+
+def test_where_nothing_brings_data_that_is_said(text):
+    with pytest.raises(PlanError, match=r"nothing brings the data sets of this machine \(text\) to the nodes"):
+        LaunchSession.bring(SimpleNamespace(), [text])
+    LaunchSession.bring(SimpleNamespace(), [])
+
+
+IN_IMAGE = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+FOUND = {"torch": "2.4.0", "cuda": "12.4", "gpus": 8}
+
+
+def test_pytorch_is_asked_in_its_image():
+    node = Node(IN_IMAGE)
+    node.answers = {"docker run --rm": json.dumps(FOUND)}
+    assert versions_on(node) == FOUND
+    assert "pytorch:1" in probe_argv(IN_IMAGE)
+    venv = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), containers=False)
+    assert probe_argv(venv)[0] == "/opt/pytorch/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            (125, "docker: Error: No such image: pytorch:1"),
+            "n1: the baselines cannot run: docker: Error: No such image",
+        ),
+        (json.dumps({**FOUND, "gpus": 2}), "n1: PyTorch 2.4.0 sees 2 of the 8 GPUs"),
+    ],
+)
+def test_a_node_without_it_is_named_with_the_variable(answer, message):
+    node = Node(IN_IMAGE)
+    node.answers = {"docker run --rm": answer}
+    with pytest.raises(RemoteError) as error:
+        versions_on(node)
+    assert str(error.value).startswith(message) and "cluster_baseline in" in str(error.value)
