@@ -82,7 +82,7 @@ class Compiler:
         def call(name: str, *arguments: object) -> None:
             function = getattr(library, f"__nvJitLink{name}_12_9")
             if status := function(*arguments):
-                raise OverlayError(f"nvJitLink{name}: error {status}")
+                raise OverlayError(f"NCCL's code cannot be linked: nvJitLink{name} ended with status {status}")
 
         call("Create", ctypes.byref(handle), ctypes.c_uint32(1), options)
         for path in cubins:
