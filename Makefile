@@ -4,7 +4,7 @@ PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
 TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
-        plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle kit test
+        plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle kit compile-kernels test
 UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
@@ -62,6 +62,7 @@ image:  ## build the pinned images [STACK= FORMAT=sif NCCL= BASE= DEBIAN= CA= â€
 image-check:  ## compare the images' libraries with the pins [STACK= CUBLAS= CUDNN=]
 bundle:  ## all that a node without a network needs [BUNDLE=]
 kit:  ## all that one host without a network needs for a bench, in pieces ARCH= [PART_MIB= IMAGES=1 KIT=]
+compile-kernels:  ## compile the GPU code for GPUs after Turing, without one [ARCH= JOBS=]
 
 ##@ Maintain
 test:  ## lint, types and all tests of one machine

@@ -52,6 +52,7 @@ VARIABLE_GROUPS = {"CLUSTER": ("cluster",)}
 TRAINER_TASKS = (
     "bench",
     "compile-cache",
+    "compile-kernels",
     "convergence",
     "curves",
     "e2e",

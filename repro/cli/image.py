@@ -227,6 +227,38 @@ def kit(
     from repro.images.offline_kit import make_kit, summary
     from repro.images.pins import load_pins
     from repro.images.stack import needs_newer_libraries
+
+    chosen = _architectures(arch)
+    folders: list[Path] = []
+    if libraries and needs_newer_libraries(chosen):
+        folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
+    with exit_statuses(FAILED):
+        made = make_kit(kit, chosen, part_mib, folders, images)
+    print("\n".join(summary(made)))
+
+
+@task(jobs="pieces compiled at a time (default: the number of processors)")
+def compile_kernels(invocation: Invocation, arch: tuple[int, ...] = (), jobs: int | None = None) -> None:
+    """Compile the wheel's GPU code for GPUs later than Turing, on any machine; trainers here then start without doing so.
+
+    Exit status: 0 compiled; 1 it could not be; 2 wrong input.
+    """
+    from repro.images.kernel_compiler import Compiler, make_overlay
+    from repro.images.stack import needs_newer_libraries
+
+    chosen = _architectures(arch)
+    if old := [str(each) for each in chosen if not needs_newer_libraries([each])]:
+        raise OptionError(f"ARCH={','.join(old)}: the wheel has the machine code for it; nothing is to be compiled")
+    with exit_statuses(FAILED):
+        for architecture in chosen:
+            made = make_overlay(Compiler.pinned(architecture), jobs or os.cpu_count() or 1)
+            print(
+                f"{made.folder}: {made.compiled} fatbins compiled, {made.left} left to the driver, SHA-256 {made.digest}"
+            )
+
+
+def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
+    """The architectures that ARCH= names, or else those of the GPUs here."""
     from repro.launch.host_environment import gpus
 
     here = {int(float(gpu["compute_cap"]) * 10) for gpu in gpus() if gpu.get("compute_cap")}
@@ -235,12 +267,7 @@ def kit(
         raise OptionError("ARCH= names the architecture of the host's GPUs, such as 90 for an H100 or H200")
     if strange := [str(each) for each in chosen if not OLDEST_ARCH <= each < 1000]:
         raise OptionError(f"ARCH={','.join(strange)}: the compute capability without its point, from {OLDEST_ARCH} on")
-    folders: list[Path] = []
-    if libraries and needs_newer_libraries(chosen):
-        folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
-    with exit_statuses(FAILED):
-        made = make_kit(kit, chosen, part_mib, folders, images)
-    print("\n".join(summary(made)))
+    return chosen
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")

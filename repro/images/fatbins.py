@@ -11,20 +11,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.images.lz4 import compress, decompress
+
 MAGIC = 0xBA55ED50
+WRAPPER_MAGIC, LINKED = 0x466243B1, 2
+"""What the code of a library registers: a pointer to a fatbin, and whether that is one linked from relocatable code."""
 PTX, SASS = 1, 2
+COMPRESSED = 0x2000
+PLAIN = 0x11
+"""The flags of code for 64-bit Linux."""
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 """The code that is loaded as it is, and the relocatable code that is linked when it is loaded (NCCL's)."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """Code for one architecture in a fatbin: where its bytes are in the file, and for which architecture, such as 90."""
+    """Code for one architecture, such as 90, in a fatbin: where its bytes are in the file, and how to read them.
+
+    `packed` and `size` are its bytes as an LZ4 block and without compression, both 0 where it is not compressed;
+    `options` is what its compiler was given.
+    """
 
     kind: int
     architecture: int
     offset: int
     length: int
+    header: int = 64
+    packed: int = 0
+    size: int = 0
+    options: str = ""
+
+    def content(self, data: bytes | mmap.mmap) -> bytes:
+        """The code itself, of PTX without the zeros behind it."""
+        stored = bytes(data[self.offset : self.offset + self.length])
+        content = decompress(stored[: self.packed], self.size) if self.packed else stored
+        return content.rstrip(b"\0") if self.kind == PTX else content
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,8 @@ class Fatbin:
     offset: int
     length: int
     codes: tuple[Code, ...]
+    header: int = 16
+    linked: bool = False
 
     def used_on(self, architecture: int) -> tuple[Code, ...]:
         """The code that the driver takes on a GPU of this architecture; none if it cannot run there."""
@@ -52,6 +75,11 @@ def fits(machine_code: int, architecture: int) -> bool:
 
 def sections(data: bytes | mmap.mmap) -> dict[str, tuple[int, int]]:
     """Name -> (offset, size) of the sections of a 64-bit ELF file; none for any other file."""
+    return {name: (offset, size) for name, (_, offset, size) in _sections(data).items()}
+
+
+def _sections(data: bytes | mmap.mmap) -> dict[str, tuple[int, int, int]]:
+    """Name -> (address, offset, size)."""
     if data[:5] != b"\x7fELF\x02":
         return {}
     (table,) = struct.unpack_from("<Q", data, 40)
@@ -60,12 +88,12 @@ def sections(data: bytes | mmap.mmap) -> dict[str, tuple[int, int]]:
         return {}
     headers = [struct.unpack_from("<IIQQQQ", data, table + i * width) for i in range(count)]
     strings = headers[names][4]
-    return {bytes(data[strings + h[0] : data.find(b"\0", strings + h[0])]).decode(): (h[4], h[5]) for h in headers}
+    return {bytes(data[strings + h[0] : data.find(b"\0", strings + h[0])]).decode(): h[3:6] for h in headers}
 
 
 def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
     """The fatbins of a library's content, in the order of the file."""
-    found = sections(data)
+    found, linked = sections(data), _linked(data)
     for name in SECTIONS:
         at, size = found.get(name, (0, 0))
         end = at + size
@@ -74,16 +102,62 @@ def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
             if magic != MAGIC:
                 at += 8
                 continue
-            yield Fatbin(name, at, header + body, tuple(_codes(data, at + header, at + header + body)))
+            codes = tuple(_codes(data, at + header, at + header + body))
+            yield Fatbin(name, at, header + body, codes, header, at in linked)
             at += header + body
 
 
 def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[Code]:
     while at < end:
-        kind, _, header, length = struct.unpack_from("<HHIQ", data, at)
-        (architecture,) = struct.unpack_from("<I", data, at + 28)
-        yield Code(kind, architecture, at + header, length)
+        kind, _, header, length, packed, described = struct.unpack_from("<HHIQII", data, at)
+        architecture, flags, _, size = struct.unpack_from("<I8xQQQ", data, at + 28)
+        options = ""
+        if kind == PTX and described and header >= described + 8:
+            start, count = struct.unpack_from("<II", data, at + described)
+            options = bytes(data[at + start : at + start + count]).decode("ascii", "replace") if start else ""
+        compressed = bool(flags & COMPRESSED)
+        yield Code(
+            kind,
+            architecture,
+            at + header,
+            length,
+            header,
+            packed * compressed,
+            size * compressed,
+            options.strip("\0 "),
+        )
         at += header + length
+
+
+def _linked(data: bytes | mmap.mmap) -> set[int]:
+    """Where the fatbins are that were linked from relocatable code."""
+    found = _sections(data)
+    _, at, size = found.get(".nvFatBinSegment", (0, 0, 0))
+    address, offset, _ = found.get(SECTIONS[0], (0, 0, 0))
+    wrappers = (struct.unpack_from("<IIQQ", data, place) for place in range(at, at + size - 23, 24))
+    return {
+        pointer - address + offset
+        for magic, version, pointer, _ in wrappers
+        if (magic, version) == (WRAPPER_MAGIC, LINKED)
+    }
+
+
+def machine_code(content: bytes, architecture: int, room: int) -> bytes | None:
+    """Machine code as it is in a fatbin, compressed if it needs to be; None if there is no room for it."""
+    flags, packed, size, body = PLAIN, 0, 0, content
+    if 64 + len(content) > room:
+        body = compress(content)
+        flags, packed, size = PLAIN | COMPRESSED, len(body), len(content)
+    body += bytes(-len(body) % 8)
+    header = struct.pack("<HHIQIIHHI8xQQQ", SASS, 0x101, 64, len(body), packed, 0, 7, 1, architecture, flags, 0, size)
+    return header + body if len(header) + len(body) <= room else None
+
+
+def replace(data: mmap.mmap, fatbin: Fatbin, code: bytes) -> None:
+    """Make this, as `machine_code` gives it, the only code of a fatbin of a library; nothing in the library moves."""
+    start, end = fatbin.offset + fatbin.header, fatbin.offset + fatbin.length
+    data[start:end] = code + bytes(end - start - len(code))
+    struct.pack_into("<Q", data, fatbin.offset + 8, len(code))
 
 
 def unused(found: Iterable[Fatbin], architectures: Sequence[int]) -> Iterator[Code]:

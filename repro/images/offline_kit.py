@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -27,6 +27,8 @@ from typing import Any, BinaryIO
 from repro import bootstrap
 from repro.images.build import LAYOUT
 from repro.images.fatbins import leave_out
+from repro.images.kernel_overlay import FOLDER as LIBRARIES
+from repro.images.kernel_overlay import Overlay, overlay_for
 from repro.images.oci_layout import packed
 from repro.images.pins import load_pins
 from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
@@ -72,10 +74,14 @@ class Entry:
 
 @dataclass
 class Made:
-    """What a kit became: bytes of each part, and of GPU code left out per library."""
+    """What a kit became: bytes of each part, and of GPU code left out per library.
+
+    The libraries of `overlay`, if there is one for the kit's only architecture, are in it in place of the wheel's.
+    """
 
     folder: Path
     architectures: tuple[int, ...]
+    overlay: Overlay | None = None
     parts: dict[str, int] = field(default_factory=dict)
     zeroed: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -156,7 +162,8 @@ def make_kit(
     partial = folder.absolute().with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    made = Made(partial, tuple(sorted(set(architectures))))
+    chosen = tuple(sorted(set(architectures)))
+    made = Made(partial, chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None)
     size = part_mib * SIZES_OF_ALL
     pythons = {environment: _version(environment) for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER)}
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
@@ -335,7 +342,16 @@ def _environments(scratch: Path, pythons: dict[Path, str], made: Made) -> Iterat
     yield from _environment(controller, pythons[controller], _controller_packages(scratch))
     yield Entry(f"{controller.name}/bin/fab", content=FAB.encode(), executable=True)
     for entry in _environment(trainer, pythons[trainer], None):
-        yield _only_ours(entry, scratch, made)
+        yield _only_ours(_compiled(entry, made), scratch, made)
+
+
+def _compiled(entry: Entry, made: Made) -> Entry:
+    """The overlay's copy of a library, if it has one; any other file as it is."""
+    path = PurePosixPath(entry.name)
+    if made.overlay is None or path.parent.name != LIBRARIES:
+        return entry
+    own = made.overlay.folder / LIBRARIES / path.name
+    return entry if own.is_symlink() or not own.is_file() else replace(entry, source=own)
 
 
 def _libraries(scratch: Path, folders: Sequence[Path], made: Made) -> Iterator[Entry]:
@@ -422,6 +438,7 @@ def _describe(made: Made, pythons: dict[Path, str]) -> None:
             ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         ).stdout.strip(),
         "architectures": list(made.architectures),
+        "overlay": made.overlay.record() if made.overlay else None,
         "pythons": {environment.name: version for environment, version in pythons.items()},
         "glibc": os.confstr("CS_GNU_LIBC_VERSION"),
         "parts_bytes": made.parts,
@@ -455,5 +472,7 @@ def summary(made: Made) -> Iterator[str]:
         yield f"{made.folder}/{name}.*: {size / 1e6:.0f} MB in {pieces} pieces{' (optional)' if name in OPTIONAL else ''}"
     left_out = sum(made.zeroed.values())
     yield f"{left_out / 1e6:.0f} MB of GPU code for other architectures left out"
+    if made.overlay:
+        yield made.overlay.text()
     yield from made.notes
     yield f"SHA-256 of {SUMS}: {made.digest}"

@@ -1,6 +1,7 @@
 """The libraries that trainers need on this machine's GPUs, and the environment variables that select them."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -100,13 +101,40 @@ def stack_of(
     if chosen == "cpu" or not gpus:
         return Stack(chosen, {})
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
+    overlay = {} if in_image else _overlay(gpus, given, notes)
     own = _modern(libraries, given, notes) if chosen == "cu102-modern" else {} if in_image else _published(notes)
     variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen))
     for variable in sorted(variables.keys() & given.keys()):
         if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
             variables[variable] = given[variable]
-    return Stack(chosen, variables, tuple(notes))
+    return Stack(chosen, variables | overlay, tuple(notes))
+
+
+def _overlay(gpus: list[dict], given: Mapping[str, str], notes: list[str]) -> dict:
+    """OneFlow with GPU code compiled ahead, if there is any for these GPUs; OverlayError if it is not right."""
+    from repro.images.kernel_overlay import overlay_for
+
+    capabilities = {gpu.get("compute_cap") for gpu in gpus}
+    if len(capabilities) > 1 or not after_turing(gpus[0]):
+        return {}
+    if kit := kit_description().get("overlay"):
+        notes.append(kit["text"])
+        return {}
+    capability = capabilities.pop()
+    overlay = overlay_for(round(float(capability) * 10)) if capability else None
+    if overlay is None:
+        return {}
+    notes.append(overlay.text())
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(overlay.folder), given.get("PYTHONPATH"))))}
+
+
+def kit_description() -> dict:
+    """What the offline kit says of itself if this checkout was set up from one: its libraries lack some GPU code."""
+    try:
+        return json.loads((KIT / "kit.json").read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _by_generation(gpus: list[dict]) -> str:

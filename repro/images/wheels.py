@@ -23,7 +23,15 @@ PLATFORMS = (
     "manylinux_2_5",
     "manylinux1",
 )
-FOLDERS = {"NCCL 2.7.8": "nccl", "cuBLAS": "cublas", "cuDNN": "cudnn", "uv": "tools", "handwritten digits": "digits"}
+FOLDERS = {
+    "NCCL 2.7.8": "nccl",
+    "cuBLAS": "cublas",
+    "cuDNN": "cudnn",
+    "uv": "tools",
+    "handwritten digits": "digits",
+    "ptxas": "ptxas",
+    "nvJitLink": "nvjitlink",
+}
 
 
 def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:

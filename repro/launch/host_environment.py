@@ -1,6 +1,5 @@
 """What a run ran on: host, processor, memory, GPUs, code and locks, read from the machine, never assumed."""
 
-import json
 import os
 import platform
 import re
@@ -9,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
-from repro.images.stack import KIT, Stack
+from repro.images.stack import Stack, kit_description
 from repro.utils.paths import ROOT, sha256
 
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
@@ -43,11 +42,8 @@ def capture(stack: Stack | None = None) -> dict:
 
 
 def _kit() -> dict:
-    """What the offline kit says of itself if this checkout was set up from one: its libraries lack some GPU code."""
-    try:
-        return {"kit": json.loads((KIT / "kit.json").read_text())}
-    except (OSError, ValueError):
-        return {}
+    found = kit_description()
+    return {"kit": found} if found else {}
 
 
 def gpus() -> list[dict]:

@@ -8,6 +8,7 @@ import pytest
 
 from repro.images import offline_kit
 from repro.images.fatbins import PTX, SASS, fatbins
+from repro.images.kernel_overlay import Overlay
 from repro.images.offline_kit import Entry, KitError, Made, relocated
 from tests.support import tasks
 from tests.support.fatbins import library
@@ -151,3 +152,23 @@ def test_wrong_settings_are_refused(settings, message, tmp_path):
     done = tasks.run("kit", KIT=tmp_path / "kit", **settings)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_the_libraries_of_an_overlay_are_in_the_kit_in_place_of_the_wheels(tmp_path):
+    own = tmp_path / "overlay" / "oneflow.libs"
+    own.mkdir(parents=True)
+    (own / "liboneflow-1.so").write_bytes(b"compiled")
+    (own / "libprotobuf-3.so").symlink_to(tmp_path)
+    made = Made(tmp_path, (90,), Overlay(own.parent, 90, "0" * 64, 1, 0))
+    site = ".venv-trainer/lib/python3.10/site-packages"
+    for name, taken in [
+        ("oneflow.libs/liboneflow-1.so", True),
+        ("oneflow.libs/libprotobuf-3.so", False),
+        ("oneflow.libs/libcudnn-2.so.7", False),
+        ("other/liboneflow-1.so", False),
+    ]:
+        entry = Entry(f"{site}/{name}", tmp_path / name)
+        found = offline_kit._compiled(entry, made)
+        assert found.name == entry.name
+        assert found.source == (own / "liboneflow-1.so" if taken else entry.source), name
+    assert offline_kit._compiled(Entry("oneflow.libs/liboneflow-1.so"), Made(tmp_path, (90,))).source is None

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from repro.images import stack
+from repro.images import kernel_overlay, stack
+from repro.images.kernel_overlay import Overlay
 from repro.images.pins import PinError
 from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, stack_of
 from repro.launch.attempt import Limits
@@ -24,6 +25,7 @@ A100 = {"name": "NVIDIA A100-SXM4-40GB", "driver_version": "450.80.02"}
 def libraries(tmp_path, monkeypatch):
     """A folder with two cuBLAS, one of them CUDA 10's; a cache folder; no pinned copy, nothing known to the loader."""
     monkeypatch.setattr(stack, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kernel_overlay, "OVERLAYS", tmp_path / "overlay")
     monkeypatch.setattr(stack, "_pinned", lambda name: None)
     monkeypatch.setattr(stack, "_loaders", lambda name: None)
     monkeypatch.setattr(stack, "_fetched", lambda name: tmp_path / "fetched" / stack.PINNED[name])
@@ -45,6 +47,32 @@ def test_the_generation_decides(libraries, monkeypatch, gpu, name):
 def test_no_gpu_needs_nothing():
     assert stack_of([]).environment == {}
     assert stack_of([]).name == "cpu"
+
+
+def test_gpu_code_compiled_ahead_is_taken_for_its_architecture_only(libraries, monkeypatch, tmp_path):
+    monkeypatch.setattr(stack, "_published", lambda notes: {})
+    made = Overlay(tmp_path / "sm_90-x", 90, "0123456789abcdef", 400, 0)
+    monkeypatch.setattr(kernel_overlay, "overlay_for", lambda architecture: made if architecture == 90 else None)
+    named = Libraries(str(libraries))
+    chosen = stack_of([H200], libraries=named, given={})
+    assert chosen.environment["PYTHONPATH"] == str(made.folder)
+    assert "GPU code compiled ahead for sm_90: overlay 0123456789ab" in chosen.notes
+    with_users = stack_of([H200], libraries=named, given={"PYTHONPATH": "/mine"})
+    assert with_users.environment["PYTHONPATH"] == f"{made.folder}{os.pathsep}/mine"
+    blackwell = H200 | {"name": "NVIDIA B200", "compute_cap": "10.0"}
+    for gpus_here in ([H200, blackwell], [blackwell], [A100], [T4]):
+        others = stack_of(gpus_here, libraries=named, given={})
+        assert "PYTHONPATH" not in others.environment
+        assert not any("overlay" in note for note in others.notes)
+
+
+def test_a_kit_with_compiled_code_needs_no_overlay(libraries, monkeypatch, tmp_path):
+    monkeypatch.setattr(stack, "KIT", tmp_path / "kit")
+    (tmp_path / "kit").mkdir()
+    text = "GPU code compiled ahead for sm_90: overlay 0123456789ab"
+    (tmp_path / "kit" / "kit.json").write_text(json.dumps({"overlay": {"text": text}}))
+    chosen = stack_of([H200], libraries=Libraries(str(libraries)), given={})
+    assert text in chosen.notes and "PYTHONPATH" not in chosen.environment
 
 
 def test_a_modern_gpu_gets_a_newer_cublas(libraries):
