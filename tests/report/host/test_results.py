@@ -10,6 +10,7 @@ import pytest
 
 from repro.analysis.ratio import Ratio
 from repro.analysis.results import RESULT_COLUMNS
+from repro.models.programs import TUNED
 from repro.report.host import page
 from repro.report.host.keep import keep
 from repro.report.host.results import (
@@ -114,9 +115,15 @@ def test_the_targets_are_whole():
             assert each.keys() - {"of", "at_least", "at_most", "by", "why"} <= {
                 "model",
                 "precision",
+                "program",
                 "gpus",
                 "baseline",
             }
+
+
+def test_a_ratio_is_expected_of_the_tuned_program_alone():
+    ratios = [each for each in targets_of(TARGETS / "h200.toml") if each.of == "ratio"]
+    assert ratios and {each.where["program"] for each in ratios} == {TUNED}
 
 
 def test_clocks_are_of_samples_under_load(host):
