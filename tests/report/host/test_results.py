@@ -11,7 +11,7 @@ import pytest
 from repro.analysis.ratio import Ratio
 from repro.analysis.results import RESULT_COLUMNS
 from repro.models.programs import TUNED
-from repro.report.host import page
+from repro.report.host import page, results
 from repro.report.host.keep import keep
 from repro.report.host.results import (
     TARGETS,
