@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro.cluster.cluster import Cluster, Node
+from repro.utils.errors import FAILED, ReproError
 
 if TYPE_CHECKING:
     from fabric import Connection
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 CONNECT_S = 10
 
 
-@dataclass(frozen=True)
-class Refused(Exception):
+class Refused(ReproError):
     """A host on the way that could not be logged in to, and why; `reached` is whether it took the connection."""
 
-    host: Node
-    error: Exception
-    reached: bool
+    status = FAILED
+
+    def __init__(self, host: Node, error: Exception, reached: bool) -> None:
+        super().__init__(f"{host.name}: {error}")
+        self.host, self.error, self.reached = host, error, reached
 
 
 def jump_hosts(cluster: Cluster, node: Node) -> tuple[Node, ...]:

@@ -167,7 +167,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     session = Session(Invocation("bench", {}))
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
-    monkeypatch.setattr(local, "capture", lambda stack: {"host": "here"})
+    monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})
     monkeypatch.setattr(local, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)

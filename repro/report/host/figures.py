@@ -19,6 +19,7 @@ from repro.report.host.coverage import covered_cases, levels_of, units_run
 from repro.report.host.measured import grouped, memories
 from repro.report.host.results import Host
 from repro.report.host.rows import LEAST_RUNS, Row
+from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import Translate
 from repro.utils.stats import Interval, scaling_efficiency
 
@@ -38,15 +39,17 @@ def figure_specs(host: Host) -> list[FigureSpec]:
 
 
 def _ratios(host: Host) -> FigureSpec:
-    """Every ratio to PyTorch with its interval, grouped by what it is held to."""
+    """Every ratio to PyTorch with its interval, grouped by baseline, precision, program and target."""
     rows = sorted(host.ratios, key=lambda row: row.target is None)
-    groups = grouped(rows, lambda row: (row.base.label, row.unit.config["precision"], str(row.target)))
+    groups = grouped(
+        rows, lambda row: (row.base.label, row.unit.config["precision"], row.unit.program, str(row.target))
+    )
 
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
             _("OneFlow compared with PyTorch"),
             _("OneFlow throughput / PyTorch throughput in the same run"),
-            tuple((_heading(_, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
+            tuple((_heading(_, host, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
             (_("ratio"), "n", _("verdict")),
             (_("several runs, 95% interval"), _("one run, interval within it"), _("target")),
         )
@@ -58,9 +61,10 @@ def _ratios(host: Host) -> FigureSpec:
     )
 
 
-def _heading(_: Translate, row: Row) -> str:
+def _heading(_: Translate, host: Host, row: Row) -> str:
+    program = [_(PROGRAMS[row.unit.program])] if len(host.programs) > 1 else []
     target = _("target {target}").format(target=row.target) if row.target else _("no target")
-    return f"{row.base.label}, {name(row.unit.config['precision'])}, {target}"
+    return ", ".join([row.base.label, name(row.unit.config["precision"]), *program, target])
 
 
 def _forest_row(_: Translate, row: Row) -> ForestRow:

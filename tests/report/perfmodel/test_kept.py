@@ -57,7 +57,8 @@ def test_one_job_has_one_prediction(kept):
 
 
 def test_runs_from_before_there_were_two_programs_had_the_tuned_one(kept):
-    assert {program_of(result.unit) for run in kept for result in run.results} == {TUNED_PROGRAM}
+    before = [run for run in kept if run.run.id < "20261123"]
+    assert before and {program_of(result.unit) for run in before for result in run.results} == {TUNED_PROGRAM}
 
 
 def test_a_training_of_several_runs_counts_once_with_the_newest(tmp_path):
