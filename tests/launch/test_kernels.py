@@ -169,7 +169,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
     monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})
     monkeypatch.setattr(local, "gpus", lambda: [H200])
-    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of: wrong)
+    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, image=None: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert environment == {"host": "here", "kernels": wrong.record()}
