@@ -1,6 +1,7 @@
 """A host with one kept run and one kept preflight, as they are committed."""
 
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,8 @@ from repro.report.host.results import load
 from tests.support.kept import bench_run, preflight_folder
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _targets_for_any_program():
+@contextmanager
+def targets_for_any_program():
     """The runs of these tests are the published program's, to which the targets for ratios do not apply."""
     original = results.targets_of
 
@@ -27,6 +28,12 @@ def _targets_for_any_program():
         yield
 
 
+@pytest.fixture(autouse=True)
+def _targets_for_any_program():
+    with targets_for_any_program():
+        yield
+
+
 @pytest.fixture(scope="package")
 def reproduced(tmp_path_factory):
     """The folder of hosts, with h200's archives and page."""
@@ -36,14 +43,16 @@ def reproduced(tmp_path_factory):
     original = bench_run(originals)
     keep(original.path, runs / f"{original.id}.zip")
     keep(preflight_folder(originals / "preflight-1"), runs / "preflight-1.zip")
-    page.render(load("h200", folder))
+    with targets_for_any_program():
+        page.render(load("h200", folder))
     return folder
 
 
 @pytest.fixture(scope="package")
 def host(reproduced):
     """What is kept of h200."""
-    return load("h200", reproduced)
+    with targets_for_any_program():
+        return load("h200", reproduced)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from repro.analysis.ratio import Ratio
 from repro.analysis.results import RESULT_COLUMNS
 from repro.models.programs import TUNED
-from repro.report.host import page, results
+from repro.report.host import page
 from repro.report.host.keep import keep
 from repro.report.host.results import (
     TARGETS,
@@ -187,10 +187,8 @@ def test_an_archive_that_is_none_is_named(altered):
 
 @pytest.fixture(scope="module")
 def committed():
-    """Every host whose runs are committed, with the targets as they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "targets_of", targets_of)
-        return [load(name) for name in hosts()]
+    """Every host whose runs are committed."""
+    return [load(name) for name in hosts()]
 
 
 def test_the_committed_runs_are_as_recorded(committed):
