@@ -68,7 +68,7 @@ def agents(nodes, node):
 @pytest.fixture
 def first_run(two_nodes, inventory, tmp_path, clean):
     """A bench that has both nodes, as soon as its container, whose rank hangs, is on the first; ended after the test."""
-    command = f"python {trainer(tmp_path / "first", "hang@0 hang@1 hang@2 hang@3")}"
+    command = f"python {trainer(tmp_path / 'first', 'hang@0 hang@1 hang@2 hang@3')}"
     runs = tmp_path / "runs"
     bench = tasks.start("bench", CLUSTER=inventory, MODEL="bert", RUNS=runs, DATA="synthetic", TRAINER_COMMAND=command)
     try:
