@@ -84,7 +84,8 @@ class Cluster:
 
     `jump` are the hosts on the way to all of them and to `login`, this machine's neighbour first. A field with a default
     is a variable that an inventory may leave out: ranks get `environment` besides what a run sets, and `prologue` are
-    lines of shell that a node runs before the agent.
+    lines of shell that a node runs before the agent. `compiled_for` is the compute capability, such as 90, that the GPU
+    code on the nodes was compiled for ahead of the first start (`repro.images.kernel_overlay`).
     """
 
     name: str
@@ -114,6 +115,7 @@ class Cluster:
     jump: tuple[Node, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     prologue: tuple[str, ...] = ()
+    compiled_for: int | None = None
 
     @property
     def world_size(self) -> int:
@@ -178,7 +180,16 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         environment=_environment(read),
         prologue=_prologue(read),
         jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump"), gpus),
+        compiled_for=_compiled_for(read),
     )
+
+
+def _compiled_for(read: Variables) -> int | None:
+    name = "cluster_compiled_for"
+    found = read.number(name, 80, 999, default=Cluster.compiled_for)
+    if found and read.value("cluster_stack") != "cu102-modern":
+        raise read.wrong(name, found, "only cluster_stack cu102-modern is for GPUs that the wheel has no code for")
+    return found
 
 
 def with_runtime(cluster: Cluster, name: str) -> Cluster:

@@ -97,6 +97,8 @@ def provision(
     if bundle:
         given |= _from_bundle(bundle)
     if cluster.stack == "cu102-modern" and not check:
+        if cluster.compiled_for:
+            given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 
@@ -218,6 +220,23 @@ def _from_bundle(bundle: Path) -> dict:
         "provision_bundle": str(bundle.resolve()),
         "provision_bundle_images": {name: image["id"] for name, image in images.items()},
     }
+
+
+def _overlay(architecture: int) -> dict:
+    """What the role needs of the overlay on this machine: its folder, its own files, and the names that are links."""
+    from repro.images.kernel_overlay import DESCRIPTION, FOLDER, overlay_for
+
+    overlay = overlay_for(architecture)
+    if overlay is None:
+        raise ProvisionError(
+            f"cluster_compiled_for is {architecture}, and no GPU code was compiled for it here: "
+            f"`make setup`, then `make compile-kernels ARCH={architecture}`"
+        )
+    inside = [path for part in ("oneflow", FOLDER) for path in sorted((overlay.folder / part).iterdir())]
+    names = {path: path.relative_to(overlay.folder).as_posix() for path in inside}
+    files = [DESCRIPTION, *(name for path, name in names.items() if not path.is_symlink())]
+    links = [name for path, name in names.items() if path.is_symlink()]
+    return {"folder": str(overlay.folder), "files": files, "links": links}
 
 
 def _library(artefact: str, bundle: Path | None) -> Path:

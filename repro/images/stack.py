@@ -101,7 +101,7 @@ def stack_of(
     if chosen == "cpu" or not gpus:
         return Stack(chosen, {})
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
-    overlay = {} if in_image else _overlay(gpus, given, notes)
+    overlay = _overlay(gpus, given, notes)
     own = _modern(libraries, given, notes) if chosen == "cu102-modern" else {} if in_image else _published(notes)
     variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen))
     for variable in sorted(variables.keys() & given.keys()):

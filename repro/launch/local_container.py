@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.images.kernel_overlay import FOLDER
 from repro.images.runtime import ALL_GPUS, IMAGE_LAUNCHER, IMAGE_PYTHON, RUNTIMES, Bind, Container, Runtime
 from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
@@ -25,6 +26,8 @@ PREFIXES = ("NCCL_", "ONEFLOW_")
 NEWER = {"CUBLAS_FORWARD_LIBRARY": "/opt/cublas", "CUDNN_FORWARD_LIBRARY": "/opt/cudnn"}
 """The variables of a stack that name newer libraries, and where the image looks for them."""
 CACHE_INSIDE = "/cache"
+SITE_INSIDE = "/opt/venv/lib/python3.9/site-packages"
+"""Where the image has OneFlow."""
 VERSION_S = 30
 
 
@@ -127,10 +130,17 @@ class LocalContainer:
         found.append(Bind(str(folder), str(folder), True))
         given = self.stack.environment
         found += [Bind(_folder(given[name]), target) for name, target in NEWER.items() if name in given]
+        found += _compiled(given.get("PYTHONPATH", "").partition(os.pathsep)[0])
         if cache := given.get("CUDA_CACHE_PATH"):
             Path(cache).mkdir(parents=True, exist_ok=True)
             found.append(Bind(cache, CACHE_INSIDE, True))
         return tuple(found)
+
+
+def _compiled(overlay: str) -> list[Bind]:
+    """The libraries of an overlay in place of the image's, which come from the same wheel or one that is equal in them."""
+    own = sorted(path for path in (Path(overlay) / FOLDER).iterdir() if not path.is_symlink()) if overlay else []
+    return [Bind(str(path), f"{SITE_INSIDE}/{FOLDER}/{path.name}") for path in own]
 
 
 def _folder(library: str) -> str:

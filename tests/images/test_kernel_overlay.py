@@ -1,6 +1,5 @@
 """An overlay in use: Python finds the package in it, and one that is damaged or another wheel's is refused by name."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,11 +7,9 @@ import sys
 import pytest
 
 from repro.images import kernel_overlay
-from repro.images.kernel_overlay import DESCRIPTION, Overlay, OverlayError, link, name_of, overlay_for, wheel_hashes
-from repro.utils.paths import sha256, sha256_of
+from repro.images.kernel_overlay import DESCRIPTION, OverlayError, link, overlay_for, wheel_hashes
 from tests.support.fatbins import wheel
-
-LIBRARIES = {"liboneflow-1.so": b"\x7fELF 1", "libcudnn-2.so.7": b"\x7fELF 2", "libprotobuf-3.so": b"\x7fELF 3"}
+from tests.support.overlays import LIBRARIES, write
 
 
 @pytest.fixture(autouse=True)
@@ -35,21 +32,6 @@ def overlays(tmp_path):
 def overlay(site, overlays):
     """An overlay for sm_90 of the wheel in `site`."""
     return write(overlays, site, wheel_hashes(site))
-
-
-def write(overlays, site, of_wheel, architecture=90, content=b"\x7fELF sm_90"):
-    partial = overlays / "partial"
-    (partial / "oneflow.libs").mkdir(parents=True)
-    names = ("liboneflow-1.so", "libcudnn-2.so.7")
-    for name in names:
-        (partial / "oneflow.libs" / name).write_bytes(content)
-    digests = {name: sha256(partial / "oneflow.libs" / name) for name in names}
-    text = json.dumps(
-        {"architecture": architecture, "wheel": of_wheel, "libraries": digests, "compiled": 2, "left": 0}
-    ).encode()
-    (partial / DESCRIPTION).write_bytes(text)
-    made = Overlay(partial, architecture, sha256_of(text), 2, 0)
-    return partial.rename(overlays / name_of(made))
 
 
 def test_it_is_found_by_its_architecture(overlay, overlays, site):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,18 @@ def attempt(container, folder, standin, ranks):
     config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
     folder.mkdir()
     return LocalAttempt(config, folder, Limits(total_s=60), trainer=standin, container=container)
+
+
+def test_compiled_gpu_code_takes_the_place_of_the_images(container, tmp_path):
+    libraries = tmp_path / "sm_90" / "oneflow.libs"
+    libraries.mkdir(parents=True)
+    (libraries / "liboneflow-1.so").touch()
+    (libraries / "libother.so").symlink_to("/nowhere")
+    modern = replace(container, stack=Stack("cu102-modern", {"PYTHONPATH": f"{tmp_path}/sm_90:/mine"}))
+    command = modern.command(tmp_path, {"device": "cuda"}, {}, "a", tmp_path / "run.py")
+    inside = "/opt/venv/lib/python3.9/site-packages/oneflow.libs/liboneflow-1.so"
+    assert [word for word in command if "oneflow.libs" in word] == [f"{libraries}/liboneflow-1.so:{inside}:ro"]
+    assert not [word for word in command if "PYTHONPATH" in word], "the links in it lead to this machine's environment"
 
 
 def test_the_image_is_recorded_by_its_hash(container, tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from repro.cluster.cluster import Cluster
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container
 from repro.launch.agent.lock import PLACES
+from repro.launch.nodes.libraries import overlay_folder
 
 OWN = "reproduction.run"
 LOCK_PLACE = PLACES[0]
@@ -185,6 +186,7 @@ def _binds(cluster: Cluster, share: Share) -> tuple[Bind, ...]:
     models = f"{posixpath.dirname(share.trainers)}/models"
     found = [Bind(share.folder, share.folder, True), Bind(share.trainers, INSIDE), Bind(models, INSIDE_MODELS)]
     found += newer_libraries(cluster)
+    found += [Bind(folder, folder)] if (folder := overlay_folder(cluster)) else []
     found += [Bind(folder, target, True) for folder, target in caches(cluster).items()]
     if cluster.data:
         found.append(Bind(cluster.data, cluster.data))

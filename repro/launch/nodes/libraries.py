@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from repro.cluster.cluster import Cluster
+from repro.images.kernel_overlay import DESCRIPTION, FOLDER
 from repro.images.stack import (
     CACHE_BYTES,
     FORWARDERS,
@@ -14,6 +15,8 @@ from repro.images.stack import (
 )
 
 MODERN = "cu102-modern"
+OVERLAY = "overlay"
+"""The folder below a cluster's work folder with GPU code that was compiled ahead (`repro.images.kernel_overlay`)."""
 NEWER = ("cublas", "cudnn")
 """The folders below a cluster's work folder with the libraries that stack cu102-modern needs besides OneFlow's own."""
 COMPAT_FOLDER = "docker/compat"
@@ -27,6 +30,11 @@ FIX = (
 def needs_forwarders(cluster: Cluster) -> bool:
     """Whether the nodes have to compile what an image holds compiled: they run OneFlow from a venv, on newer GPUs."""
     return cluster.stack == MODERN and not cluster.runtime.in_image
+
+
+def overlay_folder(cluster: Cluster) -> str:
+    """Where a node has OneFlow with GPU code compiled ahead; "" where the inventory wants none."""
+    return posixpath.join(cluster.work, OVERLAY) if cluster.compiled_for else ""
 
 
 def forwarder_paths(cluster: Cluster) -> dict[str, str]:
@@ -48,10 +56,13 @@ def forwarder_orders(cluster: Cluster, code: str) -> dict[str, list[str]]:
 
 
 def library_environment(cluster: Cluster, device: str) -> dict[str, str]:
-    """What ranks in a venv get so that they compute as those in the stack's image do (docker/Dockerfile)."""
-    if device != "cuda" or not needs_forwarders(cluster):
+    """What ranks get for compiled GPU code, and in a venv so that they compute as those in the stack's image do."""
+    if device != "cuda":
         return {}
-    return {
+    compiled = {"PYTHONPATH": overlay_folder(cluster)} if cluster.compiled_for else {}
+    if not needs_forwarders(cluster):
+        return compiled
+    return compiled | {
         "LD_PRELOAD": ":".join(forwarder_paths(cluster).values()),
         "LD_LIBRARY_PATH": ":".join(f"{cluster.work}/{name}" for name in NEWER),
         "CUDA_CACHE_PATH": f"{cluster.work}/jit",
@@ -64,7 +75,9 @@ def library_patterns(cluster: Cluster) -> list[str]:
     newer = [posixpath.join(cluster.work, name, "lib*.so*") for name in NEWER] if cluster.stack == MODERN else []
     venv = ["venv/lock.sha256", "venv/lib/python3*/site-packages/oneflow.libs/liboneflow-*"]
     own = [] if cluster.runtime.in_image else [posixpath.join(cluster.work, path) for path in venv]
-    return [*own, *newer]
+    overlay = overlay_folder(cluster)
+    compiled = [f"{overlay}/{DESCRIPTION}", f"{overlay}/{FOLDER}/lib*.so*"] if overlay else []
+    return [*own, *newer, *compiled]
 
 
 def library_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
@@ -86,8 +99,26 @@ def library_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
         for name, folder in zip(("cuBLAS", "cuDNN"), NEWER, strict=True):
             if folder not in facts["libraries"]:
                 found.append(f"there is no {name} in {cluster.work}/{folder}, which these GPUs need; {again} brings it")
+    if cluster.compiled_for:
+        found += _overlay_problems(cluster, facts, again)
     if needs_forwarders(cluster) and not facts["compiler"]:
         found.append(
             f"there is no gcc, which compiles what hands OneFlow's calls to the newer cuBLAS and cuDNN; {again} brings it"
+        )
+    return found
+
+
+def _overlay_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
+    found, folder = [], overlay_folder(cluster)
+    capabilities = {str(gpu.get("compute_cap", "")).replace(".", "") for gpu in facts["gpus"]}
+    if other := sorted(capabilities - {str(cluster.compiled_for), ""}):
+        found.append(
+            f"the GPUs are of architecture {', '.join(other)}, and cluster_compiled_for in {cluster.variables} is "
+            f"{cluster.compiled_for}: correct it, or remove the line"
+        )
+    if f"{folder}/{DESCRIPTION}" not in facts["files"]:
+        found.append(
+            f"there is no GPU code compiled for {cluster.compiled_for} in {folder}; {again} brings it, after "
+            f"`make compile-kernels ARCH={cluster.compiled_for}` here"
         )
     return found

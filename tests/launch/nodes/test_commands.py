@@ -135,6 +135,15 @@ def test_the_modern_stack_gets_its_cublas_and_its_cache():
     assert "/var/lib/w/jit:/cache" in volumes
 
 
+def test_ranks_get_the_gpu_code_that_was_compiled_ahead():
+    compiled = replace(V100, stack="cu102-modern", compiled_for=90)
+    argv = orders(compiled)[0]["argv"]
+    assert "/var/lib/w/overlay:/var/lib/w/overlay:ro" in after(argv, "--volume")
+    assert "PYTHONPATH=/var/lib/w/overlay" in after(argv, "--env")
+    assert "PYTHONPATH=/var/lib/w/overlay" in orders(replace(compiled, runtime_name="venv"))[0]["argv"]
+    assert not [word for word in orders(replace(compiled, compiled_for=None))[0]["argv"] if "overlay" in word]
+
+
 NASTY = "a 'b' \"c\" $(touch x) `y` ; rm -rf / & é,:\n../../z"
 
 

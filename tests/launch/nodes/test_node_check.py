@@ -18,6 +18,7 @@ FACTS = {
     "launcher": "/venv/launch.py",
     "libraries": ["cublas"],
     "gpus": [],
+    "files": {},
     "compiler": True,
 }
 
@@ -32,6 +33,23 @@ FACTS = {
         ({"port_free": False}, 0, {}, "port 29500 is taken by another program"),
         ({"infiniband": []}, 0, {}, "it has no /dev/infiniband, but cluster_hca asks for InfiniBand"),
         ({}, 0, {"stack": "cu102-modern"}, "there is no cuDNN in /var/lib/w/cudnn"),
+        (
+            {"libraries": ["cublas", "cudnn"]},
+            0,
+            {"stack": "cu102-modern", "compiled_for": 90},
+            "there is no GPU code compiled for 90 in /var/lib/w/overlay; `make provision CLUSTER=inventories/v100x32` "
+            "brings it, after `make compile-kernels ARCH=90` here",
+        ),
+        (
+            {
+                "libraries": ["cublas", "cudnn"],
+                "gpus": [{"name": "NVIDIA A100", "compute_cap": "8.0", "driver_version": "535"}],
+                "files": {"/var/lib/w/overlay/overlay.json": [1, 1]},
+            },
+            0,
+            {"stack": "cu102-modern", "compiled_for": 90, "gpu": ""},
+            "the GPUs are of architecture 80, and cluster_compiled_for in",
+        ),
         ({"launcher": ""}, 0, {"hca": ""}, "there is no OneFlow in /var/lib/w/venv"),
         ({"images": {"error": "cannot connect"}}, 0, {"hca": "", "runtime_name": "docker"}, "does not answer"),
         (
