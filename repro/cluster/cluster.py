@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.cluster.inventory import ClusterError, Variables, ask_ansible, inventory_folder, setting_of
 from repro.cluster.rank_environment import wrong_environment
 from repro.images.runtime import RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
@@ -128,7 +128,7 @@ class Cluster:
     @property
     def setting(self) -> str:
         """The value of CLUSTER that selects it: its name, or its folder where that is not among the project's."""
-        return self.name if self.folder.parent == INVENTORIES else str(self.folder)
+        return setting_of(self.name, self.folder)
 
     @property
     def variables(self) -> Path:

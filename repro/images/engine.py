@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import docker
@@ -91,6 +92,13 @@ class Engine:
             for line in self._client.api.load_image(archive, quiet=True) or ():
                 if "error" in line:
                     raise ImageError(f"the engine cannot load the images: {line['error'].strip()}")
+
+    def import_root(self, archive: Path, tag: str) -> None:
+        """Make an image NAME:TAG of a tar of a root folder."""
+        name, _, version = tag.rpartition(":")
+        with _asking(f"import {archive}"), open(archive, "rb") as file:
+            pieces = iter(lambda: file.read(CHUNK), b"")  # the SDK announces chunks, and of a file makes none
+            self._client.api.import_image_from_stream(pieces, repository=name, tag=version)
 
     def remove(self, images: Sequence[str]) -> None:
         """Remove names of images, and images without another name; missing ones are not an error."""
