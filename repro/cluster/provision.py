@@ -216,7 +216,7 @@ def _from_bundle(bundle: Path) -> dict:
     images = json.loads((bundle / "images.json").read_text())
     return {
         "provision_bundle": str(bundle.resolve()),
-        "provision_bundle_images": {name: image["id"] for name, image in images.items()},
+        "provision_bundle_images": {name: [image["id"], image["digest"]] for name, image in images.items()},
     }
 
 

@@ -201,8 +201,8 @@ def _unreachable(error: BaseException) -> str:
     causes = list(_causes(error))
     if any(isinstance(cause, PermissionError) for cause in causes):
         advice = (
-            "you may not use its socket: run as root, or join the group `docker` (sudo usermod -aG docker $USER) and "
-            "log in again"
+            "you may not use its socket: run as root, or join the group `docker` (sudo usermod -aG docker $USER), which is "
+            "as good as root, and log in again"
         )
     elif any(isinstance(cause, FileNotFoundError | ConnectionRefusedError) for cause in causes):
         start = "start it (sudo systemctl start docker) or install it; an engine elsewhere is named by DOCKER_HOST"

@@ -63,7 +63,10 @@ def unavailable(reason: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number."""
+    """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number.
+
+    `image` is the trainer image by its ID or name, `manifest` the ID that it has in an engine with a containerd store.
+    """
 
     gpu: str | None = None
     gpus: int = 0
@@ -75,6 +78,7 @@ class Expected:
     containers: bool = False
     image: str = ""
     gid_index: int | None = None
+    manifest: str = ""
 
 
 @dataclass
@@ -232,8 +236,9 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         cluster.work,
         cluster.port,
         cluster.runtime.engine,
-        cluster.image.digest or cluster.image.name,
+        (*cluster.image.ids, cluster.image.name)[0],
         cluster.gid_index,
+        cluster.image.manifest,
     )
     names = [node.name for node in cluster.nodes]
     machines = [
