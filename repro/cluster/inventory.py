@@ -90,12 +90,14 @@ class Variables:
             raise ClusterError(f"{file}: {name}: no such variable{meant}")
 
     def text(self, name: str, pattern: str, default: Any = REQUIRED) -> str:
+        """A string that matches `pattern` as a whole; ClusterError otherwise."""
         value = self.value(name, default)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise self.wrong(name, value, f'it is text of the form {pattern}, in quotes where it is empty: ""')
         return value
 
     def number(self, name: str, least: float, most: float, default: Any = REQUIRED, whole: bool = True) -> Any:
+        """A number from `least` to `most`, an integer if `whole`; ClusterError otherwise."""
         value = self.value(name, default)
         if value is None and default is None:
             return None
@@ -105,18 +107,21 @@ class Variables:
         return value
 
     def flag(self, name: str, default: bool) -> bool:
+        """True or False; ClusterError otherwise."""
         value = self.value(name, default)
         if not isinstance(value, bool):
             raise self.wrong(name, value, "it is true or false")
         return value
 
     def one_of(self, name: str, choices: tuple[str, ...], default: Any = REQUIRED) -> str:
+        """One of `choices`; ClusterError otherwise."""
         value = self.value(name, default)
         if value not in choices:
             raise self.wrong(name, value, f"it is {' or '.join(choices)}")
         return value
 
     def names(self, name: str) -> frozenset[str]:
+        """A list of fields of a fingerprint; ClusterError otherwise."""
         value = self.value(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.wrong(name, value, "it is a list of the fields that `make fingerprint` prints: [gpu.vbios]")
@@ -137,6 +142,7 @@ class Variables:
         return value
 
     def wrong(self, name: str, value: Any, should: str) -> ClusterError:
+        """The error for a variable with this value, which says what it should be."""
         return ClusterError(f"{self._file}: {name} is {value!r}; {should}")
 
 

@@ -1,11 +1,11 @@
-"""Whether a GPU computes the models' operators as the CPU does: once per driver, GPU and set of libraries."""
+"""Whether a GPU computes a model's operators as the CPU does: once per model, driver, GPU and set of libraries."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -69,7 +69,8 @@ class Result:
 class Kernels:
     """What was compared on a device, with the versions and libraries that the process reported.
 
-    `nodes` are those of a cluster that were compared, empty for this machine; `fix` is what helps if something is wrong.
+    `models` are those whose operators were compared; `nodes` are those of a cluster that were compared, empty for this
+    machine; `fix` is what helps if something is wrong.
     """
 
     device: str
@@ -77,6 +78,7 @@ class Kernels:
     versions: dict
     libraries: tuple[str, ...]
     seconds: float
+    models: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     fix: str = FIX
 
@@ -109,9 +111,8 @@ class Kernels:
 
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
         """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
-        models = sorted({unit.model for unit in plan.units})
-        wrong = [model for model in models if model in self.wrong_models]
-        if not wrong or (all_of_it and wrong != models):
+        wrong = [model for model in plan.models if model in self.wrong_models]
+        if not wrong or (all_of_it and len(wrong) < len(plan.models)):
             return
         lines = []
         for model in wrong:
@@ -165,8 +166,19 @@ class Kernels:
     @classmethod
     def from_json(cls, content: dict) -> Kernels:
         results = tuple(Result(**{**each, "models": tuple(each["models"])}) for each in content["results"])
-        texts = {name: tuple(content.get(name, ())) for name in ("libraries", "nodes")}
+        texts = {name: tuple(content.get(name, ())) for name in ("libraries", "models", "nodes")}
         return cls(**{**content, **texts, "results": results})
+
+    def only(self, models: Collection[str]) -> Kernels:
+        """What of it is about these models."""
+        results = tuple(result for result in self.results if set(models).intersection(result.models))
+        return replace(self, results=results, models=tuple(sorted(models)))
+
+    def added(self, other: Kernels) -> Kernels:
+        """Both as one, of the same device; an operator of both has what the other found."""
+        found = {(each.operator, each.part): each for each in (*self.results, *other.results)}
+        models = tuple(sorted({*self.models, *other.models}))
+        return replace(other, results=tuple(found.values()), models=models, seconds=self.seconds + other.seconds)
 
     @classmethod
     def together(cls, found: Mapping[str, Kernels], fix: str) -> Kernels:
@@ -187,8 +199,10 @@ def _badness(result: Result) -> tuple[bool, float]:
     return not result.holds, float("inf") if result.error is None else result.error
 
 
-def compare(attempt_of: ProgramOf, device: str, folder: Path) -> Kernels:
-    """Compare all operators on "cuda" or "cpu"; files stay in `folder`, which must not exist yet.
+def compare(attempt_of: ProgramOf, device: str, folder: Path, models: Sequence[str] = ()) -> Kernels:
+    """Compare the operators of these models, of all if none is given, on "cuda" or "cpu".
+
+    Files stay in `folder`, which must not exist yet.
 
     An operator that ends the process is noted, and the rest is compared in a new one.
 
@@ -206,6 +220,7 @@ def compare(attempt_of: ProgramOf, device: str, folder: Path) -> Kernels:
             "device": device,
             "layout": {"data": 1, "tensor": 1, "pipeline": 1},
             "scale": SCALES[device],
+            "models": list(models),
             "operators": names,
         }
         part = folder / f"part-{number}"
@@ -225,9 +240,8 @@ def compare(attempt_of: ProgramOf, device: str, folder: Path) -> Kernels:
         names = names[names.index(begun["operator"]) + 1 :]
         if not names:
             break
-    return Kernels(
-        device, tuple(results), readable(start["versions"]), tuple(start["libraries"]), time.monotonic() - started
-    )
+    seconds, libraries = time.monotonic() - started, tuple(start["libraries"])
+    return Kernels(device, tuple(results), readable(start["versions"]), libraries, seconds, tuple(sorted(models)))
 
 
 def _result(event: dict) -> Result:
@@ -244,31 +258,45 @@ def kernels_here(
     gpus: list[dict],
     stack: Stack,
     attempt_of: ProgramOf,
+    models: Collection[str],
     cache: Path = CACHE / "kernels",
     say: Callable[[str], None] = print,
     image: dict | None = None,
 ) -> Kernels:
     """The comparison for this machine's GPUs and libraries, and the image that holds them if any, as `compared`."""
-    return compared(_identity(gpus, stack, image), attempt_of, f"what {gpus[0]['name']} computes", cache, say)
+    subject = f"what {gpus[0]['name']} computes"
+    return compared(_identity(gpus, stack, image), models, attempt_of, subject, cache, say)
 
 
-def compared(identity: dict, attempt_of: ProgramOf, subject: str, cache: Path, say: Callable[[str], None]) -> Kernels:
-    """The comparison for everything that decides which kernels run, made only if none is kept in `cache`.
+def compared(
+    identity: dict,
+    models: Collection[str],
+    attempt_of: ProgramOf,
+    subject: str,
+    cache: Path,
+    say: Callable[[str], None],
+) -> Kernels:
+    """The comparison of these models' operators for everything that decides which kernels run.
 
-    Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be compared.
+    Only models that none is kept of in `cache` are compared. Of several that want it at the same time one makes it, and
+    the others wait. KernelError where nothing can be compared.
     """
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     kept = cache / f"{digest}.json"
-    if found := _kept(kept):
-        return found
-    say(f"comparing {subject} with the CPU; this is done once for its driver and libraries")
-    with exclusive(cache / digest):
-        if found := _kept(kept):
-            return found
-        found = compare(attempt_of, "cuda", cache / digest / time.strftime("%Y%m%d-%H%M%S"))
-        content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
-        kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return found
+    found = _kept(kept)
+    if missing := _missing(found, models):
+        say(
+            f"comparing {subject} for {', '.join(missing)} with the CPU; this is done once for its driver and libraries"
+        )
+        with exclusive(cache / digest):
+            found = _kept(kept)
+            if missing := _missing(found, models):
+                new = compare(attempt_of, "cuda", cache / digest / time.strftime("%Y%m%d-%H%M%S"), missing)
+                found = found.added(new) if found else new
+                content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
+                kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    assert found
+    return found.only(models)
 
 
 def _kept(path: Path) -> Kernels | None:
@@ -276,6 +304,11 @@ def _kept(path: Path) -> Kernels | None:
         return Kernels.from_json(json.loads(path.read_text())["kernels"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _missing(found: Kernels | None, models: Collection[str]) -> list[str]:
+    """The models that were not compared yet, sorted."""
+    return sorted(set(models).difference(found.models if found else ()))
 
 
 def sources() -> list[Path]:

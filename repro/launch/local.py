@@ -182,7 +182,7 @@ class LocalSession(LaunchSession):
         stack = self.launcher.stack(plan, recorded)
         container = self.launcher.container(stack, recorded)
         programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
-        return kernels_here(gpus(), stack, programs, image=container.record() if container else None)
+        return kernels_here(gpus(), stack, programs, plan.models, image=container.record() if container else None)
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

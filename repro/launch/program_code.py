@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from repro.models.extensions import folders_of
+from repro.models.programs import TUNED
 from repro.planning.plan import PlanError
 from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
@@ -16,23 +17,29 @@ from repro.utils.paths import PACKAGE, ROOT
 
 SHARED = "models"
 """The folder that all programs read."""
+APART = {"checks": (), "tuning": (TUNED,)}
+"""The trainers' folders that only some programs import, or none: the check of kernels is a run of its own."""
 GIT_S = 30
 
 
-def program_code(folder: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
-    """What an attempt records of its program's code, which is in TRAINERS or BASELINES.
+def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
+    """What an attempt records of its code: that of `program`, PUBLISHED or TUNED, in TRAINERS or BASELINES.
 
     `sha256` is over names and contents of its Python files, also of those of models from outside; `changed` the files
     of the checkout that are not as in the commit, None without git; `replaced` the command that runs in its place.
     """
     package, folders = root / PACKAGE.name, (folder, SHARED)
+    left_out = tuple(
+        f"{PACKAGE.name}/{TRAINERS}/{name}/" for name, programs in APART.items() if program not in programs
+    )
     own = [path for each in folders for path in sorted((package / each).rglob("*.py"))]
     outside = [path for each in folders for extra in folders_of(each) for path in sorted(Path(extra).rglob("*.py"))]
     named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
+    named = {name: path for name, path in named.items() if not name.startswith(left_out)}
     contents = {name: path.read_bytes() for name, path in named.items()}
     found = {
         "sha256": files_digest((name, hashlib.sha256(content).hexdigest()) for name, content in contents.items()),
-        "changed": _changed(root, [f"{PACKAGE.name}/{each}" for each in folders], contents),
+        "changed": _changed(root, [f"{PACKAGE.name}/{each}" for each in folders], left_out, contents),
     }
     return found | ({"replaced": " ".join(replaced)} if replaced else {})
 
@@ -48,15 +55,15 @@ def files_digest(files: Iterable[tuple[str, str]]) -> str:
 def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
     """PlanError unless the programs of a run's successful attempts are what they would be now."""
     units = run.description()["plan"]["units"]
-    folders = {unit["name"]: BASELINES if unit.get("baseline_of") else TRAINERS for unit in units}
-    now: dict[str, dict] = {}
+    programs = {unit["name"]: (BASELINES if unit.get("baseline_of") else TRAINERS, unit["program"]) for unit in units}
+    now: dict[tuple[str, str], dict] = {}
     for attempt in run.attempts():
         if attempt["status"] != "ok":
             continue
-        folder = folders[attempt["unit"]]
-        if folder not in now:
-            now[folder] = program_code(folder, replaced if folder == TRAINERS else ())
-        current = now[folder]
+        folder, program = programs[attempt["unit"]]
+        if (folder, program) not in now:
+            now[folder, program] = program_code(folder, program, replaced if folder == TRAINERS else ())
+        current = now[folder, program]
         recorded = attempt.get("code")
         if recorded is None:
             raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
@@ -67,7 +74,7 @@ def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
             )
 
 
-def _changed(root: Path, folders: list[str], contents: dict[str, bytes]) -> list[str] | None:
+def _changed(root: Path, folders: list[str], left_out: tuple[str, ...], contents: dict[str, bytes]) -> list[str] | None:
     """Files that the commit has not or has otherwise, and those of it that are missing here.
 
     Contents are compared, not what git's index says of them, which can be told to pass over changes.
@@ -83,7 +90,9 @@ def _changed(root: Path, folders: list[str], contents: dict[str, bytes]) -> list
     except (OSError, subprocess.SubprocessError):
         return None
     entries = (entry.split("\t", 1) for entry in listed.split("\0") if entry)
-    committed = {name: about.split()[2] for about, name in entries if name.endswith(".py")}
+    committed = {
+        name: about.split()[2] for about, name in entries if name.endswith(".py") and not name.startswith(left_out)
+    }
     here = {name: _blob(content) for name, content in contents.items() if not Path(name).is_absolute()}
     return sorted(name for name in committed.keys() | here.keys() if committed.get(name) != here.get(name))
 

@@ -88,7 +88,7 @@ class Bench:
             "repeat": turn.repeat,
             "started": stamp,
             "folder": key,
-            "code": program_code(BASELINES) if unit.baseline_of else program_code(TRAINERS, self.replaced),
+            "code": self._code(unit),
             **({"nodes": nodes} if nodes else {}),
         }
         rank_zero = RankZero(stamp)
@@ -130,6 +130,11 @@ class Bench:
         }
         self._record(record)
         return record
+
+    def _code(self, unit: Unit) -> dict:
+        if unit.baseline_of:
+            return program_code(BASELINES, unit.program)
+        return program_code(TRAINERS, unit.program, self.replaced)
 
     def _record_killed(self) -> None:
         """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""

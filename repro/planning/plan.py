@@ -133,6 +133,11 @@ class Plan:
         """The last part of a run's name: a bench's scale, or any other run's kind."""
         return self.scale if self.kind == BENCH else self.kind
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are trained, sorted."""
+        return tuple(sorted({unit.model for unit in self.units}))
+
     def as_json(self) -> dict:
         """The plan as a run's record keeps it."""
         return asdict(self)

@@ -65,6 +65,7 @@ def each(rows: list[dict], field: str) -> str:
 
 
 def check_present(machine: Machine) -> Finding:
+    """The GPUs of the inventory, or of one model where no inventory says which."""
     expected = machine.expected
     impact = "Ranks would have no GPU, or a different one than the run records."
     try:
@@ -89,6 +90,7 @@ def check_present(machine: Machine) -> Finding:
 
 
 def check_busy(machine: Machine) -> Finding:
+    """Failed where another program has a GPU, or more than MEMORY_IN_USE_MIB of its memory is in use."""
     rows = query(machine, "index", "memory.used", "utilization.gpu")
     table = machine.text([QUERY[0], "--query-compute-apps=gpu_bus_id,pid,process_name,used_memory", *QUERY[1:]])
     programs = [[cell.strip() for cell in line.split(",")] for line in table.splitlines() if line.count(",") >= 3]
@@ -106,6 +108,7 @@ def check_busy(machine: Machine) -> Finding:
 
 
 def check_throttled(machine: Machine) -> Finding:
+    """Failed where a GPU slows itself down for a reason of THROTTLED; a power cap is a warning."""
     field = "clocks_throttle_reasons.active"
     try:
         rows = query(machine, "index", field, "temperature.gpu")
@@ -140,6 +143,7 @@ def check_throttled(machine: Machine) -> Finding:
 
 
 def check_clocks(machine: Machine) -> Finding:
+    """A warning where application clocks (MHz) differ from the GPU's defaults."""
     fields = [
         f"clocks.{kind}.{which}"
         for which in ("graphics", "memory")
@@ -165,6 +169,7 @@ def check_clocks(machine: Machine) -> Finding:
 
 
 def reset_clocks(machine: Machine) -> None:
+    """Set application clocks to their defaults; needs root."""
     machine.text([QUERY[0], "-rac"], sudo=True)
 
 
@@ -231,6 +236,7 @@ def _remapped(machine: Machine) -> Message | None:
 
 
 def check_persistence(machine: Machine) -> Finding:
+    """A warning where the driver unloads as soon as no program uses the GPU."""
     rows = query(machine, "index", "persistence_mode")
     off = [row["index"] for row in rows if row["persistence_mode"] == "Disabled"]
     if off:
@@ -243,10 +249,12 @@ def check_persistence(machine: Machine) -> Finding:
 
 
 def set_persistence(machine: Machine) -> None:
+    """Keep the driver loaded; needs root."""
     machine.text([QUERY[0], "-pm", "1"], sudo=True)
 
 
 def check_peers(machine: Machine) -> Finding:
+    """Failed where two GPUs of the machine cannot read each other's memory (`nvidia-smi topo -p2p r`)."""
     count = len(query(machine, "index", "name"))
     if count < 2:
         return unavailable(Message("only one GPU"))
@@ -285,6 +293,7 @@ def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
 
 
 def check_container(machine: Machine) -> Finding:
+    """Failed where a container of the trainer image does not start, or does not see the GPUs."""
     expected = machine.expected
     if not expected.containers:
         return unavailable(Message("runs on this machine need no container"))
@@ -340,6 +349,7 @@ XID_NAMES = {
 
 
 def check_xid(machine: Machine) -> Finding:
+    """Errors of the driver (Xid) in the kernel log since the machine started; those of programs are a warning."""
     if machine.expected.gpu == "":
         return unavailable(Message("a cluster without GPUs"))
     done = machine.run(["dmesg"])

@@ -54,6 +54,7 @@ def ports(machine: Machine) -> list[tuple[str, str]]:
 
 
 def check_link(machine: Machine) -> Finding:
+    """The state and rate of each InfiniBand port, or of the network interface without InfiniBand."""
     findings = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
     worst = next((finding for finding in findings if finding.result != OK), None)
     return worst or ok(Message("{items}", items=[finding.found for finding in findings]))
@@ -119,6 +120,7 @@ def _rate(name: str, gbits: float, text: str, expected: float) -> Finding:
 
 
 def check_errors(machine: Machine) -> Finding:
+    """Failed where error counters of links rise within WATCHED_S seconds; a warning where they are not 0."""
     paths = [f"{IB}/{device}/ports/{port}/counters/{name}" for device, port in ports(machine) for name in IB_ERRORS]
     if not paths and machine.expected.interface:
         paths = [f"{NET}/{machine.expected.interface}/statistics/{name}" for name in NET_ERRORS]
@@ -156,6 +158,7 @@ def _counter(path: str) -> str:
 
 
 def check_names(machine: Machine) -> Finding:
+    """Failed where a node does not resolve the others' names, or resolves them to itself."""
     if not machine.other_nodes:
         return unavailable(Message("a single machine has no other nodes"))
     unknown, loops = [], []
@@ -178,6 +181,7 @@ def check_names(machine: Machine) -> Finding:
 
 
 def check_ssh(machine: Machine) -> Finding:
+    """A warning where a node cannot log in to the others, their host keys being checked."""
     if not machine.other_nodes:
         return unavailable(Message("a single machine has no other nodes"))
     options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
@@ -211,6 +215,10 @@ def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
 
 
 def check_bandwidth(machines: Sequence[Machine]) -> Finding:
+    """The bandwidth (Gb/s) of every pair of nodes, several at a time, each node in one pair.
+
+    Below BANDWIDTH_GOOD of the inventory's figure it is a warning, below BANDWIDTH_LEAST failed.
+    """
     if len(machines) < 2:
         return unavailable(Message("a single machine has no other nodes"))
     expected = machines[0].expected

@@ -17,6 +17,7 @@ SKEW_NOTICED_S, SKEW_MOST_S = 0.1, 2.0
 
 
 def check_memlock(machine: Machine) -> Finding:
+    """Failed where InfiniBand needs locked memory and the limit is not "unlimited"."""
     limits = machine.text(["cat", "/proc/self/limits"])
     (soft,) = re.findall(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
     if soft == "unlimited":
@@ -29,6 +30,7 @@ def check_memlock(machine: Machine) -> Finding:
 
 
 def check_shared_memory(machine: Machine) -> Finding:
+    """Failed where less than SHARED_MEMORY bytes of /dev/shm are free."""
     size, free, _ = space(machine, "/dev/shm")
     found = Message("{free:.1f} of {size:.1f} GiB free", free=free / GIB, size=size / GIB)
     if free >= SHARED_MEMORY:
@@ -39,6 +41,7 @@ def check_shared_memory(machine: Machine) -> Finding:
 
 
 def check_disk(machine: Machine) -> Finding:
+    """Free space for runs: a warning below DISK_ENOUGH bytes, failed below DISK_LEAST."""
     size, free, where = space(machine, machine.expected.work)
     found = Message("{free:.1f} of {size:.1f} GiB free on {where}", free=free / GIB, size=size / GIB, where=where)
     impact = "Logs and metrics of runs are written there; image and compiled code need 5 GiB once."
@@ -60,6 +63,10 @@ def space(machine: Machine, path: str) -> tuple[int, int, str]:
 
 
 def check_clock(machine: Machine) -> Finding:
+    """The clock's distance from the controller's: a warning above SKEW_NOTICED_S, failed above SKEW_MOST_S seconds.
+
+    This machine's is only asked whether a time server synchronizes it.
+    """
     if isinstance(machine.runner, LocalShell):
         synchronized = machine.text(["timedatectl", "show", "--property=NTPSynchronized", "--value"]).strip()
         if synchronized == "yes":
@@ -90,10 +97,12 @@ def _offset(machine: Machine) -> tuple[float, float]:
 
 
 def step_clock(machine: Machine) -> None:
+    """Set the clock to that of its time servers at once; needs root."""
     machine.text(["chronyc", "makestep"], sudo=True)
 
 
 def check_port(machine: Machine) -> Finding:
+    """Failed where a process listens on the rendezvous port that was set."""
     port = machine.expected.port
     if not port:
         return unavailable(Message("each run uses a free port"), "PORT= sets one, which is then checked")

@@ -56,7 +56,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, as many per row as there are columns; `id` is unique in a document and the same in each language."""
+    """Rows of cells, as many per row as there are columns; `id` is unique in a document and the same in each language.
+
+    A table that is alone in its section may do without a caption: it then has the section's title.
+    """
 
     id: str
     columns: tuple[Column, ...]
@@ -130,6 +133,13 @@ class Section:
     blocks: tuple[Block, ...] = ()
     level: int = 2
     folded: bool = False
+
+    def __post_init__(self) -> None:
+        tables = [block for block in self.blocks if isinstance(block, Table)]
+        captions = [table.caption for table in tables]
+        if len(tables) > 1 and (not all(captions) or len(set(captions)) < len(captions)):
+            names = ", ".join(table.id for table in tables)
+            raise ValueError(f"section {self.id}: of several tables, {names}, each has a caption of its own")
 
 
 @dataclass(frozen=True)

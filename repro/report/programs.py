@@ -60,7 +60,7 @@ CHOICES = {
 """Description of each option of `repro.models.programs.Program`."""
 
 
-def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False) -> Table:
+def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False, caption: str = "") -> Table:
     """The options of a published program and its tuned one; `only_tuned` omits those that are equal."""
     tuned = published.tuned()
     pairs = [
@@ -73,7 +73,8 @@ def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = F
         for name, ours, other in pairs
         if ours != other or not only_tuned
     )
-    return Table(id, (Column(_("Option")), Column(_("Published program")), Column(_("Tuned program"))), rows)
+    columns = (Column(_("Option")), Column(_("Published program")), Column(_("Tuned program")))
+    return Table(id, columns, rows, caption)
 
 
 def _value(_: Translate, value: object) -> str:
@@ -112,4 +113,5 @@ def deviation_table(
             ", ".join(f"`{source}`" for source in each.sources),
         )
         rows.append(row)
-    return Table(id, tuple(map(Column, titles)), tuple(rows))
+    caption = _("Deviations of what was run:") if reports else ""
+    return Table(id, tuple(map(Column, titles)), tuple(rows), caption)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import tomllib
@@ -49,13 +50,43 @@ def open_files(path: Path) -> RunPath:
     if not is_archive(path):
         return path
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(io.BufferedReader(_Positioned(path)))
     except (OSError, zipfile.BadZipFile) as error:
         raise RecordError(f"{path} cannot be read as a ZIP archive: {error}") from error
     names = archive.namelist()
     if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
         raise RecordError(f"{path} holds more than one {', '.join(twice)}: copy the archive again from its source")
     return zipfile.Path(archive)
+
+
+class _Positioned(io.RawIOBase):
+    """A file that keeps its position to itself: processes that were forked while it was open share the system's."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor, self._at = os.open(path, os.O_RDONLY), 0
+        self.name = str(path)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        size = os.fstat(self._descriptor).st_size
+        self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: size}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer, /) -> int:  # type: ignore[no-untyped-def]
+        found = os.pread(self._descriptor, len(buffer), self._at)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 def names(root: RunPath) -> list[str]:

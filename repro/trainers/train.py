@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from importlib import import_module
 
 import numpy as np
 import oneflow as flow
@@ -21,9 +22,6 @@ from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Memory, Metrics, ProcessMemory
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.monitor import Monitor, Transfer
-from repro.trainers.tuning import tuned_module
-from repro.trainers.tuning.parameters import TunedParameters
-from repro.trainers.tuning.rewrite import REWRITES
 from repro.trainers.versions import versions
 
 
@@ -61,10 +59,13 @@ def train(config: Config) -> None:
 
 
 def build_program(config: Config, layout: Layout) -> tuple[flow.nn.Module, tuple[Change, ...]]:
-    """The configured model with its initial parameters, and the changes to its training job."""
+    """The configured model with its initial parameters, and the changes to its training job.
+
+    A published program never imports the tuned one, so that a run of it does not depend on that code.
+    """
     if config.program == PUBLISHED:
         return module_of("repro.trainers.models", config.model).MODEL(config, Parameters(layout, config)), CHANGES
-    return tuned_module(config.model).MODEL(config, TunedParameters(layout, config)), REWRITES
+    return import_module("repro.trainers.tuning.program").build(config, layout)
 
 
 def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory: Memory) -> None:

@@ -506,14 +506,14 @@ def changed_trainer(scene):
     root = checkout(scene.runs / "checkout")
     (root / "repro" / "trainers" / "own.py").write_text("lr = 2\n")
     run = published_run(scene.runs, [CASE.name], SOUND)
-    ran(run, program_code("trainers", root=root))
+    ran(run, program_code("trainers", "published", root=root))
     return [verdict(run)]
 
 
 @attack("RUN= goes on with another trainer", r"was begun with other code of the trainers than is here")
 def other_trainer(scene):
     run = published_run(scene.runs, [CASE.name], SOUND[:3])
-    ran(run, program_code("trainers", root=checkout(scene.runs / "checkout")))
+    ran(run, program_code("trainers", "published", root=checkout(scene.runs / "checkout")))
     return [answer(lambda: refuse_other_code(run))]
 
 
@@ -525,7 +525,7 @@ def scene(tmp_path):
 def test_nothing_is_said_against_what_nobody_bent(scene):
     assert [*scene.both(), scene.page(), scene.verify(scene.kept)] == [None] * 4
     sound = published_run(scene.runs, [CASE.name], SOUND)
-    ran(sound, program_code("trainers", root=checkout(scene.runs / "checkout")))
+    ran(sound, program_code("trainers", "published", root=checkout(scene.runs / "checkout")))
     assert (verdict(sound), scene.verify_figures(sound)) == (None, None)
 
 

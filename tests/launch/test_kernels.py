@@ -62,6 +62,12 @@ def test_all_operators_of_the_cpu_are_right(tmp_path, python):
     assert kernels.lines()[-1].endswith(": all right")
 
 
+def test_the_operators_of_one_model(tmp_path, python):
+    kernels = compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k", ["bert"])
+    assert kernels.results and all("bert" in result.models for result in kernels.results)
+    assert kernels.models == ("bert",)
+
+
 def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     """One computes wrongly, one ends the process: both are named, everything else is compared and right."""
     script = tmp_path / "planted.py"
@@ -122,7 +128,7 @@ def wrong():
         Result(name, (model,), "fp32", "forward", error, 1e-4)
         for name, model, error in zip(names, ("resnet50", "resnet50", "gpt"), (1.0, 2.7, 3e-7), strict=True)
     ]
-    return Kernels("cuda", tuple(results), {}, (), 20.0)
+    return Kernels("cuda", tuple(results), {}, (), 20.0, ("gpt", "resnet50"))
 
 
 @pytest.fixture
@@ -169,7 +175,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
     monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})
     monkeypatch.setattr(local, "gpus", lambda: [H200])
-    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, image=None: wrong)
+    monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, models, image=None: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert environment == {"host": "here", "kernels": wrong.record()}
@@ -225,16 +231,16 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     library.write_text("9.6")
     compared = []
 
-    def count(attempt_of, device, folder):
-        compared.append(folder.name)
-        return wrong
+    def count(attempt_of, device, folder, models):
+        compared.append(models)
+        return wrong.only(models)
 
     monkeypatch.setattr(kernel_check, "compare", count)
     stack = Stack("cu102-modern", {"CUDNN_FORWARD_LIBRARY": str(library), "CUDA_CACHE_PATH": "/a"})
     lines = []
 
-    def here(gpu=H200, stack=stack):
-        return kernels_here([gpu], stack, None, tmp_path / "cache", lines.append)
+    def here(gpu=H200, stack=stack, models=("gpt", "resnet50")):
+        return kernels_here([gpu], stack, None, models, tmp_path / "cache", lines.append)
 
     assert here() == here() == here(stack=replace(stack, environment={**stack.environment, "CUDA_CACHE_PATH": "/b"}))
     assert len(compared) == len(lines) == 1
@@ -250,11 +256,30 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     assert len(compared) == 4, "what cannot be read is made anew"
 
 
+def test_only_models_that_are_not_compared_yet_are(tmp_path, monkeypatch, wrong):
+    compared, lines = [], []
+
+    def count(attempt_of, device, folder, models):
+        compared.append(models)
+        return wrong.only(models)
+
+    def here(*models):
+        return kernels_here([H200], Stack("cu102-modern", {}), None, models, tmp_path / "cache", lines.append)
+
+    monkeypatch.setattr(kernel_check, "compare", count)
+    assert here("gpt") == wrong.only(["gpt"])
+    assert here("resnet50").wrong == wrong.wrong
+    assert here("gpt").wrong == (), "of the other model a run of this one records nothing"
+    assert set(here("resnet50", "gpt").results) == set(wrong.results)
+    assert compared == [["gpt"], ["resnet50"]]
+    assert ["for gpt with" in line for line in lines] == [True, False]
+
+
 def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatch, wrong):
     """As two benchmarks do that begin side by side, each on a GPU of its own."""
     begun = []
 
-    def slow(attempt_of, device, folder):
+    def slow(attempt_of, device, folder, models):
         folder.mkdir(parents=True)
         begun.append(folder)
         time.sleep(0.5)
@@ -264,7 +289,9 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     stack = Stack("cu102-modern", {})
     with ThreadPoolExecutor(2) as pool:
         found = list(
-            pool.map(lambda _: kernels_here([H200], stack, None, tmp_path / "cache", lambda text: None), range(2))
+            pool.map(
+                lambda _: kernels_here([H200], stack, None, wrong.models, tmp_path / "c", lambda text: None), range(2)
+            )
         )
     assert found == [wrong, wrong]
     assert len(begun) == 1
@@ -274,6 +301,8 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     ("change", "message"),
     [
         ({"operators": "all"}, "operators: 'all' is not a list of names"),
+        ({"models": [1]}, "models: [1] is not a list of names"),
+        ({"models": ["vgg"]}, "vgg: there is no such model"),
         ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
         ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
         ({"operators": ["no such"]}, "no such: there is no such operator"),
@@ -284,6 +313,7 @@ def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
         "device": "cpu",
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
         "scale": "small",
+        "models": [],
         "operators": [],
         "output": str(tmp_path),
     }

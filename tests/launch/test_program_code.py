@@ -30,36 +30,50 @@ def git(root, *arguments):
 
 
 def test_an_unchanged_checkout_has_no_changes_and_always_the_same_hash(checkout):
-    found = program_code("trainers", root=checkout)
-    assert found == program_code("trainers", root=checkout)
+    found = program_code("trainers", "published", root=checkout)
+    assert found == program_code("trainers", "published", root=checkout)
     assert found["changed"] == [] and len(found["sha256"]) == 64 and "replaced" not in found
-    assert found["sha256"] != program_code("baselines", root=checkout)["sha256"]
+    assert found["sha256"] != program_code("baselines", "published", root=checkout)["sha256"]
 
 
 def test_every_way_to_change_a_trainer_is_seen(checkout):
-    before = program_code("trainers", root=checkout)["sha256"]
+    before = program_code("trainers", "published", root=checkout)["sha256"]
     trainers = checkout / "repro" / "trainers"
     git(checkout, "update-index", "--assume-unchanged", "repro/trainers/run.py")
     (trainers / "run.py").write_text("# faster\n")
     (trainers / "new.py").write_text("")
     (trainers / "models" / "gpt.py").unlink()
-    found = program_code("trainers", root=checkout)
+    found = program_code("trainers", "published", root=checkout)
     assert found["changed"] == ["repro/trainers/models/gpt.py", "repro/trainers/new.py", "repro/trainers/run.py"]
     assert found["sha256"] != before
-    assert program_code("baselines", root=checkout)["changed"] == [], "a baseline does not run them"
+    assert program_code("baselines", "published", root=checkout)["changed"] == [], "a baseline does not run them"
+
+
+@pytest.mark.parametrize(
+    ("file", "seen"),
+    [("tuning/gpt.py", {"tuned"}), ("checks/accuracy.py", set()), ("models/gpt.py", {"published", "tuned"})],
+)
+def test_a_program_has_the_code_that_it_imports(checkout, file, seen):
+    before = {program: program_code("trainers", program, root=checkout) for program in ("published", "tuned")}
+    path = checkout / "repro" / "trainers" / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("# another\n")
+    after = {program: program_code("trainers", program, root=checkout) for program in before}
+    assert {program for program in before if before[program]["sha256"] != after[program]["sha256"]} == seen
+    assert {program for program in before if after[program]["changed"]} == seen
 
 
 def test_without_git_it_is_not_known_what_changed(checkout):
     subprocess.run(["rm", "-rf", checkout / ".git"], check=True)
-    assert program_code("trainers", root=checkout)["changed"] is None
+    assert program_code("trainers", "published", root=checkout)["changed"] is None
 
 
 def test_models_from_outside_are_part_of_the_code(checkout, tmp_path, monkeypatch):
-    before = program_code("trainers", root=checkout)["sha256"]
+    before = program_code("trainers", "published", root=checkout)["sha256"]
     (tmp_path / "outside" / "trainers" / "models").mkdir(parents=True)
     (tmp_path / "outside" / "trainers" / "models" / "toy.py").write_text("# toy\n")
     monkeypatch.setenv("REPRO_MODELS", str(tmp_path / "outside"))
-    found = program_code("trainers", root=checkout)
+    found = program_code("trainers", "published", root=checkout)
     assert found["sha256"] != before and found["changed"] == []
 
 
@@ -84,7 +98,7 @@ def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
 
 
 def test_failed_attempts_alone_do_not_bind_a_run_to_their_code(tmp_path):
-    plan = {"units": [{"name": "a", "config": {}}]}
+    plan = {"units": [{"name": "a", "config": {}, "program": "published"}]}
     run = Run.create("test", {"plan": plan}, tmp_path)
     run.add_attempt({"unit": "a", "status": "failed", "code": {"sha256": "0"}})
     refuse_other_code(run)

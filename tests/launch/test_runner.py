@@ -136,7 +136,7 @@ def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     while not list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(kind)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == 130
     folder = only_run(tmp_path)
     assert f"RUN={folder.name}" in err

@@ -1,6 +1,7 @@
 """Opening a run's files in a folder and in an archive: the same answers, each archive opened once."""
 
 import zipfile
+from multiprocessing import get_context
 
 import pytest
 
@@ -91,3 +92,24 @@ def test_a_run_opens_its_archive_once(tmp_path, monkeypatch):
         assert run.attempts() == [{}]
         assert names(run.files) == ["a", "attempts.jsonl"]
     assert len(opened) == 1
+
+
+def test_forked_processes_read_an_open_archive_at_the_same_time(tmp_path):
+    path = tmp_path / "run.zip"
+    sizes = {f"{index}.txt": 200_000 + index for index in range(8)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, size in sizes.items():
+            archive.writestr(name, name[0] * size)
+    root = open_files(path)
+    assert content(root / "0.txt")
+    readers = [get_context("fork").Process(target=check_sizes, args=(root, sizes)) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert [reader.exitcode for reader in readers] == [0] * 4
+
+
+def check_sizes(root, sizes):
+    for name in [*sizes] * 20:
+        assert content(root / name) == name[0].encode() * sizes[name]

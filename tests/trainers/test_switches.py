@@ -18,6 +18,16 @@ config = parse(json.loads(sys.argv[1]))
 set_environment(config.device, config)
 print(*(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ONEFLOW_")))
 """
+IMPORTED = """
+import json, sys
+from repro.trainers.config import parse
+from repro.trainers.layout import Layout
+from repro.trainers.train import build_program
+config = parse(json.loads(sys.argv[1]))
+build_program(config, Layout(1, 1, 1, config.device))
+print(*(name for name in sys.modules if name.startswith(("repro.trainers.tuning", "repro.trainers.checks"))))
+"""
+"""Prints which modules were imported of those whose code a published run's record does not cover."""
 FREED = """
 import ctypes, sys
 from repro.trainers.run import merge_freed_blocks
@@ -84,3 +94,10 @@ def test_what_is_set_stays():
 def test_malloc_keeps_no_freed_blocks_apart(how):
     done = subprocess.run([sys.executable, "-c", FREED, how], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (int(done.stdout) == 0) == (how == "merged")
+
+
+@pytest.mark.parametrize("program", ["published", "tuned"])
+def test_a_published_program_imports_nothing_that_its_code_is_recorded_without(python, program):
+    config = json.dumps({**configuration("gpt", (1, 1, 1), program=program), "output": "out"})
+    done = subprocess.run([python, "-c", IMPORTED, config], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert bool(done.stdout.split()) == (program == "tuned")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -41,6 +41,7 @@ def _names(cluster: Cluster) -> tuple[str, ...]:
 def compared_on_nodes(
     cluster: Cluster,
     facts: Mapping[str, dict],
+    models: Collection[str],
     attempts_on: Callable[[str, threading.Event], ProgramOf],
     cache: Path | None = None,
     say: Callable[[str], None] = print,
@@ -50,6 +51,7 @@ def compared_on_nodes(
     Parameters
     ----------
     facts : those of each node, by its name.
+    models : whose operators to compare.
     attempts_on : makes attempts of the program on a node, which end once the event is set.
     cache : where comparisons are kept on this machine, None for .cache/kernels.
 
@@ -68,7 +70,7 @@ def compared_on_nodes(
 
     def one(node: str) -> Kernels:
         subject = f"what {facts[node]['gpus'][0]['name']} of {node} computes"
-        return compared(identity_of(cluster, node, facts[node]), attempts_on(node, stop), subject, kept, say)
+        return compared(identity_of(cluster, node, facts[node]), models, attempts_on(node, stop), subject, kept, say)
 
     with interruptible(stop) as interrupts, ThreadPoolExecutor(len(facts)) as pool:
         futures = {node: pool.submit(one, node) for node in facts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,21 +106,23 @@ class Jobs:
             self._kept.release()
         self._kept = None
 
-    def compared(self, allocation: Allocation, say: Callable[[str], None] = print) -> Kernels | None:
-        """The comparison of operators on a job's nodes, made on those that have none; None if it is not wanted."""
+    def compared(
+        self, allocation: Allocation, models: Collection[str], say: Callable[[str], None] = print
+    ) -> Kernels | None:
+        """The comparison of these models' operators on a job's nodes, made on those that have none; None if it is not wanted."""
         if not (self._compares and allocation.request.gpus):
             return None
 
         def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
             return programs_in_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
 
-        return compared_on_nodes(self.cluster, allocation.facts, attempts_on, say=say)
+        return compared_on_nodes(self.cluster, allocation.facts, models, attempts_on, say=say)
 
     def refuse_wrong(self, allocation: Allocation, model: str) -> None:
         """NotStarted if a job's nodes compute operators of a model wrongly, or cannot be compared."""
         values = {"job": allocation.number, "model": model}
         try:
-            kernels = self.compared(allocation, say=lambda text: None)
+            kernels = self.compared(allocation, (model,), say=lambda text: None)
         except KernelError as error:
             raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
         if kernels and model in kernels.wrong_models:

@@ -114,7 +114,7 @@ class SlurmSession(LaunchSession):
         if plan.device != "cuda":
             return None
         with self._job(plan) as allocation:
-            return self.jobs.compared(allocation)
+            return self.jobs.compared(allocation, plan.models)
 
     def environment(self, plan: Plan) -> dict:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""

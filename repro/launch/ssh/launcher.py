@@ -83,7 +83,7 @@ class SshSession(LaunchSession):
             return programs_on(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
-        return compared_on_nodes(self.target.cluster, facts, attempts_on)
+        return compared_on_nodes(self.target.cluster, facts, plan.models, attempts_on)
 
     def baselines(self, variants: Sequence[str]) -> BaselineProgram:
         """With the versions that every node has; ClusterError if they differ, or if they do not start."""

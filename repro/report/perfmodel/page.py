@@ -173,7 +173,7 @@ def _outcome(_: Callable, story: ReportData) -> Section:
         "the largest error."
     )
     blocks: tuple[Block, ...] = (
-        Table("outcome", columns, rows),
+        Table("outcome", columns, rows, _("Goals and errors:")),
         *(Text(text) for text in texts),
         Text(by_kind),
         tables.kinds_table(_, held_out, "throughput", ""),
@@ -282,8 +282,9 @@ def _scale(_: Callable, story: ReportData, drawn: dict) -> Section:
         "`make explore`, with ports and links as in `repro/data/hardware/`. No published figure here tests the V100 "
         "curves beyond 32 GPUs; the formulas behind the A100 curve are tested up to 3072 GPUs above."
     )
-    blocks = (Text(text), drawn["scale-weak"], tables.study_table(_, "scale-weak-table", story.study.weak))
-    more = (drawn["scale-strong"], tables.study_table(_, "scale-strong-table", story.study.strong))
+    growing, fixed = _("Batch size growing with the GPUs"), _("Fixed global batch size")
+    blocks = (Text(text), drawn["scale-weak"], tables.study_table(_, "scale-weak-table", growing, story.study.weak))
+    more = (drawn["scale-strong"], tables.study_table(_, "scale-strong-table", fixed, story.study.strong))
     return Section("scale", _("Projection: GPT from 8 to 8192 GPUs"), (*blocks, *more))
 
 

@@ -193,7 +193,7 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
         shares = [share for each in errors for share in (each.median, each.worst)]
         cells = (Cell(f"{share:.1%}", share) for share in shares)
         rows.append((*(Cell(str(each)) for each in group), figure(len(found), 0), *cells))
-    return Table("kept-kinds", columns, tuple(rows))
+    return Table("kept-kinds", columns, tuple(rows), _("By program, GPU and family:"))
 
 
 def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
@@ -224,7 +224,7 @@ def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
         )
         for _index, row in kept.iterrows()
     )
-    return Table("kept", columns, rows)
+    return Table("kept", columns, rows, _("Every training that kept runs measured:"))
 
 
 def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
@@ -235,7 +235,7 @@ def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
         (Cell(each.name), Cell(each.gpu), figure(each.measured, 1), figure(each.modelled, 1), _signed(each.error))
         for each in found
     )
-    return Table("megatron", columns, rows)
+    return Table("megatron", columns, rows, _("Figures published for Megatron-LM:"))
 
 
 def spent_table(_: Callable, results: pd.DataFrame, cluster: Cluster, constants: Constants) -> Table:
@@ -250,15 +250,18 @@ def spent_table(_: Callable, results: pd.DataFrame, cluster: Cluster, constants:
     return Table("spent", columns, tuple(rows))
 
 
-def study_table(_: Callable, name: str, lines: dict[str, tuple[Point, ...]]) -> Table:
-    """For each number of GPUs and kind of node the best layout, its samples/s and model TFLOP/s a GPU."""
+def study_table(_: Callable, name: str, batch: str, lines: dict[str, tuple[Point, ...]]) -> Table:
+    """For each number of GPUs and kind of node the best layout, its samples/s and model TFLOP/s a GPU.
+
+    `batch` says how the batch size goes with the number of GPUs.
+    """
     columns = (Column(_("GPUs"), numeric=True), *(Column(node) for node in lines))
     sizes = [point.gpus for point in next(iter(lines.values()))]
     rows = tuple(
         (Cell(str(gpus), gpus), *(_point(_, points[index]) for points in lines.values()))
         for index, gpus in enumerate(sizes)
     )
-    caption = _("Data x tensor x pipeline: modelled samples/s (model TFLOP/s per GPU)")
+    caption = _("{batch}; data x tensor x pipeline: modelled samples/s (model TFLOP/s per GPU)").format(batch=batch)
     return Table(name, columns, rows, caption)
 
 

@@ -196,7 +196,7 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
                     "figures, relative to their mean, gives an estimate of run-to-run noise at no extra cost:"
                 )
             ),
-            Table("duplicates", columns, rows),
+            Table("duplicates", columns, rows, _("Pairs of equal configurations:")),
         ]
     blocks += _above_ideal(_, result, cases)
     return Section("noise", _("Noise"), tuple(blocks))
@@ -225,7 +225,7 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
                 "noise, so it is not a finding:"
             )
         ),
-        Table("above-ideal", columns, tuple(rows)),
+        Table("above-ideal", columns, tuple(rows), _("Steps above the ideal:")),
     ]
 
 

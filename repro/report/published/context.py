@@ -100,7 +100,11 @@ def environment(sheet: Sheet) -> Section:
         )
     )
     columns = (Column(_("Item")), Column(_("Value")), Column(_("Source")))
-    return Section("environment", _("Environment"), (Table("environment", columns, tuple(rows)), *_topology(sheet)))
+    return Section(
+        "environment",
+        _("Environment"),
+        (Table("environment", columns, tuple(rows), _("Hardware and software:")), *_topology(sheet)),
+    )
 
 
 def _printed(sheet: Sheet, key: str) -> Cell:
@@ -134,7 +138,7 @@ def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
         for device, links, affinity in zip(devices, topology["links"], topology["cpu_affinity"], strict=True)
     )
     columns = (Column(_("Device")), *(Column(name) for name in devices), Column(_("CPU affinity")))
-    yield Table("topology", columns, rows)
+    yield Table("topology", columns, rows, _("Links between a node's devices:"))
     yield Items(tuple(f"`{name}`: {_(meaning)}" for name, meaning in topology["legend"].items()))
 
 

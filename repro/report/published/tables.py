@@ -198,9 +198,9 @@ def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:
             counts = (figure(count, 0) for count in (nodes, per_node, nodes * per_node, batch))
             rows.append((*counts, *(sheet.cell(table["what"], row.get("case", ""), name, row[name]) for name in names)))
         what, source = table["what"], table["source"]
-        yield Text(_("{what} (source: {source})").format(what=_(what), source=_(source)))
+        caption = _("{what} (source: {source})").format(what=_(what), source=_(source))
         columns = sheet.columns("nodes", "gpus_per_node", "gpus", "micro_batch", *names)
-        yield Table(f"also-{table['what'].replace(' ', '-').lower()}", columns, tuple(rows))
+        yield Table(f"also-{what.replace(' ', '-').lower()}", columns, tuple(rows), caption)
 
 
 def repeats(sheet: Sheet) -> Section | None:
@@ -288,7 +288,11 @@ def tested(sheet: Sheet) -> Section | None:
     return Section(
         "cases",
         _("Cases"),
-        (Table("cases", columns, rows), Text(where), Table("logs", (Column(_("Case")), Column(_("Log"))), logs)),
+        (
+            Table("cases", columns, rows, _("Configuration of each case:")),
+            Text(where),
+            Table("logs", (Column(_("Case")), Column(_("Log"))), logs, _("Log of each case:")),
+        ),
     )
 
 

@@ -209,7 +209,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                     "efficiency of 100%, throughput grows in proportion to the number of GPUs."
                 )
             ),
-            Table("scaling", columns, rows),
+            Table("scaling", columns, rows, _("Scaling of data parallelism:")),
         ]
     if layouts:
         columns = (
@@ -240,7 +240,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                     "samples/s. A larger batch spreads the update and the gradient exchange over more samples."
                 )
             ),
-            Table("layouts", columns, rows),
+            Table("layouts", columns, rows, _("Other layouts relative to data parallelism:")),
         ]
     return [Section("scaling", _("Scaling and layouts in this run"), tuple(blocks))] if blocks else []
 

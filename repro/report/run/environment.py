@@ -30,7 +30,7 @@ def environment_section(_: Translate, environment: dict, starts: dict[str, dict]
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
     ]
     columns = (Column(_("Item")), Column(_("Value")))
-    table = Table("environment", columns, tuple(words(*row) for row in rows))
+    table = Table("environment", columns, tuple(words(*row) for row in rows), _("Machine and set-up:"))
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
 
 
@@ -107,7 +107,8 @@ def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     reported = {name: _reported(_, start) for name, start in starts.items()}
     items = dict.fromkeys(item for each in reported.values() for item in each)
     rows = tuple(words(item, *(each.get(item, "–") for each in reported.values())) for item in items)
-    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows)
+    caption = _("Versions and libraries that each program reported:")
+    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows, caption)
 
 
 def _reported(_: Translate, start: dict) -> dict[str, str]:

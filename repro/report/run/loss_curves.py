@@ -99,7 +99,7 @@ def _tolerances(_: Translate, curves: Curves) -> Table:
             for title in (_("Largest control deviation"), _("Added for fp16"), _("Tolerance"))
         ),
     )
-    return Table("tolerances", columns, rows)
+    return Table("tolerances", columns, rows, _("Tolerances:"))
 
 
 def _comparisons(_: Translate, curves: Curves) -> Table:
@@ -120,7 +120,8 @@ def _comparisons(_: Translate, curves: Curves) -> Table:
         ),
         Column(_("Agrees")),
     )
-    return Table("curves", columns, tuple(_row(_, each) for each in curves.comparisons))
+    rows = tuple(_row(_, each) for each in curves.comparisons)
+    return Table("curves", columns, rows, _("Each loss curve and its reference:"))
 
 
 def _row(_: Translate, each: CurveComparison) -> tuple[Cell, ...]:

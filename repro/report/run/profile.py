@@ -66,7 +66,7 @@ def _iterations(_: Translate, found: Profiles) -> Table:
                 figure(sum(profile.by_class().values()) if profile else None, 2),
             )
         )
-    return Table("profile-iterations", columns, tuple(rows))
+    return Table("profile-iterations", columns, tuple(rows), _("One iteration of each program:"))
 
 
 def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> list[Block]:

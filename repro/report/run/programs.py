@@ -72,5 +72,6 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
             )
         )
     for report, program in tuned.items():
-        blocks += [Text(f"`{report}`"), choice_table(_, f"tuning-{report}", program, only_tuned=True)]
+        caption = _("Options of `{report}` that differ:").format(report=report)
+        blocks.append(choice_table(_, f"tuning-{report}", program, only_tuned=True, caption=caption))
     return Section("deviations", _("Deviations from the published programs"), tuple(blocks))

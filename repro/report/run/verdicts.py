@@ -128,7 +128,7 @@ def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
         ),
     )
     rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
-    blocks: list[Block] = [Table("verdicts", columns, rows)]
+    blocks: list[Block] = [Table("verdicts", columns, rows, _("Verdict of each case:"))]
     return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
 
 
@@ -193,7 +193,7 @@ def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[
     if not groups:
         return []
     rows = tuple(words(text, _cases(_, verdicts, judgement)) for text, verdicts in groups.items())
-    return [Text(title), Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Configurations"))), rows)]
+    return [Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Configurations"))), rows, title)]
 
 
 def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:

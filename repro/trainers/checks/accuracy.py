@@ -33,12 +33,14 @@ def compare(comparison: Comparison) -> None:
     Raises
     ------
     ValueError
-        If a requested operator does not exist.
+        If a requested model or operator does not exist.
     """
     metrics = Metrics(comparison.output, 0)
     every = operators(comparison.scale, comparison.device)
     for name in set(comparison.operators) - {operator.name for operator in every}:
         raise ValueError(f"{name}: there is no such operator")
+    for name in set(comparison.models) - set(names()):
+        raise ValueError(f"{name}: there is no such model")
     metrics.write(
         "start",
         rank=0,
@@ -49,7 +51,8 @@ def compare(comparison: Comparison) -> None:
         libraries=libraries(),
     )
     flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
-    chosen = [operator for operator in every if not comparison.operators or operator.name in comparison.operators]
+    chosen = [each for each in every if not comparison.models or set(comparison.models).intersection(each.models)]
+    chosen = [each for each in chosen if not comparison.operators or each.name in comparison.operators]
     metrics.write("operators", names=[operator.name for operator in chosen])
     for operator in chosen:
         about = {"operator": operator.name, "models": operator.models, "precision": operator.precision}

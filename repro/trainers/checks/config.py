@@ -12,7 +12,7 @@ SCALES = ("published", "small")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The operators to compare with the CPU, by name; all if no name is given.
+    """The operators to compare with the CPU: of these models, by name; of all models, and all, if none is given.
 
     `scale` selects the published sizes or small ones. `layout` is that of a single process.
     """
@@ -20,6 +20,7 @@ class Comparison:
     device: str
     layout: Sizes
     scale: str
+    models: tuple[str, ...]
     operators: tuple[str, ...]
     output: str
 
@@ -40,12 +41,16 @@ class Measurement:
     output: str
 
 
+def names(key: str, value: object) -> tuple[str, ...]:
+    """A list of names; ConfigError if it is none."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key}: {value!r} is not a list of names")
+    return tuple(value)
+
+
 def parse_comparison(values: dict) -> Comparison:
     """Build a Comparison from the decoded JSON; ConfigError names the first key that is wrong."""
     require_table("", values, Comparison)
-    names = values["operators"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"operators: {names!r} is not a list of names")
     layout = parse_layout(values["layout"])
     if layout.world_size != 1:
         raise ConfigError("layout: operators are compared in one process")
@@ -53,7 +58,8 @@ def parse_comparison(values: dict) -> Comparison:
         device=one_of("device", values["device"], ("cpu", "cuda")),
         layout=layout,
         scale=one_of("scale", values["scale"], SCALES),
-        operators=tuple(names),
+        models=names("models", values["models"]),
+        operators=names("operators", values["operators"]),
         output=text("output", values["output"]),
     )
 

@@ -2,8 +2,8 @@
 
 A model's module defines `MODEL`, which extends the one in `trainers/models`, and `operators` for the kernel check. A
 model without a module here is tuned by settings alone (`repro.models.programs.TUNING`). `rewrite.py` changes the
-compiled job. Only `train.py` and the kernel check import this package; import-linter keeps the published programs from
-doing so.
+compiled job. `train.py` imports this package for the tuned program alone, and the kernel check does; import-linter
+keeps the published programs from doing so.
 """
 
 from types import ModuleType

@@ -195,7 +195,7 @@ def test_operators_are_compared_inside_the_job(bench, gpu, jobs_folder):
     code, changes = gpu()
     run = bench(on_gpus(("gpt",)), code, **changes)
     kernels = run.description()["environment"]["kernels"]
-    assert (kernels["operators"], kernels["wrong"], kernels["nodes"]) == (2, [], ["node1"])
+    assert (kernels["operators"], kernels["wrong"], kernels["nodes"]) == (1, [], ["node1"])
     assert gpu.calls() == 1
     (job,) = submitted(jobs_folder)
     assert "--gres=gpu:2" in job["options"]

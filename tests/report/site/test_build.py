@@ -57,6 +57,12 @@ def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways
         assert not claim.findings or claim.anchor in anchors["audit"]
 
 
+def test_every_table_has_a_caption():
+    for page in build.FOLDER.rglob("*.html"):
+        for table in re.findall(r"<table.*?</table>", page.read_text("utf-8"), re.DOTALL):
+            assert re.search(r"<caption[^>]*>\s*\S", table), f"{page}: {table[:80]}"
+
+
 def test_no_page_has_an_anchor_twice():
     for page in build.FOLDER.rglob("*.html"):
         found = identifiers(page.read_text("utf-8"))
