@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
-from repro.cluster.ssh import Remote, RemoteError, Result, Shell
+from repro.cluster.ssh import AT_ONCE, Remote, RemoteError, Result, Shell
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_, Message
 
@@ -168,7 +168,7 @@ class Entry:
 
 def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool = False) -> Iterator[list[Entry]]:
     """Run the checks one after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
-    with ThreadPoolExecutor(max(1, len(machines))) as pool:
+    with ThreadPoolExecutor(min(max(1, len(machines)), AT_ONCE)) as pool:
         for check in checks:
             if check.together:
                 name = machines[0].name if len(machines) == 1 else "all"
@@ -225,7 +225,7 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         except RemoteError as error:
             return error
 
-    with ThreadPoolExecutor(len(cluster.nodes)) as pool:
+    with ThreadPoolExecutor(min(len(cluster.nodes), AT_ONCE)) as pool:
         found = dict(zip(cluster.nodes, pool.map(connect, cluster.nodes), strict=True))
     expected = Expected(
         cluster.gpu,

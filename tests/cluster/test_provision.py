@@ -273,6 +273,12 @@ def test_unknown_names_are_refused(names, message):
         provision(load_cluster("single-node"), **names)
 
 
+@pytest.mark.parametrize(("nodes", "forks"), [(1, "5"), (20, "20"), (1000, "32")])
+def test_ansible_works_on_some_nodes_at_a_time(nodes, forks, tmp_path):
+    cluster = replace(V100, nodes=V100.nodes[:1] * nodes)
+    assert provision_module._environment(cluster, tmp_path / "summary")["ANSIBLE_FORKS"] == forks
+
+
 def test_a_bundle_that_is_none_is_refused(tmp_path):
     with pytest.raises(ProvisionError, match="no such folder"):
         provision(load_cluster("single-node"), bundle=tmp_path / "none")
