@@ -4,8 +4,9 @@ PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
 TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
-        plan explore new-cluster provision deprovision fingerprint preflight unlock image image-check bundle kit compile-kernels test
-UNLISTED = parse model pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+        plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
+        compile-kernels test
+UNLISTED = parse model sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help
@@ -56,6 +57,7 @@ deprovision:  ## take back what provisioning added CLUSTER= [CHECK=1 LIMIT=]
 fingerprint:  ## what each node is, and where nodes differ CLUSTER= [CHECK=1]
 preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ONLY=]
 unlock:  ## free nodes of a run that has stopped or hangs CLUSTER= [CHECK=1 YES=1 FORCE=1]
+sim:  ## bring up simulated nodes on this machine; sim-down removes them [NODES= NAME= …]
 
 ##@ Images
 image:  ## build the pinned images [STACK= FORMAT=sif NCCL= BASE= DEBIAN= CA= …]

@@ -25,6 +25,7 @@ GROUPS = (*TESTING, "mutation")
 
 TASK_GROUPS = {
     "archive": ("export",),
+    "base": ("image",),
     "bundle": ("image",),
     "deprovision": ("cluster",),
     "e2e": TESTING,
@@ -41,6 +42,8 @@ TASK_GROUPS = {
     "reproduce": ("export",),
     "sbom": ("image",),
     "setup": TESTING,
+    "sim": ("cluster", "image"),
+    "sim-down": ("cluster", "image"),
     "test": TESTING,
     "unlock": ("cluster",),
 }

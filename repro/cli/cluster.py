@@ -94,17 +94,11 @@ def new_cluster(
         cluster = describe(Answers(answers.get, input if sys.stdin.isatty() else None), print)
     except EOFError:
         raise Exit("no answer; nothing was written", BAD_INPUT) from None
-    shown = _name(cluster)
+    shown = cluster.setting
     print(
         f"{cluster.folder}: {len(cluster.nodes)} nodes, {cluster.world_size} ranks, read back and right\n"
         f"next: make provision CLUSTER={shown}, then make preflight CLUSTER={shown}"
     )
-
-
-def _name(cluster: Cluster) -> str:
-    from repro.cluster.inventory import INVENTORIES
-
-    return cluster.name if cluster.folder.parent == INVENTORIES else str(cluster.folder)
 
 
 @task(cluster=CLUSTER, check="exit 1 if nodes differ in a field that cluster_accepted_differences does not name")

@@ -72,6 +72,19 @@ def pins(invocation: Invocation) -> None:
         raise Exit("the pins do not hold:\n" + "\n".join(problems), FAILED)
 
 
+@task(debian="mirror of Debian (default: deb.debian.org)")
+def base(invocation: Invocation, debian: str | None = None) -> None:
+    """Make a base image with debootstrap, for `make image BASE=…` where no registry can be reached; needs root.
+
+    Exit status: 0 made; 1 it cannot be made, with the reason.
+    """
+    from repro.images.debian import make_base
+
+    with exit_statuses(FAILED):
+        name = make_base(debian or "")
+    print(f"{name}; next: make image BASE={name}")
+
+
 @task(
     stack=STACK,
     format="docker, or sif for Apptainer: from .cache/image, which is built first if it lacks the image",

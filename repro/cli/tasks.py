@@ -14,6 +14,7 @@ MODULES = (
     "published",
     "plan",
     "cluster",
+    "simulation",
     "preflight",
     "image",
     "host",

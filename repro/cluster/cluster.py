@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.cluster.inventory import INVENTORIES, ClusterError, Variables, ask_ansible, inventory_folder
+from repro.cluster.inventory import ClusterError, Variables, ask_ansible, inventory_folder, setting_of
 from repro.cluster.rank_environment import wrong_environment
 from repro.images.runtime import RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
@@ -37,6 +37,9 @@ class Node:
 class Image:
     """The trainer image: its name, its ID (`sha256:…`), and where it comes from; "" twice is "already on the nodes".
 
+    `digest` is that of its configuration, which most engines take for its ID, and `manifest` that of its manifest, which
+    an engine does that keeps images in containerd; either may stand in the place of the other.
+
     Without an engine it is a file, as the nodes see it: a SIF for Apptainer, squashfs for Pyxis, and its `sha256`.
     """
 
@@ -46,6 +49,12 @@ class Image:
     archive: str = ""
     file: str = ""
     sha256: str = ""
+    manifest: str = ""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The IDs that engines may know it by; none if any image of its name will do."""
+        return tuple(each for each in (self.digest, self.manifest) if each)
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ class Cluster:
     @property
     def setting(self) -> str:
         """The value of CLUSTER that selects it: its name, or its folder where that is not among the project's."""
-        return self.name if self.folder.parent == INVENTORIES else str(self.folder)
+        return setting_of(self.name, self.folder)
 
     @property
     def variables(self) -> Path:
@@ -209,8 +218,9 @@ def _image(read: Variables) -> Image:
     image = Image(**{key: each or "" for key, each in value.items()})
     if not all(isinstance(each, str) for each in vars(image).values()):
         raise read.wrong(name, value, "each of its values is text")
-    if not re.fullmatch(DIGEST, image.digest):
-        raise read.wrong(f"{name}.digest", image.digest, "it is sha256: and 64 hexadecimal digits, or empty")
+    for key, given in (("digest", image.digest), ("manifest", image.manifest)):
+        if not re.fullmatch(DIGEST, given):
+            raise read.wrong(f"{name}.{key}", given, "it is sha256: and 64 hexadecimal digits, or empty")
     if image.registry and image.archive:
         raise read.wrong(name, value, "give a registry or an archive, not both")
     if image.file and not re.fullmatch(PATH, image.file):
@@ -219,7 +229,7 @@ def _image(read: Variables) -> Image:
         raise read.wrong(
             f"{name}.sha256", image.sha256, "it is the file's SHA-256, as `make image FORMAT=sif` prints it"
         )
-    if image.registry and not image.digest:
+    if image.registry and not image.ids:
         raise read.wrong(f"{name}.digest", "", "an image from a registry is taken by its digest; write it here")
     return image
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,8 +60,15 @@ class Difference:
         return asdict(self)
 
 
-def gather(cluster: Cluster) -> dict[str, Fingerprint]:
-    """Probe all nodes in parallel, each in one exchange over SSH; FingerprintError names those that failed and why."""
+Over = Callable[[Callable[[Remote], "Fingerprint"]], Mapping[str, "Fingerprint | Exception"]]
+"""Does something on all nodes: gives its result, or the exception that it or the connection raised, by their names."""
+
+
+def gather(cluster: Cluster, over: Over | None = None) -> dict[str, Fingerprint]:
+    """Probe all nodes in parallel, each in one exchange over SSH; FingerprintError names those that failed and why.
+
+    `over` is for connections that are open already; without it each node is connected to, and disconnected.
+    """
     script = SCRIPT.read_text(encoding="utf-8")
     argv = [cluster.python, "-", *probe_arguments(cluster)]
 
@@ -70,7 +77,7 @@ def gather(cluster: Cluster) -> dict[str, Fingerprint]:
         output = remote.run(argv, stdin=script, timeout=GATHER_S).stdout
         return probed(cluster, remote.node.name, json.loads(output), sent, time.time())
 
-    results = on_all(cluster, probe)
+    results = over(probe) if over else on_all(cluster, probe)
     failed = [_why(node, result) for node, result in results.items() if isinstance(result, Exception)]
     if failed:
         raise FingerprintError("\n".join(("not every node could be probed:", *failed)))

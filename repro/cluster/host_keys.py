@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro.cluster.inventory import ClusterError
+from repro.cluster.ssh import AT_ONCE
 
 if TYPE_CHECKING:
     from fabric import Connection
@@ -47,7 +48,7 @@ def scan(hosts: Iterable[tuple[str, str, int]]) -> list[HostKey]:
     if not shutil.which("ssh-keyscan"):
         raise ClusterError("ssh-keyscan is missing here; install the OpenSSH client (Debian: openssh-client)")
     hosts = list(hosts)
-    with ThreadPoolExecutor(len(hosts)) as pool:
+    with ThreadPoolExecutor(min(len(hosts), AT_ONCE)) as pool:
         shown = dict(zip(hosts, pool.map(_scan_one, hosts), strict=True))
     silent = [f"{name} ({address} port {port})" for (name, address, port), keys in shown.items() if not keys]
     if silent:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
@@ -21,29 +22,40 @@ class ClusterError(ReproError):
 
 
 def is_inventory(name_or_path: str) -> bool:
-    """Whether this is the name of an inventory of this checkout, or with a "/" in it an inventory's folder."""
+    """Whether this is the name of an inventory or of simulated nodes, or with a "/" in it an inventory's folder."""
     return (folder_of(name_or_path) / "hosts.yml").is_file()
 
 
 def inventory_folder(name_or_path: str | Path) -> Path:
-    """The folder of an inventory, by its name under ansible/inventories or its path; ClusterError if there is none."""
+    """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
         raise ClusterError(
             f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
-            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster"
+            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
+            "simulated nodes with: make sim"
         )
     return folder
 
 
 def inventory_names() -> list[str]:
-    """The inventories of this checkout."""
-    return sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+    """The inventories of this checkout, with those of simulated nodes."""
+    return sorted({path.parent.name for path in INVENTORIES.glob("*/hosts.yml")} | set(simulated_inventories()))
 
 
 def folder_of(name: str) -> Path:
-    """The folder of an inventory given by its name under ansible/inventories or by its path; it may not exist."""
-    return Path(name).expanduser().resolve() if "/" in name else INVENTORIES / name
+    """The folder of an inventory by its path, or by its name under ansible/inventories or among simulated nodes.
+
+    It may not exist.
+    """
+    if "/" in name:
+        return Path(name).expanduser().resolve()
+    return simulated_inventory(name) if name in simulated_inventories() else INVENTORIES / name
+
+
+def setting_of(name: str, folder: Path) -> str:
+    """The value of CLUSTER that selects an inventory: its name, or its folder where that has another."""
+    return name if folder_of(name) == folder else str(folder)
 
 
 def ask_ansible(hosts: Path) -> dict:

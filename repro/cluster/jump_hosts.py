@@ -6,8 +6,13 @@ built here, one host after the other.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import shlex
+import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cluster.cluster import Cluster, Node
@@ -15,8 +20,11 @@ from repro.utils.errors import FAILED, ReproError
 
 if TYPE_CHECKING:
     from fabric import Connection
+    from paramiko import PKey
 
 CONNECT_S = 10
+SSH_PORT = 22
+_parsing = threading.Lock()
 
 
 class Refused(ReproError):
@@ -57,7 +65,13 @@ def open_checked(cluster: Cluster, node: Node) -> list[Connection]:
 def close(opened: list[Connection]) -> None:
     """Close connections, the farthest first."""
     for connection in reversed(opened):
-        connection.close()
+        sock = connection.transport.sock if connection.transport else None
+        if isinstance(sock, socket.socket):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD)  # or its thread would wait out its time
+        with contextlib.suppress(EOFError):  # of an SFTP session whose connection has ended
+            connection.close()
+        connection.client.close()
 
 
 def ssh_options(cluster: Cluster) -> list[str]:
@@ -72,6 +86,41 @@ def ssh_options(cluster: Cluster) -> list[str]:
         words += ["-o", f"ProxyCommand={command}"] if command else ["-o", "ProxyJump=none"]
         command = shlex.join([*words, "-p", str(host.port), "-l", host.user, "-W", onward, host.address])
     return [*known, "-o", f"ProxyCommand={command}"] if command else known
+
+
+def _known_as(host: Node) -> str:
+    """The name of a host in a known_hosts file."""
+    return host.address if host.port == SSH_PORT else f"[{host.address}]:{host.port}"
+
+
+def _known_keys(file: Path, host: Node) -> Iterator[PKey]:
+    """The keys that a known_hosts file has for a host. Every connection with the keys of all nodes would take long."""
+    from paramiko import HostKeys
+
+    text, name = file.read_text(encoding="utf-8", errors="replace"), _known_as(host)
+    with _parsing:
+        found = _keys_by_name(text)
+    for known, keys in found.items():
+        if known == name or (known.startswith("|1|") and HostKeys.hash_host(name, known) == known):
+            yield from keys
+
+
+@functools.lru_cache(maxsize=2)
+def _keys_by_name(text: str) -> dict[str, list[PKey]]:
+    """The keys of a known_hosts file by the names there, hashed or not."""
+    from paramiko import SSHException
+    from paramiko.hostkeys import HostKeyEntry
+
+    found: dict[str, list[PKey]] = {}
+    for line in map(str.strip, text.splitlines()):
+        if not line or line.startswith("#"):
+            continue
+        with contextlib.suppress(SSHException):
+            entry = HostKeyEntry.from_line(line)
+            if entry and entry.key:
+                for name in entry.hostnames or []:
+                    found.setdefault(name, []).append(entry.key)
+    return found
 
 
 def _configured(node: Node) -> Iterator[Node]:
@@ -100,7 +149,8 @@ def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection
     if before is None and not isinstance(connection.gateway, str):  # a ProxyCommand is the user's own program
         connection.gateway = None
     try:
-        connection.client.load_host_keys(str(cluster.known_hosts))
+        for key in _known_keys(cluster.known_hosts, host):
+            connection.client.get_host_keys().add(_known_as(host), key.get_name(), key)
         connection.client.set_missing_host_key_policy(RejectPolicy())
         connection.open()
     except Exception as error:

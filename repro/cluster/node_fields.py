@@ -14,6 +14,8 @@ from repro.utils.errors import FormatError
 
 T = TypeVar("T")
 NET = "/sys/class/net"
+PODMANS = r"^(docker\.io/library|localhost)/"
+"""What Podman puts before the name of an image without a registry."""
 PACKAGES = (
     "*nvidia*",
     "*cuda*",
@@ -219,6 +221,8 @@ class NodeFields:
             info = json.loads(answer["output"]) if answer["output"] else {}
         except ValueError:
             info = {}
+        if podman := (info.get("version") or {}).get("Version"):  # under Docker's name
+            info = _as_of_docker(info, podman)
         if not info.get("ServerVersion"):
             if answer["status"] is not None:
                 self._note("docker info", answer)
@@ -269,7 +273,22 @@ class NodeFields:
 
 def images_of(facts: dict) -> dict[str, str]:
     """The images of a node's engine: {name with tag: ID}."""
-    return dict(re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"]))
+    listed = re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"])
+    return {re.sub(PODMANS, "", name): found for name, found in listed}
+
+
+def _as_of_docker(info: dict, version: str) -> dict:
+    """What `podman info` says in the words of `docker info`."""
+    host, store = info.get("host") or {}, info.get("store") or {}
+    runtime = (host.get("ociRuntime") or {}).get("name")
+    return {
+        "ServerVersion": f"podman {version}",
+        "Driver": store.get("graphDriverName"),
+        "CgroupDriver": host.get("cgroupManager"),
+        "CgroupVersion": (host.get("cgroupVersion") or "v1").removeprefix("v"),
+        "DefaultRuntime": runtime,
+        "Runtimes": {runtime: {}} if runtime else {},
+    }
 
 
 def _size(count: int) -> str:

@@ -33,6 +33,8 @@ ROLES = (
 )
 
 
+MOST_FORKS = 32
+"""Nodes that Ansible works on at a time: each takes a process of about 60 MiB here."""
 SUDO = "provisioning needs sudo without a password for the user on the node"
 
 
@@ -169,7 +171,7 @@ def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
         "ANSIBLE_SSH_COMMON_ARGS": known,
         # Connections of another run may have been checked against other host keys, so they are not reused.
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),
-        "ANSIBLE_FORKS": str(max(5, len(cluster.nodes))),
+        "ANSIBLE_FORKS": str(min(max(5, len(cluster.nodes)), MOST_FORKS)),
         "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0",
         "PROVISION_SUMMARY": str(summary),
         "LC_ALL": "C.UTF-8",
@@ -218,7 +220,7 @@ def _from_bundle(bundle: Path) -> dict:
     images = json.loads((bundle / "images.json").read_text())
     return {
         "provision_bundle": str(bundle.resolve()),
-        "provision_bundle_images": {name: image["id"] for name, image in images.items()},
+        "provision_bundle_images": {name: [image["id"], image["digest"]] for name, image in images.items()},
     }
 
 

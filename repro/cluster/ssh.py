@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,9 +20,15 @@ from repro.utils.errors import FAILED, ReproError
 if TYPE_CHECKING:
     from paramiko import Channel
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 KEEPALIVE_S, DEAD_PEER_MS = 3, 8000
 LINES_OF_ERROR = 6
+CHUNK = 1 << 16
+AT_ONCE = 48
+"""On how many nodes something is done at a time."""
+IDLE_S = 1.0
+"""How long a connection's thread waits for the node before it looks after its own affairs; paramiko's is 0.1 s."""
 
 
 class RemoteError(ReproError):
@@ -84,8 +92,10 @@ class Remote:
 
         After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
         """
-        done = self._run(argv, sudo, timeout=timeout, in_stream=_Input(stdin or ""), hide=True)
-        return checked(self.node.name, argv, Result(done.stdout, done.stderr, done.exited), check)
+        out, err = bytearray(), bytearray()
+        status = self._carry_out(argv, sudo, out.extend, err.extend, (stdin or "").encode(), timeout)
+        result = Result(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
+        return checked(self.node.name, argv, result, check)
 
     def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
         """Run a command, hand each line of its output and errors over as it comes, and return its exit status.
@@ -94,10 +104,10 @@ class Remote:
         """
         lock = threading.Lock()
         out, err = _Lines(on_line, lock), _Lines(on_line, lock)
-        done = self._run(argv, sudo, in_stream=False, out_stream=out, err_stream=err)
+        status = self._carry_out(argv, sudo, out.write, err.write, None, None)
         out.end()
         err.end()
-        return done.exited
+        return status
 
     def open(self, argv: Sequence[str]) -> Channel:
         """Start a command and return its paramiko channel, through which the caller writes its input; not waited for."""
@@ -135,6 +145,7 @@ class Remote:
             connection.transport.set_keepalive(KEEPALIVE_S)
             if isinstance(connection.transport.sock, socket.socket):
                 connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+                connection.transport.sock.settimeout(IDLE_S)
         return way
 
     def _why(self, refused: Refused) -> str:
@@ -158,19 +169,40 @@ class Remote:
             return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"
 
-    def _run(self, argv: Sequence[str], sudo: bool, **options: Any) -> Any:
-        from invoke import CommandTimedOut
+    def _carry_out(
+        self,
+        argv: Sequence[str],
+        sudo: bool,
+        out: Callable[[bytes], object],
+        err: Callable[[bytes], object],
+        stdin: bytes | None,
+        timeout: float | None,
+    ) -> int:
+        """Run a command and hand its output over as it comes; `stdin` is its whole input, None for one that stays open.
 
-        command = shlex.join([*(("sudo", "-n", "--") if sudo else ()), *argv])
+        Invoke, which Fabric's own `run` uses, looks a hundred times a second whether a command has ended and whether
+        there is input; with many nodes that alone takes all processors. Here threads wait until there is something.
+        """
+        channel = self.open([*(("sudo", "-n", "--") if sudo else ()), *argv])
+        deadline = None if timeout is None else time.monotonic() + timeout
+        others = [threading.Thread(target=_copy, args=(channel.recv_stderr, err), daemon=True)]
+        if stdin is not None:
+            others.append(threading.Thread(target=_feed, args=(channel, stdin), daemon=True))
         try:
-            done = self._connection.run(command, warn=True, pty=False, encoding="utf-8", **options)
-        except CommandTimedOut as error:
-            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {error.timeout} s") from error
-        except Exception as error:
-            raise RemoteError(self.node.name, f"`{shown(argv)}` was not carried out: {error}") from error
-        if done.exited == -1:
+            for thread in others:
+                thread.start()
+            _copy(channel.recv, out, lambda: channel.settimeout(_left(deadline)))
+            for thread in others:
+                thread.join(_left(deadline))
+            if not channel.status_event.wait(_left(deadline)):
+                raise TimeoutError
+        except TimeoutError as error:
+            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout} s") from error
+        finally:
+            channel.close()
+        if channel.exit_status == -1:
             raise RemoteError(self.node.name, f"the connection was lost while `{shown(argv)}` ran")
-        return done
+        return channel.exit_status
 
     def _transfer(self, copy: Callable[[], object], failed: str) -> None:
         try:
@@ -184,56 +216,77 @@ def on_all(
 ) -> dict[str, T | Exception]:
     """The result of `work`, or the exception that it or the connection raised, per node by name, in the nodes' order.
 
-    Every node has a thread and a connection of its own, which is closed when the work ends.
+    Every node has a connection of its own, which is closed when the work ends.
     """
 
-    def one(node: Node) -> T | Exception:
+    def one(node: Node) -> T:
+        with Remote(cluster, node) as remote:
+            return work(remote)
+
+    chosen = list(cluster.nodes if nodes is None else nodes)
+    return dict(zip((node.name for node in chosen), each_of(one, chosen), strict=True))
+
+
+def each_of(work: Callable[[Item], T], given: Iterable[Item]) -> list[T | Exception]:
+    """What `work` returned or raised for each, in their order; it is done for `AT_ONCE` at a time."""
+
+    def one(item: Item) -> T | Exception:
         try:
-            with Remote(cluster, node) as remote:
-                return work(remote)
+            return work(item)
         except Exception as error:
             return error
 
-    chosen = list(cluster.nodes if nodes is None else nodes)
-    if not chosen:
-        return {}
-    with ThreadPoolExecutor(len(chosen)) as pool:
-        return dict(zip((node.name for node in chosen), pool.map(one, chosen), strict=True))
+    items = list(given)
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(len(items), AT_ONCE)) as pool:
+        return list(pool.map(one, items))
 
 
-class _Input:
-    """A command's whole input in one read: Invoke reads a character at a time from anything that honours its count."""
+def _left(deadline: float | None) -> float | None:
+    """The seconds until a deadline; TimeoutError behind it."""
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
-    def __init__(self, text: str) -> None:
-        self._text = text
 
-    def read(self, _: int) -> str:
-        text, self._text = self._text, ""
-        return text
+def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object], before: Callable[[], object] = bool) -> None:
+    """Hand over what comes until its end; `before` is called before each look."""
+    before()
+    while data := read(CHUNK):
+        write(data)
+        before()
+
+
+def _feed(channel: Channel, data: bytes) -> None:
+    """Give a command its whole input, as far as it takes it."""
+    with contextlib.suppress(OSError):
+        channel.sendall(data)
+        channel.shutdown_write()
 
 
 class _Lines:
-    """A text stream that hands whole lines over, one at a time."""
+    """Takes bytes as they come, and hands whole lines over, one at a time."""
 
     def __init__(self, on_line: Callable[[str], None], lock: threading.Lock) -> None:
-        self._on_line, self._lock, self._rest = on_line, lock, ""
+        self._on_line, self._lock, self._rest = on_line, lock, b""
 
-    def write(self, text: str) -> None:
-        *lines, self._rest = (self._rest + text).split("\n")
+    def write(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._hand_over(line)
-
-    def flush(self) -> None:
-        pass
 
     def end(self) -> None:
         """Hand over a last line that no newline ended."""
         if self._rest:
             self._hand_over(self._rest)
 
-    def _hand_over(self, line: str) -> None:
+    def _hand_over(self, line: bytes) -> None:
         with self._lock:
-            self._on_line(line.rstrip("\r"))
+            self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
 
 def checked(name: str, argv: Sequence[str], result: Result, check: bool = True) -> Result:

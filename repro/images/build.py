@@ -154,14 +154,25 @@ def _why(stack: str, lines: list[str], sources: Sources) -> str:
     if named:
         start = next(i for i, line in enumerate(lines) if "pin '" in line)
         details = [line.partition(" ")[2] for line in lines[start + 1 : start + 6] if " DONE " not in line]
-        return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else [])])
+        other = [f"{PACKAGES}, from one that has them"] if "Debian packages" in named[0] else []
+        return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else []), *other])
     end = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
     if any("failed to solve" in line and "@sha256:" in line for line in lines):
         base = f"BASE={sources.base}" if sources.base else "docker/Dockerfile"
-        return f"{stack}: pin 'base image' ({base}) cannot be pulled from its registry:\n{end}"
+        return f"{stack}: pin 'base image' ({base}) cannot be pulled from its registry. {NO_REGISTRY}:\n{end}"
+    if any(word in line for line in lines for word in NO_ARCHIVE):
+        return f"{stack}: the archive of Debian's packages cannot be reached. {PACKAGES}:\n{end}"
     if any("DO NOT MATCH THE HASHES" in line for line in lines):
         return f"{stack}: a wheel is not the one that docker/trainer.lock pins:\n{end}"
     return f"{stack} cannot be built:\n{end}"
+
+
+NO_REGISTRY = (
+    "BASE=<image> names another Debian 11 that the engine has or can pull; `make base` makes one with debootstrap, for "
+    "`make image BASE=oneflow-reproduction-base:bullseye`"
+)
+PACKAGES = "DEBIAN=<mirror> and DEBIAN_SECURITY=<mirror> take Debian's packages from elsewhere"
+NO_ARCHIVE = ("Failed to fetch", "Temporary failure resolving", "Could not connect to", "Unable to locate package")
 
 
 def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) -> list[Image]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import docker
@@ -91,6 +92,13 @@ class Engine:
             for line in self._client.api.load_image(archive, quiet=True) or ():
                 if "error" in line:
                     raise ImageError(f"the engine cannot load the images: {line['error'].strip()}")
+
+    def import_root(self, archive: Path, tag: str) -> None:
+        """Make an image NAME:TAG of a tar of a root folder."""
+        name, _, version = tag.rpartition(":")
+        with _asking(f"import {archive}"), open(archive, "rb") as file:
+            pieces = iter(lambda: file.read(CHUNK), b"")  # the SDK announces chunks, and of a file makes none
+            self._client.api.import_image_from_stream(pieces, repository=name, tag=version)
 
     def remove(self, images: Sequence[str]) -> None:
         """Remove names of images, and images without another name; missing ones are not an error."""
@@ -193,8 +201,8 @@ def _unreachable(error: BaseException) -> str:
     causes = list(_causes(error))
     if any(isinstance(cause, PermissionError) for cause in causes):
         advice = (
-            "you may not use its socket: run as root, or join the group `docker` (sudo usermod -aG docker $USER) and "
-            "log in again"
+            "you may not use its socket: run as root, or join the group `docker` (sudo usermod -aG docker $USER), which is "
+            "as good as root, and log in again"
         )
     elif any(isinstance(cause, FileNotFoundError | ConnectionRefusedError) for cause in causes):
         start = "start it (sudo systemctl start docker) or install it; an engine elsewhere is named by DOCKER_HOST"

@@ -109,7 +109,7 @@ class LocalContainer:
         """Remove a container of an engine, whatever its client did."""
         if self.runtime.engine:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                remove_containers(f"name=^/{name}$", f"label={USER}={os.getuid()}", f"label={WORK}={ROOT}")
+                remove_containers(f"name=^/?{name}$", f"label={USER}={os.getuid()}", f"label={WORK}={ROOT}")
 
     def _environment(self, given: dict[str, str]) -> dict[str, str]:
         passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PREFIXES)}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
-from repro.cluster.ssh import Remote, RemoteError, Result, Shell
+from repro.cluster.ssh import AT_ONCE, Remote, RemoteError, Result, Shell
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_, Message
 
@@ -63,7 +63,10 @@ def unavailable(reason: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number."""
+    """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number.
+
+    `image` is the trainer image by its ID or name, `manifest` the ID that it has in an engine with a containerd store.
+    """
 
     gpu: str | None = None
     gpus: int = 0
@@ -75,6 +78,7 @@ class Expected:
     containers: bool = False
     image: str = ""
     gid_index: int | None = None
+    manifest: str = ""
 
 
 @dataclass
@@ -164,7 +168,7 @@ class Entry:
 
 def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool = False) -> Iterator[list[Entry]]:
     """Run the checks one after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
-    with ThreadPoolExecutor(max(1, len(machines))) as pool:
+    with ThreadPoolExecutor(min(max(1, len(machines)), AT_ONCE)) as pool:
         for check in checks:
             if check.together:
                 name = machines[0].name if len(machines) == 1 else "all"
@@ -221,7 +225,7 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         except RemoteError as error:
             return error
 
-    with ThreadPoolExecutor(len(cluster.nodes)) as pool:
+    with ThreadPoolExecutor(min(len(cluster.nodes), AT_ONCE)) as pool:
         found = dict(zip(cluster.nodes, pool.map(connect, cluster.nodes), strict=True))
     expected = Expected(
         cluster.gpu,
@@ -232,8 +236,9 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         cluster.work,
         cluster.port,
         cluster.runtime.engine,
-        cluster.image.digest or cluster.image.name,
+        (*cluster.image.ids, cluster.image.name)[0],
         cluster.gid_index,
+        cluster.image.manifest,
     )
     names = [node.name for node in cluster.nodes]
     machines = [

@@ -297,7 +297,10 @@ def check_container(machine: Machine) -> Finding:
     expected = machine.expected
     if not expected.containers:
         return unavailable(Message("runs on this machine need no container"))
-    ask = ["--gpus", "all", expected.image, "nvidia-smi", "-L"] if expected.gpu else [expected.image, "true"]
+    image = expected.image
+    if expected.manifest and not machine.run(["docker", "image", "inspect", expected.manifest]).status:
+        image = expected.manifest
+    ask = ["--gpus", "all", image, "nvidia-smi", "-L"] if expected.gpu else [image, "true"]
     start = ["docker", "run", "--rm", "--network", "none", "--read-only", "--pull", "never"]
     impact, fix = (
         "Trainers cannot start on this machine.",
@@ -311,7 +314,7 @@ def check_container(machine: Machine) -> Finding:
         lines = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if "--help" not in line]
         return failed(lines[-1] if lines else Message("status {status}", status=done.status), impact, fix)
     if not expected.gpu:
-        return ok(Message("a container of {image} starts", image=expected.image[:19]))
+        return ok(Message("a container of {image} starts", image=image[:19]))
     count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
     if count != expected.gpus:
         return failed(
@@ -319,7 +322,7 @@ def check_container(machine: Machine) -> Finding:
             "Some ranks would have no GPU.",
             "check NVIDIA_VISIBLE_DEVICES and /etc/nvidia-container-runtime/config.toml",
         )
-    return ok(Message("{n} GPUs in a container of {image}", n=count, image=expected.image[:19]))
+    return ok(Message("{n} GPUs in a container of {image}", n=count, image=image[:19]))
 
 
 # NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors): caused by programs; all others by the machine.

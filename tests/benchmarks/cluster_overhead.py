@@ -26,8 +26,8 @@ from repro.launch.attempt import Limits  # noqa: E402
 from repro.launch.nodes.code_upload import Code  # noqa: E402
 from repro.launch.ssh.attempt import ssh_attempts  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
+from repro.simulation.nodes import up  # noqa: E402
 from tests.e2e.launching import prepare, unit_of  # noqa: E402
-from tests.e2e.nodes import up  # noqa: E402
 from tests.support import tasks  # noqa: E402
 
 ROWS = 40

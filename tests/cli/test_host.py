@@ -6,6 +6,7 @@ from repro.bootstrap import needs_of
 from repro.cli.host import STEPS, Journal, Step, carry_out, options_of, plan_cluster_steps, plan_steps
 from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
+from tests.support.clusters import cpu_inventory
 
 CATALOGUE = load_catalogue()
 
@@ -159,14 +160,18 @@ def test_a_cluster_s_steps_get_its_settings():
         ({"HOST": "x", "STEPS": "bench,nothing"}, "no step nothing"),
         ({"HOST": "x", "MODEL": "nope"}, "nope"),
         ({"HOST": "x", "SIDE_BY_SIDE": "1"}, "SIDE_BY_SIDE: for runs on the nodes of a cluster"),
-        ({"CLUSTER": "sim", "STACK": "cpu"}, "STACK: for runs on one machine"),
-        ({"CLUSTER": "sim", "STEPS": "profile"}, "no profile"),
-        ({"CLUSTER": "sim"}, "cluster_gpu is empty in"),
+        ({"CLUSTER": "single-node", "STACK": "cpu"}, "STACK: for runs on one machine"),
+        ({"CLUSTER": "single-node", "STEPS": "profile"}, "no profile"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_starts(task, settings, message):
     done = task("reproduce", **settings)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_cluster_without_gpus_is_refused(task, tmp_path):
+    done = task("reproduce", CLUSTER=cpu_inventory(tmp_path / "c"))
+    assert done.returncode == 2 and "cluster_gpu is empty in" in done.stderr
 
 
 def test_without_a_gpu_there_is_nothing_to_do(task, monkeypatch):

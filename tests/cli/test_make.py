@@ -111,7 +111,7 @@ def test_every_variable_is_named_that_a_task_does_not_have(make):
         ("bench", {"REPEATS": "many"}, "REPEATS=many: it is a whole number from 1 on"),
         ("bench", {"MAX_GPUS": "2,x"}, "MAX_GPUS=2,x: it is a whole number from 1 on, or several such as 2,4"),
         ("bench", {"DRY_RUN": "yes"}, "DRY_RUN=yes: it is 0 or 1"),
-        ("bench", {"CLUSTER": "sim", "STACK": "cu102"}, "STACK: for runs on one machine"),
+        ("bench", {"CLUSTER": "single-node", "STACK": "cu102"}, "STACK: for runs on one machine"),
         ("cases", {"FORMAT": "xml"}, "FORMAT=xml: it is table or json"),
         ("image", {"NCCL": "3"}, "NCCL=3: it is 2.7.3 or 2.7.8"),
         ("model", {"MODEL": "gpt"}, "MODEL: make model takes no variables"),
@@ -136,7 +136,7 @@ def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
     from repro.planning.plan import Wanted
     from repro.published.cases import load_catalogue
 
-    cluster = replace(load_cluster("sim"), gpu="Tesla V100-SXM2-16GB", gpus_per_node=8)
+    cluster = replace(load_cluster("single-node"), gpu="Tesla V100-SXM2-16GB")
     launcher = select(LaunchOptions(cluster), "ssh")
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
     for asked, planned in ((None, "amp"), ("fp32", "fp32")):

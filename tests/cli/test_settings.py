@@ -187,6 +187,6 @@ def test_what_was_never_installed_is_named_with_the_command(monkeypatch, tmp_pat
     with pytest.raises(
         OptionError, match="plan needs the dependency group cluster, not installed here: `make plan` or"
     ):
-        check_set_up("plan", {"CLUSTER": "sim"})
+        check_set_up("plan", {"CLUSTER": "v100x32"})
     with pytest.raises(OptionError, match=r"bench needs \.venv-trainer, the trainers' environment, not installed"):
         check_set_up("bench", {})

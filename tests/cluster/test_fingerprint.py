@@ -26,7 +26,7 @@ from repro.cluster.fingerprint import (
 )
 from repro.cluster.node_fields import NodeFields
 from tests.support.clusters import V100
-from tests.support.paths import HARDWARE
+from tests.support.paths import HARDWARE, ROOT
 
 RECORDED = HARDWARE
 IMAGE = "oneflow-reproduction:cu102"
@@ -155,6 +155,21 @@ def test_engine_image_and_packages(facts):
     assert (fields["docker.runtimes"], fields["docker.nvidia_toolkit"]) == ("nvidia, runc", "1.17.8")
     assert fields["image.id"] == f"sha256:{'2' * 64}"
     assert {name: value for name, value in fields.items() if name.startswith("package.")} == {"package.runc": "1.1.5"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields"),
+    [
+        ("docker-26-overlay2", ("26.1.5+dfsg1", "overlay2", "cgroupfs v1", "runc")),
+        ("docker-26-containerd", ("26.1.5+dfsg1", "overlayfs", "cgroupfs v1", "runc")),
+        ("podman-5", ("podman 5.4.2", "vfs", "cgroupfs v1", "crun")),
+    ],
+)
+def test_engines_of_other_kinds(facts, engine, fields):
+    recorded = json.loads((ROOT / f"tests/data/engines/{engine}.json").read_text())["commands"]
+    answer(facts, "docker info", recorded["info --format {{json .}}"]["stdout"])
+    found = read(facts).fields
+    assert tuple(found[f"docker.{name}"] for name in ("version", "storage", "cgroup", "runtime")) == fields
 
 
 def test_a_clock_by_chrony(facts):

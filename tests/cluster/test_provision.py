@@ -16,6 +16,7 @@ from repro.cluster import provision as provision_module
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
 from repro.cluster.provision import ROLES, Outcome, Provisioned, ProvisionError, _hint, provision
+from repro.simulation.nodes import CPU_CLUSTER
 from repro.utils.paths import ROOT
 from tests.support.clusters import V100
 
@@ -82,10 +83,10 @@ def test_every_role_is_explained(name):
     assert {path.name for path in ANSIBLE.glob("roles/*")} <= set(re.findall(r"`(\w+)`", text))
 
 
-@pytest.mark.parametrize("name", ["v100x32", "single-node", "sim"])
+@pytest.mark.parametrize("name", ["v100x32", "single-node"])
 def test_examples_are_clusters(name):
     assert name in inventory_names()
-    assert load_cluster(name).world_size == {"v100x32": 32, "single-node": 8, "sim": 4}[name]
+    assert load_cluster(name).world_size == {"v100x32": 32, "single-node": 8}[name]
 
 
 def test_host_keys_are_checked_and_nothing_is_forwarded():
@@ -269,14 +270,20 @@ def test_a_second_run_notes_nothing_new_and_the_users_own_packages_are_not_ours(
 )
 def test_unknown_names_are_refused(names, message):
     with pytest.raises(ProvisionError, match=message):
-        provision(load_cluster("sim"), **names)
+        provision(load_cluster("single-node"), **names)
+
+
+@pytest.mark.parametrize(("nodes", "forks"), [(1, "5"), (20, "20"), (1000, "32")])
+def test_ansible_works_on_some_nodes_at_a_time(nodes, forks, tmp_path):
+    cluster = replace(V100, nodes=V100.nodes[:1] * nodes)
+    assert provision_module._environment(cluster, tmp_path / "summary")["ANSIBLE_FORKS"] == forks
 
 
 def test_a_bundle_that_is_none_is_refused(tmp_path):
     with pytest.raises(ProvisionError, match="no such folder"):
-        provision(load_cluster("sim"), bundle=tmp_path / "none")
+        provision(load_cluster("single-node"), bundle=tmp_path / "none")
     with pytest.raises(ProvisionError, match="SHA256SUMS is missing"):
-        provision(load_cluster("sim"), bundle=tmp_path)
+        provision(load_cluster("single-node"), bundle=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -284,8 +291,8 @@ def test_a_bundle_that_is_none_is_refused(tmp_path):
     [
         ({}, 2, "CLUSTER=NAME: name the cluster"),
         ({"CLUSTER": "none"}, 2, "CLUSTER=none: no inventory"),
-        ({"CLUSTER": "sim", "CHECK": "yes"}, 2, "CHECK=yes: it is 0 or 1"),
-        ({"CLUSTER": "sim", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
+        ({"CLUSTER": "single-node", "CHECK": "yes"}, 2, "CHECK=yes: it is 0 or 1"),
+        ({"CLUSTER": "single-node", "TAGS": "bas"}, 2, "TAGS=bas: there is no 'bas'; there are base, ssh_mesh"),
     ],
 )
 def test_what_is_wrong_with_the_settings(task, settings, status, message):
@@ -300,8 +307,7 @@ def test_nodes_that_do_not_answer_fail(task, tmp_path):
     (tmp_path / "c/hosts.yml").write_text(
         "nodes: {hosts: {gone: {ansible_host: 127.0.0.1, ansible_port: 1, ansible_user: nobody}}}\n"
     )
-    text = (ANSIBLE / "inventories/sim/group_vars/all.yml").read_text()
-    (tmp_path / "c/group_vars/all.yml").write_text(text)
+    (tmp_path / "c/group_vars/all.yml").write_text(json.dumps(CPU_CLUSTER))
     done = task("provision", CLUSTER=tmp_path / "c", CHECK=1)
     assert done.returncode == 1
     assert re.search(r"^gone  FAILED .*Connection refused", done.stdout, re.M)

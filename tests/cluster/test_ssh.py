@@ -6,7 +6,8 @@ import time
 import paramiko
 import pytest
 
-from repro.cluster.ssh import Remote, RemoteError, on_all
+from repro.cluster import ssh
+from repro.cluster.ssh import IDLE_S, Remote, RemoteError, each_of, on_all
 
 
 @pytest.fixture
@@ -33,6 +34,29 @@ def test_large_input_goes_over_at_once(remote):
     began = time.monotonic()
     assert remote.run(["wc", "-c"], stdin=text).stdout.split() == [str(len(text))]
     assert time.monotonic() - began < 5
+
+
+def test_much_on_both_streams_arrives(remote):
+    """More on each than a channel takes before it is read."""
+    script = "import sys; sys.stderr.write('e' * 5000000); sys.stderr.flush(); sys.stdout.write('o' * 5000000)"
+    done = remote.run(["python3", "-c", script], timeout=60)
+    assert (done.stdout.strip("o"), len(done.stdout), done.stderr.strip("e"), len(done.stderr)) == (
+        "",
+        5000000,
+        "",
+        5000000,
+    )
+
+
+def test_a_program_that_leaves_its_input_unread_is_not_waited_for(remote):
+    assert remote.run(["true"], stdin="x" * 9000000, timeout=60).status == 0
+
+
+def test_a_connection_that_rests_closes_at_once(server):
+    remote = Remote(server.cluster(), server.cluster().nodes[0])
+    began = time.monotonic()
+    remote.close()
+    assert time.monotonic() - began < IDLE_S / 2
 
 
 def test_a_command_without_input_does_not_wait_for_any(remote):
@@ -84,6 +108,19 @@ def test_an_unknown_host_key_is_refused(server):
     assert (server.folder / "known_hosts").read_text() == ""
 
 
+def test_a_host_key_is_found_by_its_hashed_name_among_others(server):
+    """As ssh-keygen -H writes them."""
+    known = server.folder / "known_hosts"
+    own = known.read_text().split(maxsplit=1)
+    other = f"10.0.0.1 {paramiko.ECDSAKey.generate().get_name()} {paramiko.ECDSAKey.generate().get_base64()}\n"
+    known.write_text(f"# nodes\n\n{other}{paramiko.HostKeys.hash_host(own[0])} {own[1]}")
+    with Remote(server.cluster(), server.cluster().nodes[0]) as remote:
+        assert remote.run(["echo", "hello"]).stdout == "hello\n"
+    known.write_text(other)
+    with pytest.raises(RemoteError, match="no host key of"):
+        Remote(server.cluster(), server.cluster().nodes[0])
+
+
 def test_a_changed_host_key_is_refused(server):
     server.known_hosts(paramiko.ECDSAKey.generate())
     with pytest.raises(RemoteError, match="shows another host key"):
@@ -120,3 +157,21 @@ def test_all_nodes_at_once_each_with_its_result_or_error(server):
     while any(transport.is_active() for transport in server.transports) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(transport.is_active() for transport in server.transports), "a connection was left open"
+
+
+def test_no_more_than_so_many_nodes_are_worked_on_at_a_time(monkeypatch):
+    monkeypatch.setattr(ssh, "AT_ONCE", 3)
+    meeting, going, most = threading.Barrier(3), [], []
+
+    def work(item: int) -> int:
+        going.append(item)
+        most.append(len(going))
+        meeting.wait(10)
+        going.remove(item)
+        if item == 4:
+            raise ValueError("four")
+        return item * item
+
+    *squares, error, last = each_of(work, range(6))
+    assert (squares, str(error), last, max(most)) == ([0, 1, 4, 9], "four", 25, 3)
+    assert each_of(work, []) == []

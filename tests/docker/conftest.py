@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from repro.images.debian import pack_debian
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
 from tests.support import tasks
-from tests.support.debian import pack_debian
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ("dockerd", "debootstrap", "ip", "docker-registry", "apt-ftparchive", "gpg")

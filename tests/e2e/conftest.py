@@ -4,19 +4,23 @@ They need root and an engine; without these the tests are skipped. `make e2e LON
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import engine
-from tests.e2e.nodes import process_label, remove_leftovers, up
+from repro.simulation import engine
+from repro.simulation.nodes import process_label, remove_leftovers, up
 from tests.e2e.vendor import vendors
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
+"""What makes the vendors' repositories."""
 
 
 def pytest_collection_modifyitems(items):
-    reason = engine.missing()
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    reason = engine.missing() or (f"needs {', '.join(absent)}" if absent else None)
     if reason:
         for item in items:
             if HERE in item.path.parents:
@@ -37,7 +41,7 @@ def simulation():
 
 @pytest.fixture(scope="session")
 def make_nodes(simulation):
-    """Brings up nodes as `tests.e2e.nodes.up` does, under names of this session; they end with it at the latest."""
+    """Brings up nodes as `repro.simulation.nodes.up` does, under names of this session; they end with it at the latest."""
     made = []
 
     def make(name, count, **options):

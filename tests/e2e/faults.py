@@ -3,8 +3,8 @@
 import json
 import subprocess
 
-from tests.e2e.engine import NAME
-from tests.e2e.nodes import Nodes
+from repro.simulation.engine import NAME
+from repro.simulation.nodes import Nodes
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 CLOCK = "/etc/ssh/sshd_config.d/clock.conf"

@@ -6,7 +6,7 @@ import shlex
 import tarfile
 import tempfile
 
-from tests.e2e.nodes import Nodes
+from repro.simulation.nodes import Nodes
 
 TOOLS = "/opt/simulation/tools"
 SYSFS = "/opt/simulation/sysfs"

@@ -5,7 +5,7 @@ Every node runs its own simulator of the same switch and adapters, with a subnet
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.e2e.nodes import Nodes
+from repro.simulation.nodes import Nodes
 
 PACKAGES = "ibsim-utils infiniband-diags opensm"
 TOOLS = ("ibstat", "iblinkinfo", "perfquery", "ibnetdiscover")

@@ -10,7 +10,7 @@ import urllib.request
 from hashlib import sha256
 from pathlib import Path
 
-from tests.e2e.engine import Engine, EngineError
+from repro.simulation.engine import Engine, EngineError
 
 PORT = 5443
 KIND = "application/vnd.docker"

@@ -9,9 +9,9 @@ import yaml
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.fingerprint import CLOCK, differences, gather
+from repro.simulation.nodes import KEY
 from tests.docker.surroundings import ROOT
 from tests.e2e import faults, hardware
-from tests.e2e.nodes import KEY
 from tests.support import tasks
 
 RECORDS = ROOT / "tests/data/hardware"

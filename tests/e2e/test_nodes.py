@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from repro.simulation.nodes import remove_leftovers
 from tests.e2e import faults
-from tests.e2e.nodes import remove_leftovers
 
 PROBE = "docker run --rm --network host --ipc host --pull never --gpus all --ulimit memlock=-1 --device {} {}"
 IMAGE = "oneflow-reproduction:cu102"

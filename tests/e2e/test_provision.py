@@ -233,7 +233,7 @@ def test_a_bundle_brings_the_image(hosts, cluster, tmp_path):
 def from_bundle(bundle):
     """What `provision` reads from a bundle, whose wholeness other tests are about."""
     images = json.loads((bundle / "images.json").read_text())
-    ids = {name: image["id"] for name, image in images.items()}
+    ids = {name: [image["id"], image["digest"]] for name, image in images.items()}
     return {"provision_bundle": str(bundle), "provision_bundle_images": ids}
 
 

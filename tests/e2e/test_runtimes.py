@@ -16,9 +16,9 @@ from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
+from repro.simulation.engine import HOME
 from repro.utils.paths import sha256
 from tests.e2e import slurm_site
-from tests.e2e.engine import HOME
 from tests.e2e.launching import containers, prepare, smoke_units, trainer, unit_of, wait_until
 from tests.support.paths import ROOT
 

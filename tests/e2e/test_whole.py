@@ -2,42 +2,31 @@
 
 import csv
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
+from repro.cluster.inventory import inventory_names
 from repro.images.stack import tag_of
-from repro.utils.paths import ROOT
-from tests.e2e.engine import exclusive
-from tests.e2e.images import STACK, trainer_image
+from repro.simulation.engine import exclusive
+from repro.simulation.images import STACK, trainer_image
+from repro.simulation.nodes import attach
 from tests.support import tasks
-
-SIMULATED = ROOT / "ansible/inventories/sim/group_vars/all.yml"
-
-
-def described(nodes, **variables) -> Path:
-    """The nodes' inventory, one rank a node, with what the example of a simulated cluster sets aside.
-
-    Their network is as fast as the machine's cores are free: a little is expected of it.
-    """
-    example = yaml.safe_load(SIMULATED.read_text())
-    aside = {name: value for name, value in example.items() if not name.startswith("cluster_")}
-    return nodes.write_inventory(cluster_gpus_per_node=1, cluster_network_gbits=0.1, **aside, **variables)
 
 
 @dataclass
 class Site:
-    """A cluster's inventory, and the folder that its runs are kept in."""
+    """A cluster's name or inventory, and the folder that its runs are kept in."""
 
-    inventory: Path
+    cluster: str | Path
     runs: Path
 
     def make(self, target: str, **settings) -> subprocess.CompletedProcess:
         """Run what `make TARGET` runs, on this cluster where the target takes one; it has to succeed."""
-        own = {"CLUSTER": self.inventory, "RUNS": self.runs}
+        own = {"CLUSTER": self.cluster, "RUNS": self.runs}
         done = tasks.run(target, **{name: own[name] for name in own if tasks.has(target, name)}, **settings)
         print(done.stdout, done.stderr)
         assert done.returncode == 0, f"{target}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
@@ -78,16 +67,21 @@ def check_run(folder: Path, units: dict[str, int], nodes) -> None:
         assert units.keys() <= parity, (language, parity)
 
 
-def test_two_bare_nodes_train_data_and_tensor_parallel(make_nodes, tmp_path):
-    nodes = make_nodes("whole", 2, kind="bare", image=True)
-    site = Site(described(nodes), tmp_path)
-    site.make("provision")
-    site.check_preflight()
-    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
-    units = {"smoke_gpt-3d-2021-05_2x1x1_recompute": 2, "smoke_gpt-3d-2021-05_1x2x1_recompute": 2}
-    check_run(run, units, nodes)
-    site.make("verify", RUN=run.name)
-    nodes.down()
+def test_make_sim_brings_up_nodes_that_are_provisioned_and_train(two_nodes, tmp_path):
+    """As its own commands show it; other nodes of the same engine stay when these go."""
+    site = Site(f"whole-{os.getpid()}", tmp_path)
+    try:
+        site.make("sim", NODES=2, NAME=site.cluster)
+        site.make("provision")
+        site.check_preflight()
+        run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
+        units = {"smoke_gpt-3d-2021-05_4x1x1_recompute": 4, "smoke_gpt-3d-2021-05_1x4x1_recompute": 4}
+        check_run(run, units, attach(site.cluster))
+        site.make("verify", RUN=run.name)
+    finally:
+        site.make("sim-down", NAME=site.cluster)
+    assert site.cluster not in inventory_names() and two_nodes.name in two_nodes.engine.clusters()
+    assert {two_nodes.ssh(node, "true").returncode for node in two_nodes.names} == {0}
 
 
 @pytest.mark.long
@@ -98,7 +92,7 @@ def test_four_bare_nodes_get_the_image_and_train_every_model_and_layout(make_nod
     simulation.docker("save", "--output", tmp_path / "image.tar", tag_of(STACK))
     nodes = make_nodes("four", 4, kind="bare")
     image = {"name": tag_of(STACK), "digest": digest, "registry": "", "archive": str(tmp_path / "image.tar")}
-    site = Site(described(nodes, cluster_image=image), tmp_path)
+    site = Site(nodes.write_inventory(cluster_gpus_per_node=1, cluster_image=image), tmp_path)
     site.make("provision")
     site.check_preflight()
     run = site.bench(

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.engine import HOME, Engine
+from repro.simulation.engine import HOME, Engine
 
 # What Docker looks for before it takes --gpus, and the runtime that its configuration may name.
 TOOLKIT_STUBS = {

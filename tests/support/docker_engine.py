@@ -21,6 +21,7 @@ class FakeEngine:
     ----------
     images : tag -> labels.
     archive : the answer to a request to save, and `length`, its announced length where that is another.
+    imported : NAME:TAG and the tar of each root folder that it was to make an image of.
     loaded : what it was given to load; `refusal` is its answer then, "" for none.
     output : standard output, standard error and exit status of each container.
     created : the descriptions of containers that were asked for; `removed` the names of containers and images.
@@ -30,6 +31,7 @@ class FakeEngine:
         self.images: dict[str, dict[str, str]] = {}
         self.archive, self.length = b"", None
         self.saved: list[str] = []
+        self.imported: list[tuple[str, bytes]] = []
         self.loaded, self.refusal = b"", ""
         self.output: tuple[str, str, int] = ("", "", 0)
         self.start_error = ""
@@ -76,9 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"Id": CONTAINER, "Config": {"Tty": False}})
 
     def do_POST(self) -> None:
-        path, _ = self._request()
+        path, query = self._request()
         body = self._body()
-        if path == "/images/load":
+        if path == "/images/create":
+            self.engine.imported.append((f"{query['repo'][0]}:{query['tag'][0]}", body))
+            self._json({"status": "sha256:1"})
+        elif path == "/images/load":
             self.engine.loaded = body
             self._json({"error": self.engine.refusal} if self.engine.refusal else {"stream": "Loaded"})
         elif path == "/containers/create":

@@ -262,7 +262,7 @@ def end(process: subprocess.Popen, container: str) -> None:
             break
     end_processes(of_session(process.pid))  # what mounts an image for Apptainer is in a group of its own
     if container:
-        remove_containers(f"name=^/{container}$", f"label={AGENT}={identity(os.getpid())}")
+        remove_containers(f"name=^/?{container}$", f"label={AGENT}={identity(os.getpid())}")
 
 
 def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from repro.launch.agent.gpus import files, gpus
 
 DOCKER_S = 30
 ROUNDS = 5
+NOT_HERE = ("no such image", "image not known")
+"""What Docker says of an image that it does not have, and Podman."""
 
 
 def docker(*arguments: str) -> subprocess.CompletedProcess:
@@ -51,16 +54,20 @@ def engines() -> set[tuple[int, str]]:
 
 
 def image_ids(names: list[str]) -> dict:
-    """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not answer."""
+    """`found`: the ID of each image by name or ID, None if it is not here; or `error`: why the engine does not answer.
+
+    An ID is the digest of an image's configuration, or in an engine that keeps images in containerd of its manifest.
+    """
     found = {}
     for name in names:
         try:
             done = docker("image", "inspect", "--format", "{{.Id}}", name)
         except (OSError, subprocess.TimeoutExpired) as error:
             return {"error": str(error)}
-        if done.returncode and "no such image" not in done.stderr.lower():
+        if done.returncode and not any(words in done.stderr.lower() for words in NOT_HERE):
             return {"error": (done.stderr.strip().splitlines() or ["?"])[-1]}
-        found[name] = done.stdout.strip() or None
+        given = done.stdout.strip()
+        found[name] = "sha256:" + given if re.match(r"[0-9a-f]{64}$", given) else given or None
     return {"found": found}
 
 

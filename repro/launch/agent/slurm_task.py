@@ -114,7 +114,7 @@ def run_agent(mine: dict) -> int:
             agent.wait(GRACE_S)
         agent.kill()
         if mine["container"]:
-            remove_containers(f"name=^/{mine['container']}$", f"label={AGENT}={own}")
+            remove_containers(f"name=^/?{mine['container']}$", f"label={AGENT}={own}")
 
 
 def forward(order: bytes, pipe: IO[bytes]) -> None:

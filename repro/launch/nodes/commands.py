@@ -22,7 +22,8 @@ class Host:
     """What must be asked of a node before its command can be written.
 
     `address` is that of the cluster's interface, `user` "uid:gid", `launcher` OneFlow's in the node's venv. `cpus` and
-    `numa` are lists as the kernel writes them ("0-19,40-59"), by the index of each GPU; empty where not known.
+    `numa` are lists as the kernel writes them ("0-19,40-59"), by the index of each GPU; empty where not known. `image` is
+    the ID or name by which the node's engine knows the trainer image, "" where it was not asked.
     """
 
     address: str
@@ -30,6 +31,7 @@ class Host:
     launcher: str = ""
     cpus: tuple[str, ...] = ()
     numa: tuple[str, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def node_argv(
         home = {"HOME": "/tmp"} if cluster.runtime.engine else {}  # Apptainer sets its own
         environment = {**environment, **home, "LOGNAME": "reproduction"}
     container = Container(
-        image=_image(cluster, share),
+        image=_image(cluster, host, share),
         folder=share.folder,
         binds=_binds(cluster, share),
         environment=environment,
@@ -97,10 +99,12 @@ def launcher_words(cluster: Cluster, share: Share) -> list[str]:
     return [IMAGE_PYTHON, IMAGE_LAUNCHER]
 
 
-def _image(cluster: Cluster, share: Share) -> str:
+def _image(cluster: Cluster, host: Host, share: Share) -> str:
     if share.baseline:
         return cluster.baseline.image
-    return cluster.image.file if cluster.runtime.from_file else cluster.image.digest or cluster.image.name
+    if cluster.runtime.from_file:
+        return cluster.image.file
+    return host.image or next(iter(cluster.image.ids), cluster.image.name)
 
 
 def _trainer_program(cluster: Cluster, host: Host, share: Share) -> list[str]:

@@ -35,7 +35,7 @@ def identity_of(cluster: Cluster, node: str, facts: dict) -> dict:
 
 
 def _names(cluster: Cluster) -> tuple[str, ...]:
-    return (cluster.image.digest, cluster.image.name) if cluster.runtime.engine else ()
+    return (*cluster.image.ids, cluster.image.name) if cluster.runtime.engine else ()
 
 
 def compared_on_nodes(

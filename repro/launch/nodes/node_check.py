@@ -8,11 +8,15 @@ from repro.launch.nodes.libraries import library_patterns, library_problems
 
 MIN_FREE_MIB = 500
 MAX_SKEW_S = 2.0
+MANIFEST = (
+    " (an engine that keeps images in containerd, as Docker 29 does, has the digest of the manifest as their ID: name "
+    "that as cluster_image.manifest; `make image` and a bundle's images.json give both)"
+)
 
 
 def check_order(cluster: Cluster, port: int) -> dict:
     """The order of an agent that checks its node."""
-    names = [each for each in (cluster.image.digest, cluster.image.name) if each]
+    names = [*cluster.image.ids, cluster.image.name]
     return {
         "do": "check",
         "work": cluster.work,
@@ -65,13 +69,14 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
 def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
     if "error" in images:
         return [f"its Docker engine does not answer {cluster.image.name}: {images['error']}"]
-    expected, named = cluster.image.digest, images["found"].get(cluster.image.name)
-    if expected and images["found"].get(expected):
+    expected, named = " or ".join(cluster.image.ids), images["found"].get(cluster.image.name)
+    if any(images["found"].get(each) for each in cluster.image.ids):
         return []
     if expected and named:
+        other = "" if cluster.image.manifest else MANIFEST
         return [
             f"{cluster.image.name} is {named} there, and the inventory asks for {expected}; {again} delivers that, "
-            "or correct cluster_image"
+            f"or correct cluster_image{other}"
         ]
     if not named:
         return [f"it has no image {expected or cluster.image.name}; {again} delivers it"]
@@ -92,4 +97,6 @@ def _file_problems(cluster: Cluster, file: dict) -> list[str]:
 
 def host_of(node: Node, facts: dict) -> Host:
     """What the command for a node needs of its facts."""
-    return Host(facts["addresses"][0], facts["user"], facts["launcher"], tuple(facts["cpus"]), tuple(facts["numa"]))
+    image = next((name for name, found in facts["images"].get("found", {}).items() if found), "")
+    cpus, numa = tuple(facts["cpus"]), tuple(facts["numa"])
+    return Host(facts["addresses"][0], facts["user"], facts["launcher"], cpus, numa, image)

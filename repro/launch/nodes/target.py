@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Self
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, FingerprintError, as_json, differences, gather
+from repro.cluster.fingerprint import (
+    CLOCK,
+    Difference,
+    Fingerprint,
+    FingerprintError,
+    Over,
+    as_json,
+    differences,
+    gather,
+)
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
@@ -50,10 +59,10 @@ class ClusterTarget:
         code = Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER, script)
         return cls(cluster, code, options.port or cluster.port, bool(trainer), options.attempt_s, bool(baseline))
 
-    def fingerprints(self) -> Fingerprints:
-        """What each node is; ClusterError if one cannot be asked, or if nodes differ."""
+    def fingerprints(self, over: Over | None = None) -> Fingerprints:
+        """What each node is, as `gather` finds it; ClusterError if one cannot be asked, or if nodes differ."""
         try:
-            found = gather(self.cluster)
+            found = gather(self.cluster, over)
         except FingerprintError as error:
             raise ClusterError(str(error)) from error
         refused = [each for each in differences(found, self.cluster.accepted) if not each.accepted]

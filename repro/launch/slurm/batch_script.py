@@ -121,7 +121,7 @@ class JobRequest:
         remove = f"rm -rf -- {shlex.quote(self.home)}/step-${{1:-*}}"
         if not self.cluster.runtime.engine:
             return remove
-        name = shlex.quote(f"name=^/reproduction-[0-9a-f]+-{self.token}-")
+        name = shlex.quote(f"name=^/?reproduction-[0-9a-f]+-{self.token}-")
         match = f'--filter {name} --filter "label={USER}=$(id -u)"'
         return f"docker ps --all --quiet {match} | xargs --no-run-if-empty docker rm --force --volumes; {remove}"
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from repro.cluster.cluster import Node
-from repro.cluster.ssh import RemoteError
+from repro.cluster.ssh import RemoteError, each_of
 from repro.launch.attempt import Interrupts, Limits, OnEvent
 from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
@@ -57,12 +57,16 @@ class SshTransport:
         orders = [self._work.order(index, hosts) for index in range(len(members))]
         commands = {member.node.name: order["argv"] for member, order in zip(members, orders, strict=True)}
         write_json(follower.folder / "command.json", commands)
-        for index, (member, order) in enumerate(zip(members, orders, strict=True)):
-            member.when_lost(partial(_lock_lost, follower, index))
+
+        def begin(index: int) -> None:
+            members[index].when_lost(partial(_lock_lost, follower, index))
             try:
-                self._clients[index] = member.start(order, partial(follower.put, index))
+                self._clients[index] = members[index].start(orders[index], partial(follower.put, index))
             except RemoteError as error:
                 follower.put(index, {"gone": str(error)})
+
+        for error in filter(None, each_of(begin, range(len(members)))):
+            raise error
 
     def silences(self) -> dict[int, float]:
         return {index: client.silent() for index, client in self._clients.items()}

@@ -49,7 +49,7 @@ class SshLauncher(ClusterLauncher):
             for name, member in pool.members.items():
                 if member.removed:
                     print(f"{name}: removed what an earlier run left: {', '.join(member.removed)}", file=sys.stderr)
-            yield SshSession(self.target, pool, self.target.fingerprints())
+            yield SshSession(self.target, pool, self.target.fingerprints(pool.over))
 
 
 @dataclass(frozen=True)

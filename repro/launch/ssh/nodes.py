@@ -7,12 +7,11 @@ import json
 import queue
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.rank_environment import after_prologue
-from repro.cluster.ssh import Remote, RemoteError
+from repro.cluster.ssh import Remote, RemoteError, each_of
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import Host
 from repro.launch.nodes.holder import held_text, holder, others_text
@@ -20,7 +19,6 @@ from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.agent_client import CONNECTION_LOST, AgentClient
 
-Item = TypeVar("Item")
 T = TypeVar("T")
 ANSWER_S = 40
 ANSWERS_S = 5.0
@@ -174,7 +172,7 @@ class NodePool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        _on_each(lambda member: member.release(), self.members.values())
+        each_of(lambda member: member.release(), self.members.values())
         self.members = {}
 
     def announce(self, run: str) -> None:
@@ -183,9 +181,13 @@ class NodePool:
         for member in self.members.values():
             member.announce(run)
 
+    def over(self, work: Callable[[Remote], T]) -> dict[str, T | Exception]:
+        """What `work` gives or raises for every node that is held, by name, over the connections that are open."""
+        return dict(zip(self.members, each_of(lambda member: work(member.remote), self.members.values()), strict=True))
+
     def on_each(self, work: Callable[[Remote], T]) -> dict[str, T]:
-        """What `work` gives for every node that is held, all at once; ClusterError with a line for each where it fails."""
-        done = dict(zip(self.members, _on_each(lambda member: work(member.remote), self.members.values()), strict=True))
+        """What `work` gives for every node that is held; ClusterError with a line for each where it fails."""
+        done = self.over(work)
         if failed := [str(error) for error in done.values() if isinstance(error, Exception)]:
             raise ClusterError("\n".join(failed))
         return {name: each for name, each in done.items() if not isinstance(each, Exception)}
@@ -201,7 +203,7 @@ class NodePool:
             if node.name in self.members:
                 self.drop(node.name)
         failed = {}
-        for node, found in zip(missing, _on_each(self._open, missing), strict=True):
+        for node, found in zip(missing, each_of(self._open, missing), strict=True):
             if isinstance(found, NodeSession):
                 self.members[node.name] = found
             elif isinstance(found, RemoteError):
@@ -216,19 +218,3 @@ class NodePool:
 
     def _open(self, node: Node) -> NodeSession:
         return NodeSession(self.cluster, node, self.code, self._owner, self.port)
-
-
-def _on_each(work: Callable[[Item], T], given: Iterable[Item]) -> list[T | Exception]:
-    """What `work` returned or raised for each, all at once."""
-    items = list(given)
-
-    def one(item: Item) -> T | Exception:
-        try:
-            return work(item)
-        except Exception as error:
-            return error
-
-    if not items:
-        return []
-    with ThreadPoolExecutor(len(items)) as pool:
-        return list(pool.map(one, items))

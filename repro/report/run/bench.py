@@ -134,7 +134,7 @@ def _results(_: Translate, data: ReportData) -> Section:
         )
         for r in data.results
     )
-    blocks: list[Block] = [text, Table("results", columns, rows)]
+    blocks: list[Block] = [text, Table("results", columns, rows, caption=_("Results"))]
     if data.plan.scale == SMOKE:
         stands = tuple(
             words(r.unit.name, ", ".join(r.unit.stands_for) or _stands_for_nothing(_, r.unit))
@@ -143,7 +143,9 @@ def _results(_: Translate, data: ReportData) -> Section:
         )
         blocks += [
             Text(_("Each published case runs as the configuration it shrinks to:")),
-            Table("stands-for", _columns(_("Configuration"), _("Published cases")), stands),
+            Table(
+                "stands-for", _columns(_("Configuration"), _("Published cases")), stands, caption=_("Published cases")
+            ),
         ]
     return Section("results", _("Results"), tuple(blocks))
 

@@ -13,7 +13,7 @@ import time
 RECORD = "/var/log/sim-runc.jsonl"
 
 
-def requests_of(config, container):
+def requests_of(config: dict, container: str) -> dict:
     process, linux = config["process"], config["linux"]
     capabilities = process.get("capabilities") or {}
     return {
@@ -34,7 +34,7 @@ def requests_of(config, container):
     }
 
 
-def drop_refused(process):
+def drop_refused(process: dict) -> None:
     for names in (process.get("capabilities") or {}).values():
         if "CAP_SYS_RESOURCE" in names:
             names.remove("CAP_SYS_RESOURCE")
@@ -45,7 +45,7 @@ def drop_refused(process):
             limit["soft"] = min(limit["soft"], hardest)
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     bundle = next(value for option, value in itertools.pairwise(argv) if option in ("--bundle", "-b"))
     path = f"{bundle}/config.json"
     with open(path) as file:

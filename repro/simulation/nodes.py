@@ -3,9 +3,11 @@
 They are called node1, node2, …; whoever is root on this machine reaches them as user `runner`, with the key and the
 host keys that an inventory or an SSH configuration from here names. On the command line:
 
-    python -m tests.e2e.nodes up NAME COUNT [--bare | --image]
-    python -m tests.e2e.nodes inventory NAME [variable=value …]     (or ssh-config NAME; prints the path)
-    python -m tests.e2e.nodes down NAME                             (or list; or engine-stop, which ends all)
+    python -m repro.simulation.nodes up NAME COUNT [--bare | --image]
+    python -m repro.simulation.nodes inventory NAME [variable=JSON …]      (or ssh-config NAME; prints the path)
+    python -m repro.simulation.nodes down NAME                (the last ends the engine; or engine-stop, which ends all)
+
+`make sim` and `make sim-down` are the first and the last for a cluster of the name sim (`repro/cli/simulation.py`).
 """
 
 import json
@@ -15,15 +17,43 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import yaml
-
-from tests.e2e.engine import HOME, LABEL, Engine, EngineError, exclusive, running, start, stop
-from tests.e2e.images import node_image, trainer_image
-from tests.e2e.seed import seed
+from repro.images.stack import tag_of
+from repro.simulation.engine import LABEL, Engine, EngineError, exclusive, running, start, stop
+from repro.simulation.images import STACK, node_image, trainer_image
+from repro.simulation.places import HOME, simulated_inventory
+from repro.simulation.seed import seed
+from repro.utils.paths import CACHE
 
 KEY = HOME / "id_ed25519"
-WORK = "/var/lib/oneflow-reproduction"
+WHEELS = CACHE / "wheels"
+CPU_CLUSTER: dict[str, Any] = {
+    "cluster_gpu": "",
+    "cluster_gpus_per_node": 2,
+    "cluster_interface": "eth0",
+    "cluster_hca": "",
+    "cluster_gid_index": None,
+    "cluster_network_gbits": 0.1,
+    "cluster_stack": STACK,
+    "cluster_image": {"name": tag_of(STACK), "digest": "", "registry": "", "archive": ""},
+    "cluster_data": "",
+    "cluster_shared_results": "",
+    "cluster_work": "/var/lib/oneflow-reproduction",
+    "cluster_port": 29500,
+    "cluster_runtime": "docker",
+    "cluster_launcher": "ssh",
+    "cluster_accepted_differences": [],
+    "base_time_options": "-x",
+    "base_memlock": 64,
+    "base_sysctl": {"net.ipv4.tcp_rmem": "4096 87380 33554432", "net.ipv4.tcp_wmem": "4096 65536 33554432"},
+}
+"""The variables of an inventory of simulated nodes: no GPU, no InfiniBand, and a network as fast as the cores are free.
+
+The clock, most kernel parameters and the most memory that may be locked (KiB) belong to the machine around.
+"""
+MOST = 240
+"""Nodes that fit into a network of their own, a /24 whose first addresses are taken."""
 FIRST = 11
 RIGHTS = (
     "--cap-add",
@@ -72,10 +102,6 @@ class Nodes:
     def names(self) -> list[str]:
         return [f"node{number}" for number in range(1, self.count + 1)]
 
-    @property
-    def folder(self) -> Path:
-        return HOME / "clusters" / self.name
-
     def address(self, node: str) -> str:
         return f"10.{self.engine.second}.{self.third}.{FIRST - 1 + int(node.removeprefix('node'))}"
 
@@ -83,23 +109,23 @@ class Nodes:
         """The name under which the engine around the nodes knows a node."""
         return f"{self.name}-{node}"
 
-    def root(self, node: str, *argv, check=True, **options) -> str:
+    def root(self, node: str, *argv: object, check: bool = True, **options: Any) -> str:
         """Run something on a node as root, past its sshd; what it printed."""
         given = ("--interactive",) if "input" in options else ()
         return self.engine.docker("exec", *given, self.container(node), *argv, check=check, **options)
 
-    def ssh(self, node: str, *argv, **options) -> subprocess.CompletedProcess:
+    def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
         """Run something on a node as `runner` through SSH, its host key checked."""
         command = ["ssh", "-F", str(self.ssh_config), node, *argv]
         return subprocess.run(command, capture_output=True, text=True, **options)
 
     @property
     def ssh_config(self) -> Path:
-        return self.folder / "ssh_config"
+        return self.inventory / "ssh_config"
 
     @property
     def inventory(self) -> Path:
-        return self.folder / "inventory"
+        return simulated_inventory(self.name)
 
     def containers_asked_for(self, node: str) -> list[dict]:
         """What each container that this node's engine started had asked for; see node/sim-runc.py."""
@@ -145,7 +171,7 @@ class Nodes:
         with ThreadPoolExecutor() as pool:
             list(pool.map(self._wait_for, nodes or self.names))
 
-    def _wait_for(self, node):
+    def _wait_for(self, node: str) -> None:
         started = (
             'until state=$(systemctl is-system-running --wait); do [ "$state" != degraded ] && sleep 0.2 || exit; done'
         )
@@ -172,7 +198,7 @@ class Nodes:
         )
         self.ssh_config.write_text("".join(lines))
 
-    def write_inventory(self, **variables) -> Path:
+    def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
         hosts = {
             node: {
@@ -185,9 +211,9 @@ class Nodes:
         }
         given = {**cpu_cluster(self.image), **variables}
         (self.inventory / "group_vars").mkdir(parents=True, exist_ok=True)
-        inventory = yaml.safe_dump({"nodes": {"hosts": hosts}}, sort_keys=False)
-        (self.inventory / "hosts.yml").write_text(inventory)
-        (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(given, sort_keys=False))
+        # JSON is YAML
+        (self.inventory / "hosts.yml").write_text(json.dumps({"nodes": {"hosts": hosts}}, indent=1) + "\n")
+        (self.inventory / "group_vars/all.yml").write_text(json.dumps(given, indent=1) + "\n")
         return self.inventory
 
     def remove(self, *nodes: str) -> None:
@@ -200,28 +226,12 @@ class Nodes:
         """Remove the nodes, their disks, their network and their files."""
         self.remove()
         self.engine.docker("network", "rm", self.name, check=False)
-        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+        subprocess.run(["rm", "-rf", str(self.inventory)], check=True)
 
 
 def cpu_cluster(image: str) -> dict:
-    """The variables of a cluster of simulated nodes: no GPU, no InfiniBand, the trainer image (its ID) is there."""
-    return {
-        "cluster_gpu": "",
-        "cluster_gpus_per_node": 2,
-        "cluster_interface": "eth0",
-        "cluster_hca": "",
-        "cluster_gid_index": None,
-        "cluster_network_gbits": 10,
-        "cluster_stack": "cu102",
-        "cluster_image": {"name": "oneflow-reproduction:cu102", "digest": image, "registry": "", "archive": ""},
-        "cluster_data": "",
-        "cluster_shared_results": "",
-        "cluster_work": WORK,
-        "cluster_port": 29500,
-        "cluster_runtime": "docker",
-        "cluster_launcher": "ssh",
-        "cluster_accepted_differences": [],
-    }
+    """The variables of a cluster of simulated nodes that have the trainer image with this ID, "" for any."""
+    return {**CPU_CLUSTER, "cluster_image": {**CPU_CLUSTER["cluster_image"], "digest": image}}
 
 
 def up(
@@ -240,7 +250,9 @@ def up(
     with exclusive():
         engine = start()
         if name in engine.clusters():
-            raise EngineError(f"{name} is up already; `python -m tests.e2e.nodes down {name}` removes it")
+            raise EngineError(f"{name} is up already; `make sim-down NAME={name}` removes it")
+        if not 0 < count <= MOST:
+            raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
         trainer = trainer_image(engine) if image else ""
         node_image(engine, kind)
         nodes = Nodes(engine, name, _free_third(engine), count, kind, trainer, options)
@@ -267,13 +279,14 @@ def up(
             list(pool.map(nodes.start_node, nodes.names))
         nodes.wait()
         nodes.write_ssh_config()
+        _leave_to_caller()
     except BaseException:
         nodes.down()
         raise
     return nodes
 
 
-def _free_third(engine):
+def _free_third(engine: Engine) -> int:
     taken = engine.docker(
         "network",
         "inspect",
@@ -285,10 +298,18 @@ def _free_third(engine):
     return next(third for third in range(1, 255) if third not in used)
 
 
-def _make_key():
+def _make_key() -> None:
     if not KEY.exists():
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "simulated nodes", "-f", str(KEY)]
         subprocess.run(command, check=True)
+
+
+def _leave_to_caller() -> None:
+    """Under sudo, what whoever called it goes on to use is theirs: the key, and the wheels that images are built of."""
+    if owner := os.environ.get("SUDO_UID"):
+        for path in (KEY, CACHE, WHEELS, *WHEELS.rglob("*")):
+            if path.exists():
+                os.chown(path, int(owner), int(os.environ.get("SUDO_GID", owner)), follow_symlinks=False)
 
 
 def attach(name: str) -> Nodes:
@@ -303,12 +324,21 @@ def attach(name: str) -> Nodes:
     return Nodes(engine, name, third, what["count"], what["kind"], what["image"], tuple(what["options"]))
 
 
+def take_down(name: str) -> None:
+    """Remove the nodes of a name, and end the engine around them if nobody else has nodes in it."""
+    attach(name).down()
+    with exclusive():
+        engine = running()
+        if engine and not engine.clusters():
+            stop()
+
+
 def process_label() -> str:
     """An owner's name for clusters of this very process: it tells when the process is gone."""
     return f"process {os.getpid()} {_started(os.getpid())}"
 
 
-def _started(pid):
+def _started(pid: int | str) -> str | None:
     """When a process started, in clock ticks since the machine did; None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -334,11 +364,11 @@ def main(argv: list[str]) -> None:
         nodes = up(rest[0], int(rest[1]), "bare" if "--bare" in flags else "engine", "--image" in flags)
         print(nodes.write_inventory())
     elif verb == "down" and len(rest) == 1:
-        attach(rest[0]).down()
+        take_down(rest[0])
     elif verb == "ssh-config" and len(rest) == 1:
         print(attach(rest[0]).ssh_config)
     elif verb == "inventory" and rest:
-        given = {word.partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in rest[1:]}
+        given = {word.partition("=")[0]: json.loads(word.partition("=")[2]) for word in rest[1:]}
         print(attach(rest[0]).write_inventory(**given))
     elif verb == "list":
         engine = running()

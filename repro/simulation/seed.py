@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 STORE = Path("image/overlay2")
@@ -28,14 +29,14 @@ def seed(outer: Path, inner: Path, image: str) -> None:
         _link_layer(outer / "overlay2", inner / "overlay2", (described / "cache-id").read_text())
 
 
-def _tags(outer, image):
+def _tags(outer: Path, image: str) -> dict[str, dict[str, str]]:
     """Docker's {name: {name:tag: ID}} of the tags that name an image."""
     known = json.loads((outer / STORE / "repositories.json").read_text())["Repositories"]
     kept = {name: {tag: to for tag, to in tags.items() if to == image} for name, tags in known.items()}
     return {name: tags for name, tags in kept.items() if tags}
 
 
-def _chain(layers):
+def _chain(layers: list[str]) -> Iterator[str]:
     """Docker's name of each layer: the SHA-256 of that of the layer below and its own digest."""
     name = None
     for layer in layers:
@@ -43,7 +44,7 @@ def _chain(layers):
         yield name.removeprefix("sha256:")
 
 
-def _link_layer(outer, inner, cache):
+def _link_layer(outer: Path, inner: Path, cache: str) -> None:
     (inner / cache).mkdir()
     for entry in (outer / cache).iterdir():
         target = inner / cache / entry.name
@@ -56,5 +57,5 @@ def _link_layer(outer, inner, cache):
     (inner / "l" / (outer / cache / "link").read_text()).symlink_to(f"../{cache}/diff")
 
 
-def _link(source, target):
+def _link(source: str, target: str) -> None:
     os.link(source, target, follow_symlinks=False)

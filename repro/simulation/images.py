@@ -3,16 +3,18 @@
 import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from repro.images.build import LAYOUT, Sources, build_layout
+from repro.images.build import LAYOUT, Sources, build_layout, say
+from repro.images.debian import pack_debian
 from repro.images.engine import Engine as LocalEngine
 from repro.images.oci_layout import packed, read_layout
 from repro.images.pins import load_pins
 from repro.images.stack import tag_of
+from repro.simulation.engine import Engine
+from repro.simulation.places import HOME
 from repro.utils.paths import ROOT
-from tests.e2e.engine import HOME, Engine
-from tests.support.debian import pack_debian
 
 HERE = Path(__file__).resolve().parent / "node"
 STACK = "cu102"
@@ -36,6 +38,7 @@ def node_image(engine: Engine, kind: str) -> str:
         content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
     tag = f"node-{kind}:{content.hexdigest()[:12]}"
     if not engine.docker("image", "ls", "--quiet", tag):
+        say(f"building simulated nodes ({kind}), once, which takes minutes")
         base = debian(engine, "bookworm")
         engine.docker(
             "build",
@@ -81,7 +84,7 @@ def trainer_image(engine: Engine) -> str:
     return image.id
 
 
-def _is_current(layout):
+def _is_current(layout: Path) -> bool:
     """Whether a layout has the image and is younger than everything that goes into it."""
     if not (layout / "index.json").exists() or tag_of(STACK) not in [image.tag for image in read_layout(layout)]:
         return False
@@ -90,7 +93,7 @@ def _is_current(layout):
 
 
 @contextlib.contextmanager
-def _as_client_of(engine):
+def _as_client_of(engine: Engine) -> Iterator[None]:
     """Docker clients that are started meanwhile talk to this engine."""
     before = dict(os.environ)
     os.environ.update(engine.environment)

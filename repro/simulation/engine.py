@@ -1,6 +1,6 @@
-"""The Docker engine that simulated nodes run in: one a checkout, in a network namespace that has no way out.
+"""The Docker engine that simulated nodes run in: one per checkout, in a network namespace that has no way out.
 
-What it holds stays in .cache/e2e between uses: built images and Debian packages. Nodes reach each other, this machine's
+What it holds stays in .cache/simulation between uses: built images and Debian packages. Nodes reach each other, this machine's
 end of one cable at `Engine.host`, and nothing else: there is no route, no translation of addresses, no name server.
 """
 
@@ -16,32 +16,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.docker.surroundings import ROOT
+from repro.images.build import find_docker
+from repro.simulation.places import HOME
+from repro.utils.errors import FAILED, ReproError
+from repro.utils.paths import ROOT
 
-HOME = ROOT / ".cache" / "e2e"
-NAME = f"e2e-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
+NAME = f"sim-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
 RUN = Path("/run") / NAME
 PORT = 8000
 LABEL = "reproduction.cluster"
-NEEDED = (
-    "dockerd",
-    "debootstrap",
-    "ip",
-    "nsenter",
-    "unshare",
-    "ssh",
-    "ssh-keygen",
-    "dpkg-deb",
-    "apt-ftparchive",
-    "gpg",
-)
+NEEDED = ("dockerd", "debootstrap", "ip", "nsenter", "unshare", "ssh", "ssh-keygen")
 
 
-class EngineError(Exception):
+class EngineError(ReproError):
     """The engine cannot be started, or refuses something; the message says why."""
+
+    status = FAILED
 
 
 def missing() -> str | None:
@@ -53,7 +48,7 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def exclusive():
+def exclusive() -> Iterator[None]:
     """Only one process of this checkout at a time starts, stops, builds, or hands out a network."""
     HOME.mkdir(parents=True, exist_ok=True)
     with open(HOME / "lock", "w") as lock:
@@ -64,8 +59,6 @@ def exclusive():
 @functools.cache
 def client() -> str:
     """The Docker client, one that can build."""
-    from repro.images.build import find_docker
-
     return find_docker()
 
 
@@ -82,7 +75,7 @@ class Engine:
 
     @property
     def web(self) -> str:
-        """Where nodes find Debian's archives and what tests put into .cache/e2e/web."""
+        """Where nodes find Debian's archives and what tests put into .cache/simulation/web."""
         return f"http://{self.host}:{PORT}"
 
     @property
@@ -90,7 +83,7 @@ class Engine:
         """The variables with which a Docker client reaches it."""
         return {**os.environ, "DOCKER_HOST": f"unix://{RUN}/docker.sock", "DOCKER_BUILDKIT": "1"}
 
-    def docker(self, *argv, check=True, **options) -> str:
+    def docker(self, *argv: object, check: bool = True, **options: Any) -> str:
         """Run the Docker client; what it printed."""
         done = subprocess.run(
             [client(), *map(str, argv)], env=self.environment, capture_output=True, text=True, **options
@@ -99,7 +92,7 @@ class Engine:
             raise EngineError(f"docker {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def inspect(self, *argv) -> dict:
+    def inspect(self, *argv: object) -> dict:
         """What `docker inspect` tells of one thing."""
         (described,) = json.loads(self.docker(*argv))
         return described
@@ -120,7 +113,7 @@ def running() -> Engine | None:
 
 
 def start() -> Engine:
-    """The engine of this checkout, started if it was not; call it within `alone`."""
+    """The engine of this checkout, started if it was not; call it within `exclusive`."""
     reason = missing()
     if reason:
         raise EngineError(f"simulated nodes: {reason}")
@@ -137,7 +130,7 @@ def start() -> Engine:
 
 
 def stop() -> None:
-    """End the engine with all its nodes and take its network away; its data stays. Call it within `alone`."""
+    """End the engine with all its nodes and take its network away; its data stays. Call it within `exclusive`."""
     engine = running()
     if engine:
         _sweep(engine)
@@ -150,7 +143,7 @@ def stop() -> None:
     shutil.rmtree(RUN, ignore_errors=True)
 
 
-def _sweep(engine):
+def _sweep(engine: Engine) -> None:
     """Remove all nodes, disks and networks, such as a machine that lost its power leaves in the engine's data."""
     for listed, remove in (
         (("ps", "--all"), ("rm", "--force", "--volumes")),
@@ -163,11 +156,11 @@ def _sweep(engine):
     shutil.rmtree(HOME / "clusters", ignore_errors=True)
 
 
-def _answers(engine):
+def _answers(engine: Engine) -> bool:
     return subprocess.run([client(), "info"], env=engine.environment, capture_output=True).returncode == 0
 
 
-def _free_network():
+def _free_network() -> int:
     """The second number of a 10.x.0.0/16 that this machine has no use for; the same one each time if it can be."""
     routes = subprocess.run(["ip", "-4", "route", "show", "table", "all"], capture_output=True, text=True).stdout
     taken = {int(number) for number in re.findall(r"\b10\.(\d+)\.\d+\.\d+", routes)}
@@ -178,9 +171,9 @@ def _free_network():
     raise EngineError("every network from 10.100.0.0/16 to 10.199.0.0/16 is in use on this machine")
 
 
-def _lay_cable(engine):
+def _lay_cable(engine: Engine) -> None:
     """A network namespace for the nodes, and one cable into it. What is for a node and finds none ends in a hole."""
-    cable, inside = f"e2e{engine.second}", ["-n", NAME]
+    cable, inside = f"sim-{engine.second}", ["-n", NAME]
     subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)
     for argv in (
         ["netns", "add", NAME],
@@ -198,7 +191,7 @@ def _lay_cable(engine):
             raise EngineError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
 
 
-def _start_processes(engine):
+def _start_processes(engine: Engine) -> None:
     daemon = [
         "nsenter",
         f"--net=/run/netns/{NAME}",
@@ -224,7 +217,7 @@ def _start_processes(engine):
         "overlay2",
     ]
     process = _detached(daemon, HOME / "engine.log")
-    mirror = [sys.executable, "-m", "tests.e2e.mirror", engine.host, str(PORT), str(HOME)]
+    mirror = [sys.executable, "-m", "repro.simulation.mirror", engine.host, str(PORT), str(HOME)]
     (RUN / "mirror.pid").write_text(str(_detached(mirror, HOME / "mirror.log").pid))
     for _ in range(300):
         if process.poll() is not None:
@@ -235,19 +228,19 @@ def _start_processes(engine):
     raise EngineError(f"the engine does not start:\n{(HOME / 'engine.log').read_text()[-3000:]}")
 
 
-def _detached(command, log):
+def _detached(command: list[str], log: Path) -> subprocess.Popen:
     with open(log, "wb") as file:
         return subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
 
 
-def _end(pidfile):
+def _end(pidfile: Path) -> None:
     """End the process that a file names, if it is still ours."""
     if not pidfile.exists():
         return
     pid = int(pidfile.read_text())
-    ours = (str(RUN), "tests.e2e.mirror")
+    ours = (str(RUN), "repro.simulation.mirror")
     with contextlib.suppress(OSError):
         if any(word in Path(f"/proc/{pid}/cmdline").read_text() for word in ours):
             os.kill(pid, signal.SIGTERM)
@@ -258,7 +251,7 @@ def _end(pidfile):
                 time.sleep(0.1)
 
 
-def _is_dead_child(pid):
+def _is_dead_child(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return False

@@ -1,6 +1,6 @@
 """The one web server that simulated nodes reach: Debian's archive, kept once fetched, and folders of this machine.
 
-`python -m tests.e2e.mirror ADDRESS PORT FOLDER` serves /debian and /debian-security from the archives that DEBIAN
+`python -m repro.simulation.mirror ADDRESS PORT FOLDER` serves /debian and /debian-security from the archives that DEBIAN
 and DEBIAN_SECURITY name, and everything else from FOLDER/web. What never changes under its name is kept in FOLDER/apt.
 """
 
@@ -13,21 +13,23 @@ import urllib.request
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import IO, Any
 
-from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY
-
-ARCHIVES = {"debian": DEBIAN, "debian-security": DEBIAN_SECURITY}
+ARCHIVES = {
+    "debian": os.environ.get("DEBIAN") or "http://deb.debian.org/debian",
+    "debian-security": os.environ.get("DEBIAN_SECURITY") or "http://deb.debian.org/debian-security",
+}
 UNCHANGING = ("/pool/", "/by-hash/")
 
 
 class Mirror(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, *arguments, folder, **options):
+    def __init__(self, *arguments: Any, folder: Path, **options: Any) -> None:
         self.folder = folder
         super().__init__(*arguments, directory=folder / "web", **options)
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         archive, _, path = self.path.lstrip("/").partition("/")
         if archive not in ARCHIVES:
             super().do_GET()
@@ -36,10 +38,10 @@ class Mirror(SimpleHTTPRequestHandler):
         else:
             self._send(self._fetched(archive, path))
 
-    def log_message(self, *arguments):
+    def log_message(self, *arguments: object) -> None:
         """Only errors are of interest, and apt reports those."""
 
-    def _kept(self, archive, path):
+    def _kept(self, archive: str, path: str) -> IO[bytes] | None:
         kept = (self.folder / "apt" / archive / path).resolve()
         if not kept.is_relative_to(self.folder / "apt"):
             self.send_error(400)
@@ -53,7 +55,7 @@ class Mirror(SimpleHTTPRequestHandler):
             os.replace(f"{fetched.name}.whole", kept)
         return open(kept, "rb")
 
-    def _fetched(self, archive, path):
+    def _fetched(self, archive: str, path: str) -> Any:
         """An open file with what the archive answers, None once an error is sent."""
         scratch = self.folder / "apt"
         scratch.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,7 @@ class Mirror(SimpleHTTPRequestHandler):
         file.seek(0)
         return file
 
-    def _send(self, file):
+    def _send(self, file: Any) -> None:
         if file is None:
             return
         with file:
@@ -81,8 +83,8 @@ class Mirror(SimpleHTTPRequestHandler):
             shutil.copyfileobj(file, self.wfile)
 
 
-def main(address, port, folder):
-    folder = Path(folder).resolve()
+def main(address: str, port: str, home: str) -> None:
+    folder = Path(home).resolve()
     (folder / "web").mkdir(parents=True, exist_ok=True)
     ThreadingHTTPServer((address, int(port)), partial(Mirror, folder=folder)).serve_forever()
 
