@@ -134,13 +134,6 @@ class Section:
     level: int = 2
     folded: bool = False
 
-    def __post_init__(self) -> None:
-        tables = [block for block in self.blocks if isinstance(block, Table)]
-        captions = [table.caption for table in tables]
-        if len(tables) > 1 and (not all(captions) or len(set(captions)) < len(captions)):
-            names = ", ".join(table.id for table in tables)
-            raise ValueError(f"section {self.id}: of several tables, {names}, each has a caption of its own")
-
 
 @dataclass(frozen=True)
 class Document:

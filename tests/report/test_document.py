@@ -56,13 +56,3 @@ def test_a_folded_section_can_be_linked_to_and_holds_its_table(tmp_path):
         '\n<a id="more"></a>\n<details>\n<summary>More of it</summary>\n\nInside.\n\nCaption.\n\n| A | B |\n|---|--:|\n'
         "| x | 1 |\n\n</details>\n\n## Last\n\nAfter.\n"
     )
-
-
-def test_of_several_tables_in_a_section_each_has_a_caption_of_its_own():
-    def table(name, caption):
-        return Table(name, (Column("a"),), ((Cell("1"),),), caption)
-
-    Section("one", "One", (table("a", ""),))
-    for captions in (("A", ""), ("A", "A")):
-        with pytest.raises(ValueError, match="section s: of several tables, a, b, each has a caption of its own"):
-            Section("s", "S", tuple(map(table, "ab", captions)))
