@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from repro.cluster.cluster import Image
 from repro.launch.nodes.collector import LOG_CAP
 from repro.launch.ssh.agent_client import LEASE_S
 from tests.e2e import faults
@@ -125,16 +124,13 @@ def in_background(fault, *arguments):
     threading.Thread(target=fault, args=arguments, daemon=True).start()
 
 
-def test_an_engine_that_does_not_start_the_container(launcher, tmp_path, two_nodes):
-    """It has a container of that name: Docker's own words are shown, and not where its help is."""
-    before = launcher.cluster
-    launcher.cluster = launcher.pool.cluster = replace(before, image=Image("nothing:here"))
-    try:
-        started = time.monotonic()
-        done = launcher.attempt(trainer(tmp_path / "t", HANG))
-        text = done.outcome.failure.text()
-    finally:
-        launcher.cluster = launcher.pool.cluster = before
+def test_an_engine_that_does_not_start_the_container(launcher, tmp_path, monkeypatch):
+    """The image is gone since the node was looked at: Docker's own words are shown, and not where its help is."""
+    for member in launcher.pool.members.values():
+        monkeypatch.setattr(member, "host", replace(member.host, image="nothing:here"))
+    started = time.monotonic()
+    done = launcher.attempt(trainer(tmp_path / "t", HANG))
+    text = done.outcome.failure.text()
     assert re.match(r"Docker on node[12] did not start the container: .*No such image: nothing:here", text), text
     assert "--help" not in text
     note("image missing as the container is started", time.monotonic() - started, text)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from repro.analysis.ratio import Ratio, ratio_over_runs
 from repro.analysis.results import Result
@@ -82,9 +83,20 @@ class Measurement:
     @property
     def configuration(self) -> str:
         """What makes measurements of several runs one row: configurations, how they were measured, programs, GPUs."""
-        sides = [configuration(each.unit) for each in (self.result, self.base) if each]
-        names = [gpu["name"] for gpu in self.kept.gpus[:1]]
-        return json.dumps([sides, names], sort_keys=True)
+        return self._named([configuration(each.unit) for each in (self.result, self.base) if each])
+
+    @property
+    def own(self) -> str:
+        """The same without what it is over."""
+        return self._named([configuration(self.result.unit)])
+
+    def _named(self, sides: list) -> str:
+        return json.dumps([sides, [gpu["name"] for gpu in self.kept.gpus[:1]]], sort_keys=True)
+
+    @property
+    def own_code(self) -> str:
+        """Which code of the program it was measured with, whatever it is over."""
+        return self.kept.code(self.result)
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -158,17 +170,26 @@ class Row:
 def rows(measurements: Iterable[Measurement]) -> list[Row]:
     """A row for each configuration, by model, precision, number of GPUs and name.
 
-    Those runs count whose code of the programs is that of the newest run that has the configuration. A run that has it
+    Those runs count whose code of the programs is that of the newest run that has the configuration. Measurements with
+    older code do not count either if they are over something else than the newest ones. A run that has a configuration
     under two names counts once, with the first, because both share what varies between runs.
     """
     groups: dict[str, dict[str, Measurement]] = {}
     for each in sorted(measurements, key=_age):
         groups.setdefault(each.configuration, {}).setdefault(each.kept.run.id, each)
-    found = []
+    every = sorted((each for group in groups.values() for each in group.values()), key=_age)
+    newest = {each.own: each.own_code for each in every}
+    found: list[Row] = []
+    alone: dict[str, tuple[Measurement, ...]] = defaultdict(tuple)
     for group in (list(each.values()) for each in groups.values()):
-        newest = group[-1].code
-        counting = tuple(each for each in group if each.code == newest)
-        found.append(Row(counting, tuple(each for each in group if each.code != newest)))
+        code = group[-1].code
+        counting = tuple(each for each in group if each.code == code and each.own_code == newest[each.own])
+        superseded = tuple(each for each in group if each not in counting)
+        if counting:
+            found.append(Row(counting, superseded))
+        else:
+            alone[group[0].own] += superseded
+    found = [replace(row, superseded=(*alone.pop(row.measurements[0].own, ()), *row.superseded)) for row in found]
     return sorted(found, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
 
 

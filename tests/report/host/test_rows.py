@@ -11,7 +11,7 @@ from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
 from repro.report.host.results import load
-from repro.report.host.rows import MET, MISSED, OPEN, configuration
+from repro.report.host.rows import MET, MISSED, OPEN, configuration, rows
 from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES
@@ -122,6 +122,18 @@ def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
         assert [each.label for each in row.runs] == ["R2", "R3"]
         assert [each.kept.label for each in row.superseded] == ["R1"]
     assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
+
+
+def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
+    """A program that has changed since is no second row because what it stood beside has changed as well."""
+    old, new = (row_of(over(host, again(kept, n, code=code))).measurements[0] for n, code in enumerate("ab", 1))
+    unit = old.base.unit
+    elsewhere = replace(old, base=replace(old.base, unit=replace(unit, config=unit.config | {"seed": 7})))
+    assert elsewhere.configuration != new.configuration
+    (row,) = rows([elsewhere, new])
+    assert [each.kept.label for each in row.measurements] == ["R2"]
+    assert [each.kept.label for each in row.superseded] == ["R1"]
+    assert len(rows([elsewhere, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts beside both"
 
 
 def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
