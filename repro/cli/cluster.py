@@ -28,6 +28,10 @@ SHOWN = (
     "docker.version",
     "image.id",
 )
+WITHOUT_ROOT = (
+    "platform,python,work,trainer,data,shared-results,gpus,container,memlock,shared-memory,disk,clock,link,ssh"
+)
+"""The checks of what provisioning is for."""
 
 
 @task(
@@ -163,7 +167,7 @@ def _cluster(name: str | None) -> Cluster:
 
 @task(
     cluster=CLUSTER,
-    check="dry run: show what would change",
+    check="dry run: show what would change, or, without root, what nodes have and what a run would miss",
     tags="only these parts, such as base,ssh_mesh",
     bundle="offline bundle to take packages and images from",
 )
@@ -178,16 +182,50 @@ def provision(
 ) -> None:
     """Set every node of a cluster up the same, and show where nodes differ.
 
-    Exit status: 0 done; 1 it failed on a node, named in the last line; 2 wrong input.
+    With --check, nodes without sudo, apt or a distribution that the roles know are looked at without root: what they have,
+    and what a run would miss.
+    Exit status: 0 done; 1 it failed on a node, named in the last line, or a run would miss something; 2 wrong input.
     """
+    from repro.cluster.provision import chosen_names, unmanaged
     from repro.cluster.provision import provision as set_up
 
     chosen = _cluster(cluster)
     with exit_statuses(BAD_INPUT):
-        done = set_up(chosen, check=check, limit=limit or "", tags=tags or "", bundle=bundle)
-    _show_outcome(done, "provisioning", check)
+        without_root = unmanaged(chosen, limit or "") if check else {}
+        lacking = _show_without_root(chosen, without_root)
+        if managed := [name for name in chosen_names(chosen, limit or "") if name not in without_root]:
+            named = ",".join(managed) if without_root else limit or ""
+            done = set_up(chosen, check=check, limit=named, tags=tags or "", bundle=bundle)
+    if managed:
+        _show_outcome(done, "provisioning", check)
+    if lacking:
+        raise Exit(f"{lacking} things that a run needs are missing; the lines above say how to get each", FAILED)
     if not check:
         _fingerprint(chosen, runs, check=False)
+
+
+def _show_without_root(cluster: Cluster, reasons: dict[str, str]) -> int:
+    """Show what the nodes have that cannot be provisioned, and what a run would miss: the number of such findings."""
+    from repro.cli.preflight import show
+    from repro.preflight import framework, gpu, installed, network, node
+
+    if not reasons:
+        return 0
+    for name, why in reasons.items():
+        print(f"{name} cannot be provisioned: {why}. Seen without root:")
+    machines, errors = framework.of_cluster(cluster, tuple(reasons))
+    every = (*installed.checks(cluster), *gpu.CHECKS, *node.CHECKS, *network.CHECKS)
+    lacking = len(errors)
+    try:
+        for found in framework.run_checks(framework.choose(every, WITHOUT_ROOT), machines):
+            show(found, len(machines))
+            lacking += sum(entry.finding.result == framework.FAILED for entry in found)
+    finally:
+        for machine in machines:
+            machine.runner.close()
+    for error in errors.values():
+        print(error)
+    return lacking
 
 
 @task(cluster=CLUSTER, check="dry run: show what would change")

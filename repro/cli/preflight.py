@@ -85,9 +85,11 @@ def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[C
     from repro.preflight import network as preflight_network
     from repro.preflight import node as preflight_node
     from repro.preflight.collectives import Collectives
+    from repro.preflight.installed import checks as installed
     from repro.preflight.kernels import Computations
 
-    every = (*preflight_gpu.CHECKS, *preflight_node.CHECKS, *preflight_network.CHECKS)
+    there = installed(cluster) if cluster else ()
+    every = (*there, *preflight_gpu.CHECKS, *preflight_node.CHECKS, *preflight_network.CHECKS)
     measured = (Computations(folder, environment, cluster), Collectives(folder, environment, cluster))
     return (*every, *(check for each in measured for check in each.checks()))
 

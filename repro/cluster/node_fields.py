@@ -23,6 +23,8 @@ PACKAGES = (
     "datacenter-gpu-manager*",
     "docker*",
     "containerd*",
+    "podman",
+    "apptainer",
     "runc",
     "rdma-core",
     "*ibverbs*",
@@ -35,6 +37,7 @@ PACKAGES = (
     "openmpi*",
     "slurm*",
     "libc6",
+    "glibc",
     "systemd",
     "openssh-server",
     "chrony",
@@ -241,7 +244,8 @@ class NodeFields:
         self._found["docker.nvidia_toolkit"] = version and version[1]
 
     def _packages(self) -> None:
-        installed = re.findall(r"(?m)^installed (\S+) (\S+)$", self._commands["dpkg"]["output"])
+        listed = "".join(self._commands.get(tool, {"output": ""})["output"] for tool in ("dpkg", "rpm"))
+        installed = re.findall(r"(?m)^installed (\S+) (\S+)$", listed)
         self._found |= {f"package.{name}": version for name, version in installed}
 
     def _modules(self) -> None:

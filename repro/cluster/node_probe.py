@@ -129,6 +129,7 @@ def commands(interface: str, hcas: list, packages: list) -> dict:
         "docker info": ["docker", "info", "--format", "{{json .}}"],
         "docker images": ["docker", "images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"],
         "nvidia-ctk": ["nvidia-ctk", "--version"],
+        "rpm": ["rpm", "-qa", "--queryformat", "installed %{NAME} %{VERSION}-%{RELEASE}\\n", *packages],
         "dpkg": ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\\n", *packages],
     }
 

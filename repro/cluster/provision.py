@@ -14,8 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from repro.cluster.cluster import Cluster
 from repro.cluster.jump_hosts import ssh_options
+from repro.cluster.ssh import Remote, on_all
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
@@ -35,7 +38,19 @@ ROLES = (
 
 MOST_FORKS = 32
 """Nodes that Ansible works on at a time: each takes a process of about 60 MiB here."""
-SUDO = "provisioning needs sudo without a password for the user on the node"
+SUDO = (
+    "provisioning needs sudo without a password for the user on the node; CHECK=1 shows without it what nodes have and "
+    "what a run would miss"
+)
+PLATFORMS = ANSIBLE / "roles/platform/defaults/main.yml"
+MANAGEABLE = """
+. /etc/os-release
+echo "${ID:-unknown}"
+echo "${VERSION_ID:-unknown}"
+[ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || echo "it has no sudo without a password"
+command -v apt-get >/dev/null || echo "it has no apt-get"
+"""
+ASKING_S = 60.0
 
 
 class ProvisionError(ReproError):
@@ -105,6 +120,20 @@ def provision(
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 
 
+def unmanaged(cluster: Cluster, limit: str = "") -> dict[str, str]:
+    """The nodes that `provision` cannot set up, and why, found without root; those that do not answer are left out."""
+
+    def ask(remote: Remote) -> str:
+        name, version, *reasons = remote.run(["sh", "-c", MANAGEABLE], timeout=ASKING_S).stdout.splitlines()
+        if version not in supported.get(name, []):
+            reasons.append(f"the roles were not written for {name} {version}")
+        return ", and ".join(reasons)
+
+    supported = yaml.safe_load(PLATFORMS.read_text(encoding="utf-8"))["platform_supported"]
+    found = on_all(cluster, ask, [node for node in cluster.nodes if node.name in chosen_names(cluster, limit)])
+    return {node: why for node, why in found.items() if isinstance(why, str) and why}
+
+
 def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet: bool = False) -> Provisioned:
     """Remove from a cluster's nodes what `provision` added; earlier files, runs and data stay."""
     return _play("deprovision.yml", cluster, check, limit, "", {}, quiet)
@@ -138,7 +167,7 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
     if check:
         command.append("--check")
     if limit:
-        command += ["--limit", _known("LIMIT", limit, [node.name for node in cluster.nodes])]
+        command += ["--limit", ",".join(chosen_names(cluster, limit))]
     if tags:
         command += ["--tags", tags]
     with tempfile.TemporaryDirectory(prefix="provision-") as scratch:
@@ -198,6 +227,12 @@ def _hint(message: str) -> str:
         "Missing sudo password": SUDO,
     }
     return next((f"{message} ({hint})" for error, hint in hints.items() if error in message), message)
+
+
+def chosen_names(cluster: Cluster, limit: str) -> list[str]:
+    """The names of the nodes that are meant; all without a limit."""
+    names = [node.name for node in cluster.nodes]
+    return _known("LIMIT", limit, names).split(",") if limit else names
 
 
 def _known(setting: str, names: str, known: Collection[str]) -> str:

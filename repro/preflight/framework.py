@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -216,8 +216,12 @@ def this_machine(port: int = 0, work: Path = Path()) -> Machine:
     return Machine(NAME, LocalShell(), Expected(port=port, work=str(work)))
 
 
-def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]:
-    """The nodes of a cluster that accept a connection, and the errors of the others; the caller closes the connections."""
+def of_cluster(cluster: Cluster, only: Collection[str] | None = None) -> tuple[list[Machine], dict[str, RemoteError]]:
+    """The nodes of a cluster that accept a connection, and the errors of the others; the caller closes the connections.
+
+    `only` names the nodes to connect to, all if None.
+    """
+    chosen = [node for node in cluster.nodes if only is None or node.name in only]
 
     def connect(node: Node) -> Remote | RemoteError:
         try:
@@ -225,8 +229,8 @@ def of_cluster(cluster: Cluster) -> tuple[list[Machine], dict[str, RemoteError]]
         except RemoteError as error:
             return error
 
-    with ThreadPoolExecutor(min(len(cluster.nodes), AT_ONCE)) as pool:
-        found = dict(zip(cluster.nodes, pool.map(connect, cluster.nodes), strict=True))
+    with ThreadPoolExecutor(min(max(1, len(chosen)), AT_ONCE)) as pool:
+        found = dict(zip(chosen, pool.map(connect, chosen), strict=True))
     expected = Expected(
         cluster.gpu,
         cluster.gpus_per_node,

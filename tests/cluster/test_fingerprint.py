@@ -30,6 +30,7 @@ from tests.support.paths import HARDWARE, ROOT
 
 RECORDED = HARDWARE
 IMAGE = "oneflow-reproduction:cu102"
+RELEASES = ROOT / "tests/data/os-release"
 ADAPTER = "/sys/class/infiniband/mlx5_0"
 
 
@@ -97,6 +98,26 @@ def test_what_this_machine_is(facts):
     assert not [name for name in fingerprint.fields if name.startswith(("gpu.", "hca.", "docker."))]
     assert fingerprint.notes == []
     assert "root=" not in fingerprint.fields.get("system.boot", "")
+
+
+@pytest.mark.parametrize("release", sorted(RELEASES.iterdir()), ids=lambda path: path.name)
+def test_every_distribution_has_a_name_and_packages(facts, release):
+    """Those with dpkg and those with rpm; `rpm -qa` prints nothing where it is installed beside dpkg."""
+    facts["files"]["/etc/os-release"] = release.read_text()
+    listed = {"dpkg": "installed libc6 2.39-0ubuntu8.3\n", "rpm": ""}
+    if release.name.startswith(("rhel", "rocky")):
+        listed = {"dpkg": None, "rpm": "installed glibc 2.34-100.el9\ninstalled nvidia-driver 550.54.14-1.el9\n"}
+    for tool, output in listed.items():
+        answer(facts, tool, output or "", None if output is None else 0)
+    found = read(facts).fields
+    name, version = release.name.split("-")
+    assert found["system.distribution"].lower().startswith({"rhel": "red hat"}.get(name, name))
+    assert version in found["system.distribution"]
+    packages = {name: value for name, value in found.items() if name.startswith("package.")}
+    if listed["rpm"]:
+        assert packages == {"package.glibc": "2.34-100.el9", "package.nvidia-driver": "550.54.14-1.el9"}
+    else:
+        assert packages == {"package.libc6": "2.39-0ubuntu8.3"}
 
 
 def test_gpus_and_their_topology(facts):

@@ -15,7 +15,8 @@ import yaml
 from repro.cluster import provision as provision_module
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
-from repro.cluster.provision import ROLES, Outcome, Provisioned, ProvisionError, _hint, provision
+from repro.cluster.provision import MANAGEABLE, ROLES, Outcome, Provisioned, ProvisionError, _hint, provision, unmanaged
+from repro.cluster.ssh import RemoteError, Result
 from repro.simulation.nodes import CPU_CLUSTER
 from repro.utils.paths import ROOT
 from tests.support.clusters import V100
@@ -314,6 +315,54 @@ def test_nodes_that_do_not_answer_fail(task, tmp_path):
     assert "dry run of provisioning failed on gone" in done.stderr
 
 
+TOOLS = {
+    "manageable": {"sudo": "exit 0", "apt-get": "exit 0"},
+    "no sudo": {"sudo": "exit 1", "apt-get": "exit 0"},
+    "no apt": {"sudo": "exit 0"},
+    "neither": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("release", "tools", "reason"),
+    [
+        ("debian-13", "manageable", ""),
+        ("ubuntu-24.04", "manageable", ""),
+        ("ubuntu-24.04", "no sudo", "it has no sudo without a password"),
+        ("rocky-9.4", "no apt", "it has no apt-get, and the roles were not written for rocky 9.4"),
+        (
+            "rhel-8.10",
+            "neither",
+            "it has no sudo without a password, and it has no apt-get, and the roles were not written for rhel 8.10",
+        ),
+    ],
+)
+def test_nodes_that_cannot_be_provisioned_are_known_without_root(monkeypatch, tmp_path, release, tools, reason):
+    for name, line in {**TOOLS[tools], "id": "echo 1000"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    script = MANAGEABLE.replace("/etc/os-release", str(ROOT / "tests/data/os-release" / release))
+
+    def asked(cluster, work, nodes):
+        """Each node is this machine, with nothing on its path but these tools."""
+
+        class Node:
+            def run(self, argv, timeout):
+                argv = ["/bin/sh", "-c", script]
+                done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+                return Result(done.stdout, done.stderr, 0)
+
+        found = {node.name: work(Node()) for node in nodes}
+        return found | {"gone": RemoteError("gone", "it does not answer")}
+
+    monkeypatch.setattr("repro.cluster.provision.on_all", asked)
+    names = ["n1", "n2", "n3", "n4"]
+    assert unmanaged(V100) == (dict.fromkeys(names, reason) if reason else {})
+    assert unmanaged(V100, "n2") == ({"n2": reason} if reason else {})
+    with pytest.raises(ProvisionError, match="LIMIT=n9: there is no 'n9'"):
+        unmanaged(V100, "n9")
+
+
 def test_an_outcome_in_one_line():
     assert Outcome("a", 40, 3, 0, 12.34).line() == "a  ok  40 ok, 3 changed, 12.3 s"
     assert Outcome("b", 4, 0, 1, 2, "base : Packages", "no").line() == (
@@ -322,7 +371,7 @@ def test_an_outcome_in_one_line():
     assert not Provisioned((), 1.0, 0).succeeded
     assert not Provisioned((Outcome("a", 1, 0, 0, 1.0),), 1.0, 4).succeeded
     for message in ("sudo: a password is required", "Missing sudo password"):
-        assert _hint(message).endswith("(provisioning needs sudo without a password for the user on the node)")
+        assert "(provisioning needs sudo without a password for the user on the node; CHECK=1 shows" in _hint(message)
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")
 
 

@@ -258,6 +258,21 @@ def test_an_unknown_host_key_stops_a_node_before_anything_is_done(provisioned, c
     assert "if the node was reinstalled, check its key's fingerprint" in done.outcomes[1].message
 
 
+def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, bare_nodes, cluster):
+    bare_nodes.root("node2", "mv", "/etc/sudoers.d/runner", "/root/runner")
+    try:
+        done = tasks.run("provision", CLUSTER=cluster.folder, CHECK=1)
+    finally:
+        bare_nodes.root("node2", "mv", "/root/runner", "/etc/sudoers.d/runner")
+    assert done.returncode != 0
+    assert "node2 cannot be provisioned: it has no sudo without a password. Seen without root:" in done.stdout
+    assert re.search(r"^ok +platform +Debian GNU/Linux 12 \(bookworm\), Linux ", done.stdout, re.M), done.stdout
+    assert re.search(r"^ok +work +/var/lib/oneflow-reproduction can be written$", done.stdout, re.M), done.stdout
+    assert re.search(r"^failed +gpus +nvidia-smi is not installed", done.stdout, re.M), done.stdout
+    assert re.search(r"^node1  ok  \d+ ok, ", done.stdout, re.M), done.stdout
+    assert re.search(r"\d+ things that a run needs are missing; the lines above say how", done.stderr), done.stderr
+
+
 def test_taken_back(before, provisioned, bare_nodes, cluster):
     for node in bare_nodes.names:
         bare_nodes.root(node, "mkdir", "-p", "/var/lib/oneflow-reproduction/runs/mine")

@@ -18,5 +18,6 @@ def processes_of(folder: Path) -> list[tuple[int, str]]:
 
 
 def heed_interrupts() -> None:
-    """As from a terminal: a process that a script starts in the background ignores SIGINT by inheritance."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """As from a terminal: what a script starts in the background ignores SIGINT by inheritance, and under nohup SIGHUP."""
+    for kind in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(kind, signal.SIG_DFL)
