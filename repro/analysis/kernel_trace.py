@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from repro.analysis.kernel_classes import class_of
 from repro.planning.profiling import INTERVAL
@@ -30,17 +31,24 @@ class TraceError(ReproError):
         super().__init__(self.failure.text())
 
 
+class Record(NamedTuple):
+    """A kernel, copy or fill: when it began and ended, in ns, the number of its name, its GPU and its CUDA stream."""
+
+    start: int
+    end: int
+    name: int
+    device: int = 0
+    stream: int = 0
+
+
 @dataclass(frozen=True)
 class Trace:
-    """What `docker/compat/kernel_trace.c` writes.
-
-    `clocks` are pairs of the same moment, `records` are (start, end, number of a name), all in ns; records by start.
-    """
+    """What `docker/compat/kernel_trace.c` writes; `clocks` are pairs of the same moment in ns, records are by start."""
 
     cupti: str
     clocks: tuple[tuple[int, int], ...]
     names: dict[int, str]
-    records: tuple[tuple[int, int, int], ...]
+    records: tuple[Record, ...]
     dropped: int = 0
 
     def at(self, wall_s: float) -> int:
@@ -130,8 +138,8 @@ def read_trace(path: Path) -> Trace:
         for line in text[: text.rfind("\n") + 1].splitlines():
             word, _, rest = line.partition(" ")
             if word.isdigit():
-                end, _device, _stream, name = rest.split()
-                records.append((int(word), int(end), int(name)))
+                end, device, stream, place = map(int, rest.split())
+                records.append(Record(int(word), end, place, device, stream))
             elif word == "name":
                 number, _, name = rest.partition(" ")
                 names[int(number)] = name
@@ -172,17 +180,17 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     begin, end = trace.at(begin_s), trace.at(end_s)
     if trace.dropped:
         raise TraceError(N_("CUPTI lost {n} records: the GPU times are incomplete"), n=trace.dropped)
-    starts = [start for start, _end, _name in trace.records]
+    starts = [record.start for record in trace.records]
     inside = trace.records[bisect.bisect_left(starts, begin) : bisect.bisect_left(starts, end)]
     iteration = (end - begin) / iterations
-    if not inside or inside[0][0] - begin > iteration or end - inside[-1][1] > iteration:
+    if not inside or inside[0].start - begin > iteration or end - inside[-1].end > iteration:
         raise TraceError(N_("the trace does not cover the measured iterations"))
     launches: dict[str, int] = defaultdict(int)
     spent: dict[str, int] = defaultdict(int)
-    for start, stop, number in inside:
-        name = trace.names.get(number, "?")
+    for record in inside:
+        name = trace.names.get(record.name, "?")
         launches[name] += 1
-        spent[name] += stop - start
+        spent[name] += record.end - record.start
     kernels = [Kernel(name, launches[name] / iterations, spent[name] / iterations / 1e6) for name in launches]
     busy, gaps = busy_and_gaps(trace.records, begin, end)
     return Profile(
@@ -196,13 +204,13 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     )
 
 
-def busy_and_gaps(records: Sequence[tuple[int, int, int]], begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+def busy_and_gaps(records: Sequence[Record], begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:
     """How long at least one of the records, which are sorted by start, ran between two times; and the gaps.
 
     A gap is its length and the number of the name of the record that ends it; one at the end has none and is left out.
     """
     busy, gaps, reached = 0, [], begin
-    for start, stop, number in records:
+    for start, stop, number, _device, _stream in records:
         if start >= end:
             break
         if stop <= begin:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from repro.analysis.chrome_trace import TIMELINE
 from repro.analysis.kernel_trace import Profile
 from repro.planning.plan import Plan, Unit
 from repro.runs.files import RunPath
@@ -9,10 +10,14 @@ from repro.runs.files import RunPath
 
 @dataclass(frozen=True)
 class Profiled:
-    """A unit and its profile; None if no attempt at it succeeded."""
+    """A unit and its profile; None if no attempt at it succeeded.
+
+    `timeline` is its file for Perfetto below the run's folder, "" in runs that did not keep one.
+    """
 
     unit: Unit
     profile: Profile | None
+    timeline: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,7 @@ def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
     for attempt in attempts:
         if attempt["status"] == "ok":
             good.setdefault(attempt["unit"], attempt["folder"])
-    found = [
-        Profiled(unit, Profile.read(files / good[unit.name]) if unit.name in good else None) for unit in plan.units
-    ]
+    found = [_profiled(unit, good.get(unit.name), files) for unit in plan.units]
     return Profiles(
         tuple(
             ProfileComparison(each, tuple(other for other in found if other.unit.follows == each.unit.name))
@@ -67,3 +70,10 @@ def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
             if not each.unit.follows
         )
     )
+
+
+def _profiled(unit: Unit, folder: str | None, files: RunPath) -> Profiled:
+    if folder is None:
+        return Profiled(unit, None)
+    timeline = f"{folder}/{TIMELINE}"
+    return Profiled(unit, Profile.read(files / folder), timeline if (files / timeline).is_file() else "")

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from repro.analysis.chrome_trace import TIMELINE, as_text, chrome_trace
 from repro.analysis.kernel_trace import TraceError, profile_of, read_trace, window
 from repro.launch.attempt import OnEvent, Outcome, ignore
 from repro.launch.base import AttemptOf
 from repro.launch.local import LocalAttempt
 from repro.planning.plan import Unit
+from repro.runs.record import write_text
 from repro.utils.i18n import N_
 
 TRACE = "trace"
@@ -34,7 +36,7 @@ def traced(attempt_of: Callable[[Unit, Path], LocalAttempt], tracer: Path, cupti
 
 @dataclass
 class TracedAttempt:
-    """An attempt that has failed if nothing can be made of its trace, which is removed in any case."""
+    """An attempt that has failed if nothing can be made of its trace; the tracer's own file is removed in any case."""
 
     attempt: LocalAttempt
 
@@ -50,19 +52,21 @@ class TracedAttempt:
                     outcome = replace(outcome, failure=error.failure, log_tail=_messages(folder))
             return outcome
         finally:
-            for path in folder.glob(f"{TRACE}.*"):
+            for path in folder.glob(f"{TRACE}.[0-9]*"):
                 path.unlink()
 
 
 def keep_profile(folder: Path) -> None:
-    """Reduce the trace of rank 0 to its profile, in the same folder; TraceError if it cannot be."""
+    """Keep the mean iteration and the timeline of rank 0's trace in the same folder; TraceError if it shows neither."""
     metrics = folder / METRICS
     with open(metrics, encoding="utf-8") as file:
         pid = json.loads(file.readline())["pid"]
     trace = folder / f"{TRACE}.{pid}"
     if not trace.exists():
         raise TraceError(N_("rank 0 left no trace of its kernels; CUPTI=<folder> names another CUPTI"))
-    profile_of(read_trace(trace), *window(metrics)).write(folder)
+    recorded, (begin, end, iterations) = read_trace(trace), window(metrics)
+    profile_of(recorded, begin, end, iterations).write(folder)
+    write_text(folder / TIMELINE, as_text(chrome_trace(recorded, begin, end)))
 
 
 def _messages(folder: Path) -> str:

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from repro.analysis.chrome_trace import as_text, chrome_trace
 from repro.analysis.kernel_classes import CLASSES, class_of, short_name
-from repro.analysis.kernel_trace import Profile, Trace, TraceError, busy_and_gaps, profile_of, read_trace, window
+from repro.analysis.kernel_trace import (
+    Profile,
+    Record,
+    Trace,
+    TraceError,
+    busy_and_gaps,
+    profile_of,
+    read_trace,
+    window,
+)
 from repro.analysis.profiles import profiles
 from repro.images.stack import Libraries, StackError, find_cupti
 from repro.planning.plan import PlanError
@@ -114,7 +124,8 @@ def test_a_name_is_shown_without_what_says_nothing():
 
 def test_busy_time_is_the_union_and_gaps_lie_between():
     """Two overlap, one lies within another, one reaches into the window and one beyond it."""
-    records = [(-5, 2, 0), (4, 8, 1), (5, 7, 2), (6, 10, 3), (15, 30, 4), (40, 50, 5)]
+    times = [(-5, 2), (4, 8), (5, 7), (6, 10), (15, 30), (40, 50)]
+    records = [Record(*each, number) for number, each in enumerate(times)]
     assert busy_and_gaps(records, 0, 20) == (2 + 6 + 5, [(2, 1), (5, 4)])
     assert busy_and_gaps([], 0, 20) == (0, [])
 
@@ -149,6 +160,29 @@ def test_an_iteration_is_the_mean_over_the_window(tmp_path):
     assert (tmp_path / "kernels.csv").read_text().splitlines()[0] == (
         "name,class,launches_per_iteration,ms_per_iteration"
     )
+
+
+def test_a_timeline_has_each_kernel_of_the_window_once(tmp_path):
+    """In the format that Perfetto reads: complete events in microseconds, a process a GPU and a thread a stream."""
+    (tmp_path / "trace.1").write_text(lines(*iterations(10)))
+    trace = read_trace(tmp_path / "trace.1")
+    found = json.loads(as_text(chrome_trace(trace, 1000.120, 1000.160)))
+    named = [event for event in found["traceEvents"] if event["ph"] == "M"]
+    assert [(each["name"], each["pid"], each["tid"], each["args"]["name"]) for each in named] == [
+        ("process_name", 0, 0, "GPU 0"),
+        ("thread_name", 0, 7, "stream 7"),
+    ]
+    events = [event for event in found["traceEvents"] if event["ph"] == "X"]
+    assert len(events) == 4 * 3 and len(events) + len(named) == len(found["traceEvents"])
+    assert [(each["name"], each["ts"], each["dur"]) for each in events[:4]] == [
+        ("a", 0.0, 4000.0),
+        ("b", 1000.0, 1000.0),
+        ("b", 6000.0, 1000.0),
+        ("a", 10000.0, 4000.0),
+    ]
+    assert {(each["pid"], each["tid"], each["cat"]) for each in events} == {(0, 7, "other")}
+    spent = sum(kernel.ms * kernel.launches for kernel in profile_of(trace, 1000.120, 1000.160, 4).kernels[:1])
+    assert sum(each["dur"] for each in events if each["name"] == "a") / 4 == 1000 * spent
 
 
 def test_times_go_by_the_nearest_pair_of_clocks():
@@ -268,7 +302,8 @@ def test_a_run_from_its_traces_to_its_reports(profiled, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "bert_1n1g_bs96: 10.00 ms an iteration, traced; the GPU is busy 84.9% of it" in done.stdout
     folder = only_run(tmp_path)
-    assert not list(folder.rglob("trace.*"))
+    kept = [path.relative_to(folder).as_posix() for path in folder.rglob("trace.*")]
+    assert sorted(kept) == [f"units/bert_1n1g_bs96{of}/repeat-1.attempt-1/trace.json" for of in (".pytorch", "")]
     assert json.loads((folder / "verdicts.json").read_text())["verdicts"] == []
     assert done.stdout.count("an iteration, traced") == 2
     for again in (False, True):
@@ -277,6 +312,7 @@ def test_a_run_from_its_traces_to_its_reports(profiled, tmp_path):
             assert (folder / "figures" / "profile-1.zh.svg").exists()
         english, chinese = ((folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
         assert "| bert_1n1g_bs96 | OneFlow | 10.00 | 8.49 | 1.51 | 84.9% | 4 | 9.49 |" in english
+        assert all(f"`{path}`" in english and f"`{path}`" in chinese for path in kept)
         assert "| Communication (NCCL) | 2.000 | 2.000 | +0.000 |" in english
         assert "| `made_up<1>(int)` | Other | 1.0 | 3.490 | 34.9% |" in english
         assert "| `nvjet_sm90_hsh_256x128_TNT` | Matrix products | 1.0 | 0.500 |" in english
@@ -301,7 +337,8 @@ def kept(folder: Path, name: str, *kernels):
     (folder / name).mkdir()
     ends = [sum(ms for _, ms in kernels[: n + 1]) for n in range(len(kernels))]
     records = tuple(
-        (round((end - ms) * MS), round(end * MS), n) for n, (end, (_, ms)) in enumerate(zip(ends, kernels, strict=True))
+        Record(round((end - ms) * MS), round(end * MS), n)
+        for n, (end, (_, ms)) in enumerate(zip(ends, kernels, strict=True))
     )
     names = {n: kernel for n, (kernel, _) in enumerate(kernels)}
     profile_of(Trace("", ((0, 0),), names, records), 0.0, 0.1, 1).write(folder / name)

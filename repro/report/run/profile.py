@@ -33,6 +33,13 @@ def profile_section(_: Translate, found: Profiles) -> Section:
     names = [other.unit.label for comparison in found.comparisons for other in comparison.others]
     described = descriptions(_, names)
     blocks: list[Block] = [text, *([described] if described.items else []), _iterations(_, found)]
+    if timelines := [f"`{each.timeline}`" for each in found.every if each.timeline]:
+        blocks.append(
+            Text(
+                _("The same iterations as timelines, to open in Perfetto (ui.perfetto.dev) or chrome://tracing: ")
+                + ", ".join(timelines)
+            )
+        )
     for number, comparison in enumerate(found.comparisons, 1):
         blocks += _comparison(_, comparison, number)
     return Section("profile", _("Where GPU time goes"), tuple(blocks))
