@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 from repro.models.programs import PUBLISHED
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
@@ -125,25 +126,24 @@ def concluded(_: Translate, host: Host) -> str:
         ([each for each in ours if each.memory_mib], _("memory")),
     )
     can = [text for rows, text in kinds if rows]
-    cannot = []
-    if verdicts and not judged:
-        text = _("whether a published throughput is reproduced (comparable results: 0 of {n})")
-        cannot.append(text.format(n=len(verdicts)))
-    if host.programs and PUBLISHED not in host.programs:
-        cannot.append(_("how fast the published program is (it did not run)"))
     if not can:
         return ""
     single = sum(len(row.runs) < LEAST_RUNS for row in every)
-    supported = _(
-        "This page supports conclusions on the {programs}: {what}, in {single} of {rows} rows from a single run"
-    ).format(programs=_programs(_, host.programs), what=listed(_, can), single=single, rows=len(every))
-    if cannot:
-        return _("{supported}; it supports none on {what}.").format(
-            supported=supported, what=_(", or on ").join(cannot)
-        )
-    return _("{supported}; verdicts on published throughputs: {judged} of {n}.").format(
-        supported=supported, judged=judged, n=len(verdicts)
-    )
+    sentences = [
+        _("The measurements show, for the {programs}: {what}.").format(
+            programs=_programs(_, host.programs), what=listed(_, can)
+        ),
+        _("{single} of {rows} rows come from a single run.").format(single=single, rows=len(every)),
+    ]
+    if verdicts and not judged:
+        text = _("They do not show whether a published throughput is reproduced: 0 of {n} results are comparable.")
+        sentences.append(text.format(n=len(verdicts)))
+    elif verdicts:
+        text = _("Published throughputs with a verdict: {judged} of {n} results.")
+        sentences.append(text.format(judged=judged, n=len(verdicts)))
+    if host.programs and PUBLISHED not in host.programs:
+        sentences.append(_("They do not show how fast the published program is, which did not run."))
+    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences)
 
 
 def answer(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:

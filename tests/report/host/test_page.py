@@ -52,16 +52,16 @@ def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
 def test_what_may_be_concluded_follows_from_what_ran(host):
     (kept,) = host.runs
     text = concluded(ENGLISH, host)
-    assert "on the published program: speed relative to PyTorch, scaling and memory" in text
-    assert "comparable results: 0 of 1" in text and "did not run" not in text
+    assert "show, for the published program: speed relative to PyTorch, scaling and memory. " in text
+    assert "0 of 1 results are comparable" in text and "did not run" not in text
     results = [replace(each, unit=replace(each.unit, program="tuned")) for each in kept.results]
     tuned = replace(host, runs=(replace(kept, results=results),))
-    assert "how fast the published program is (it did not run)" in concluded(ENGLISH, tuned)
+    assert "how fast the published program is, which did not run." in concluded(ENGLISH, tuned)
     judged = replace(
         kept.judgement, verdicts=tuple(replace(each, outcome="faster") for each in kept.judgement.verdicts)
     )
     text = concluded(ENGLISH, replace(host, runs=(replace(kept, judgement=judged),)))
-    assert text.endswith("; verdicts on published throughputs: 1 of 1.")
+    assert text.endswith(" Published throughputs with a verdict: 1 of 1 results.")
     alone = [each for each in kept.results if not each.unit.baseline_of and each.unit.world_size == 1]
     text = concluded(ENGLISH, replace(host, runs=(replace(kept, results=alone),)))
     assert "relative to PyTorch" not in text and "scaling" not in text and "memory" in text
