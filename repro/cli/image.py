@@ -101,7 +101,8 @@ def image(
 ) -> None:
     """Build, normalise and load the images; with FORMAT=sif, write those that were built as files for Apptainer.
 
-    Exit status: 0 built; 1 an image cannot be built, with the reason; 2 wrong input.
+    Exit status: 0 built; 1 an image cannot be built, or has other layers than docker/pins.toml, with the reason; 2 wrong
+    input.
     """
     from repro.images.build import LAYOUT, build
     from repro.images.oci_layout import read_layout
@@ -114,9 +115,11 @@ def image(
     with exit_statuses(FAILED):
         there = read_layout(LAYOUT) if LAYOUT.exists() else []
         if format == "docker" or not tags.keys() <= {each.tag for each in there}:
-            there = build(stacks, pinned, sources)
+            there, differing = build(stacks, pinned, sources)
             for made in there:
                 print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
+            if differing:
+                raise Exit("\n".join(("built and loaded, but not the pinned images:", *differing)), FAILED)
         for each in there if format == "sif" else ():
             if each.tag in tags:
                 sif = build_sif(LAYOUT, each, tags[each.tag], pinned.source_date_epoch)
@@ -159,9 +162,9 @@ def image_reproduce(
     debian_security: str | None = None,
     ca: str | None = None,
 ) -> None:
-    """Build the images again without a cache and compare the digests.
+    """Build the images again without a cache and compare the digests, and the layers with docker/pins.toml.
 
-    Exit status: 0 the digests are the same; 1 they differ, or an image cannot be built; 2 wrong input.
+    Exit status: 0 they are the same; 1 they differ, or an image cannot be built; 2 wrong input.
     """
     from repro.images.build import reproduce
     from repro.images.pins import load_pins

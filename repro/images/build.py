@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.images import layers
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import Image, differences, normalise, packed, read_layout
 from repro.images.pins import PinError, Pins, check
@@ -69,11 +70,22 @@ def _answer(command: list[str]) -> str | None:
     return done.stdout.strip() or None
 
 
-def build(stacks: list[str], pins: Pins, sources: Sources) -> list[Image]:
-    """Build stacks from the pins, normalise them into .cache/image, and load them into the engine."""
+def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[Image], list[str]]:
+    """Build stacks from the pins, normalise them into .cache/image, load them into the engine, and compare their layers.
+
+    The images, and a line for each layer that is not as pinned.
+    """
     images = build_layout(stacks, pins, sources, LAYOUT)
     Engine.connect().load(packed(LAYOUT))
-    return images
+    return images, _compare_layers(images, stacks, pins, sources)
+
+
+def _compare_layers(images: list[Image], stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
+    stack_of = {tag_of(stack): stack for stack in stacks}
+    found = [layers.compare(image, stack_of[image.tag], pins, sources.nccl) for image in images]
+    for each in found:
+        say(f"{each.tag}: layers {each.line()}")
+    return [problem for each in found for problem in each.problems]
 
 
 def build_layout(
@@ -190,9 +202,7 @@ def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) 
 
 
 def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
-    """Build stacks a second time without a cache, and return the differences from .cache/image; empty if there are
-    none.
-    """
+    """Build stacks a second time without a cache; the differences from .cache/image and from the pinned layers."""
     first = {image.tag: image for image in read_layout(LAYOUT)} if LAYOUT.exists() else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:
@@ -209,7 +219,7 @@ def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
             problems += _layer_differences(before, image, again)
     if not problems:
         shutil.rmtree(again)
-    return problems
+    return problems + _compare_layers(second, stacks, pins, sources)
 
 
 def _layer_differences(before: Image, after: Image, again: Path) -> list[str]:

@@ -1,8 +1,9 @@
-"""A minimal Debian for engines that can ask no registry, made by debootstrap."""
+"""A minimal Debian for engines that can ask no registry, made by debootstrap: the same bytes on every machine and day."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from repro.images.build import say
 from repro.images.engine import Engine, ImageError
-from repro.utils.paths import CACHE
+from repro.images.oci_layout import plain
+from repro.images.pins import load_pins
+from repro.utils.paths import CACHE, sha256
 
 SUITE = "bullseye"
 """The Debian of the trainer images, for which docker/build/apt.lock has the packages."""
@@ -20,6 +23,20 @@ ARCHIVE = "http://deb.debian.org/debian"
 LINES_OF_ERROR = 15
 # What an official slim image leaves out too.
 LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
+# What debootstrap takes from the machine that it runs on, or what tells when it ran; an engine gives its own of these.
+ACCIDENTS = (
+    "etc/hostname",
+    "etc/resolv.conf",
+    "etc/machine-id",
+    "etc/.pwd.lock",
+    "etc/*-",
+    "var/cache/ldconfig/aux-cache",
+    "var/cache/debconf/*-old",
+    "var/lib/dpkg/*-old",
+    "var/lib/dpkg/lock*",
+    "debootstrap",
+)
+DAY_S = 86400
 
 
 def make_base(mirror: str = "") -> str:
@@ -35,15 +52,25 @@ def make_base(mirror: str = "") -> str:
     CACHE.mkdir(parents=True, exist_ok=True)
     say(f"making Debian {SUITE} from {mirror or ARCHIVE}")
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        engine.import_root(pack_debian(SUITE, mirror or ARCHIVE, Path(folder)), BASE)
+        pins = load_pins()
+        archive = pack_debian(SUITE, mirror or ARCHIVE, Path(folder), pins.source_date_epoch)
+        engine.import_root(archive, BASE)
+        digest = sha256(archive)
+    same = (
+        "as pinned" if digest == pins.layers["base"] else f"NOT as pinned ({pins.layers['base']}): images on it differ"
+    )
+    say(f"{BASE}: {digest}, {same}")
     return BASE
 
 
-def pack_debian(suite: str, mirror: str, folder: Path) -> Path:
-    """A tar of the root folder of a suite, as `docker import` takes it, in a folder."""
+def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:
+    """A tar of the root folder of a suite, as `docker import` takes it, in a folder; no time in it is after `epoch`.
+
+    It depends on the packages that the mirror has, which no longer change for a closed suite, and on nothing else.
+    """
     root, archive = folder / f"root-{suite}", folder / f"root-{suite}.tar"
     shutil.rmtree(root, ignore_errors=True)
-    command = ["debootstrap", "--variant=minbase", suite, str(root), mirror]
+    command = ["debootstrap", "--variant=minbase", "--arch=amd64", suite, str(root), mirror]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         end = "\n".join((done.stdout + done.stderr).splitlines()[-LINES_OF_ERROR:])
@@ -51,7 +78,17 @@ def pack_debian(suite: str, mirror: str, folder: Path) -> Path:
     for name in LEFT_OUT:
         shutil.rmtree(root / name)
         (root / name).mkdir()
-    with tarfile.open(archive, "w") as target:
-        target.add(root, arcname=".")
+    _remove_accidents(root, suite, epoch)
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as target:
+        target.add(root, arcname=".", filter=lambda member: plain(member, epoch))
     shutil.rmtree(root)
     return archive
+
+
+def _remove_accidents(root: Path, suite: str, epoch: int) -> None:
+    for pattern in ACCIDENTS:
+        for path in root.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    (root / "etc/apt/sources.list").write_text(f"deb {ARCHIVE} {suite} main\n")
+    shadow = root / "etc/shadow"  # its third field is the day on which a password was set
+    shadow.write_text(re.sub(r"(?m)^([^:]*:[^:]*:)\d+:", rf"\g<1>{epoch // DAY_S}:", shadow.read_text()))

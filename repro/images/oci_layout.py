@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -25,6 +26,9 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 CHUNK = 2**20
 WHITEOUT = ".wh."
+RUN_ARGUMENTS = re.compile(r"(?s)^(RUN )\|\d+ .*?(?=/bin/sh -c )")
+ARGUMENT = re.compile(r"^(ARG \w+)=.*$")
+"""Steps as BuildKit names them: a command with the arguments it had, and an argument with its value."""
 SETTINGS = ("Cmd", "Entrypoint", "Env", "Labels", "User", "Volumes", "WorkingDir")
 
 
@@ -97,7 +101,7 @@ def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
         with tarfile.open(fileobj=source, mode="r|*", bufsize=CHUNK) as layer, _tar(digesting) as target:
             for member in layer:
                 content = layer.extractfile(member) if member.isreg() and member.size else None
-                target.addfile(_plain(member, epoch), content)
+                target.addfile(plain(member, epoch), content)
     digest = digesting.hexdigest()
     partial.replace(blobs / digest)
     return digest
@@ -107,7 +111,7 @@ def _tar(file: Any) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)
 
 
-def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+def plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
     """A member with its name, kind, mode, numeric owner, extended attributes and a time that is not too late."""
     member.mtime = min(int(member.mtime), epoch)
     member.uname = member.gname = ""
@@ -140,10 +144,7 @@ def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: 
         "created": stamp,
         "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
-        "history": [
-            {**{key: step[key] for key in ("created_by", "empty_layer") if key in step}, "created": stamp}
-            for step in config.get("history", [])
-        ],
+        "history": [_plain_step(step, stamp) for step in config.get("history", [])],
     }
     config_entry = _write_json(blobs, kept, CONFIG)
     entries = [
@@ -152,6 +153,14 @@ def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: 
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config_entry, "layers": entries}
     size = sum((blobs / digest).stat().st_size for digest in layers)
     return Image(tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size)
+
+
+def _plain_step(step: dict, stamp: str) -> dict:
+    """A step of a build without its time, and without its arguments' values: a mirror leaves nothing in an image."""
+    kept = {"created": stamp, **{key: step[key] for key in ("empty_layer",) if key in step}}
+    if "created_by" in step:
+        kept["created_by"] = RUN_ARGUMENTS.sub(r"\1", ARGUMENT.sub(r"\1", step["created_by"]))
+    return kept
 
 
 def _write_json(blobs: Path, content: dict, media_type: str) -> dict:

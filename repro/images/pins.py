@@ -71,7 +71,7 @@ class Bundled:
 
 @dataclass(frozen=True)
 class Pins:
-    """The content of docker/pins.toml."""
+    """The content of docker/pins.toml; `layers` are the SHA-256 of what a build gives, by names in `repro.images.layers`."""
 
     python: str
     source_date_epoch: int
@@ -80,6 +80,7 @@ class Pins:
     libraries: tuple[Library, ...]
     bundled: tuple[Bundled, ...] = ()
     licences: dict = field(default_factory=dict)
+    layers: dict[str, str] = field(default_factory=dict)
 
     def artefact(self, name: str) -> Pin:
         """The artefact of this name."""
@@ -113,6 +114,7 @@ def load_pins(root: Path = ROOT) -> Pins:
             tuple(Library(**entry) for entry in content["library"]),
             tuple(Bundled(**entry) for entry in content["bundled"]),
             content["licences"],
+            {name: _sha256(name, digest) for name, digest in content["layers"].items()},
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise PinError(f"{PINS}: {error}") from error
@@ -123,12 +125,17 @@ def _pin(entry: dict) -> Pin:
         pin = Pin(**{**entry, "python": tuple(entry.get("python", ()))})
     except TypeError as error:
         raise PinError(f"{PINS}: pin '{entry.get('name', '?')}': {str(error).rpartition('__init__() ')[2]}") from error
-    for digest in (pin.sha256, *pin.members.values()):
-        if digest and not SHA256.fullmatch(digest):
-            raise PinError(f"{PINS}: pin '{pin.name}': {digest} is no SHA-256")
+    for digest in filter(None, (pin.sha256, *pin.members.values())):
+        _sha256(pin.name, digest)
     if not pin.sha256 and not pin.key_fingerprint:
         raise PinError(f"{PINS}: pin '{pin.name}' has neither a sha256 nor a key_fingerprint")
     return pin
+
+
+def _sha256(name: str, digest: str) -> str:
+    if not SHA256.fullmatch(digest):
+        raise PinError(f"{PINS}: pin '{name}': {digest} is no SHA-256")
+    return digest
 
 
 def check(root: Path = ROOT) -> list[str]:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro.images import debian as debian_image
 from repro.images.build import LAYOUT, Sources, build_layout, say
-from repro.images.debian import pack_debian
 from repro.images.engine import Engine as LocalEngine
 from repro.images.oci_layout import packed, read_layout
 from repro.images.pins import load_pins
@@ -58,11 +58,12 @@ def node_image(engine: Engine, kind: str) -> str:
 
 
 def debian(engine: Engine, suite: str) -> str:
-    """The tag of a minimal Debian in the engine, made by debootstrap once."""
-    tag = f"debootstrapped:{suite}"
+    """The tag of a minimal Debian in the engine, made by debootstrap once for the code that makes it."""
+    made_by = hashlib.sha256(Path(debian_image.__file__).read_bytes()).hexdigest()[:12]
+    tag = f"debootstrapped:{suite}-{made_by}"
     if engine.docker("image", "ls", "--quiet", tag):
         return tag
-    archive = pack_debian(suite, f"{engine.web}/debian", HOME)
+    archive = debian_image.pack_debian(suite, f"{engine.web}/debian", HOME, load_pins().source_date_epoch)
     engine.docker("import", archive, tag)
     archive.unlink()
     return tag

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from repro.images.debian import pack_debian
+from repro.images.pins import load_pins
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
 from tests.support import tasks
 
@@ -121,7 +122,7 @@ def docker(engine):
 @pytest.fixture(scope="session")
 def base(scratch, docker):
     """The name of a minimal Debian in the engine."""
-    archive = pack_debian("bullseye", DEBIAN, scratch)
+    archive = pack_debian("bullseye", DEBIAN, scratch, load_pins().source_date_epoch)
     docker("import", archive, BASE)
     archive.unlink()
     return BASE

@@ -8,6 +8,7 @@ import pytest
 
 from repro.images.build import LAYOUT
 from repro.images.engine import Engine
+from repro.images.layers import compare as compare_layers
 from repro.images.oci_layout import read_layout
 from repro.images.pins import load_pins
 from repro.images.stack import IMAGE_STACKS, tag_of
@@ -41,6 +42,14 @@ def test_an_image_is_in_the_engine_under_its_digest_and_below_the_target(built, 
     assert labels["reproduction.stack"] == stack
     assert labels["reproduction.nccl"] == {"cu102": "2.7.8", "cu102-modern": "2.12.10, the wheel's own"}[stack]
     print(f"\n{stack}: {described['Size'] / 1e9:.2f} GB")
+
+
+@pytest.mark.parametrize("stack", IMAGE_STACKS)
+def test_the_layers_are_the_pinned_ones(built, stack):
+    """On a base made here and now, with the mirrors of this machine."""
+    (image,) = (each for each in read_layout(LAYOUT) if each.tag == tag_of(stack))
+    found = compare_layers(image, stack, load_pins())
+    assert found.known_base and found.problems == []
 
 
 def test_image_check_holds(built, make):

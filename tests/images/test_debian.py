@@ -9,11 +9,17 @@ from repro.images import debian
 from repro.images.engine import ImageError
 from tests.support.docker_engine import fake_engine
 
-MAKES = """#!/bin/sh
-# --variant=minbase SUITE FOLDER MIRROR
-[ "$4" = http://good/debian ] || { echo "E: Failed getting release file $4/dists/$2/Release"; exit 1; }
-mkdir -p "$3/etc" "$3/var/cache/apt" "$3/var/lib/apt/lists" "$3/var/log" "$3/usr/share/locale" "$3/usr/share/man" "$3/usr/share/info"
-echo "$2" > "$3/etc/debian_version"; echo text > "$3/usr/share/man/page"
+MAKES = r"""#!/bin/sh
+# --variant=minbase --arch=amd64 SUITE FOLDER MIRROR
+suite=$3; root=$4; mirror=$5
+[ "$mirror" != http://bad ] || { echo "E: Failed getting release file $mirror/dists/$suite/Release"; exit 1; }
+for name in etc/apt var/lib/dpkg debootstrap var/cache/apt var/lib/apt/lists var/log usr/share/locale usr/share/man usr/share/info
+do mkdir -p "$root/$name"; done
+echo "$suite" > "$root/etc/debian_version"; echo text > "$root/usr/share/man/page"; echo x > "$root/var/lib/dpkg/status"
+# What is of the machine and of the day.
+echo "$DAY" > "$root/debootstrap/log"; echo "machine-$DAY" > "$root/etc/hostname"; echo "$DAY" > "$root/etc/passwd-"
+echo "deb $mirror $suite main" > "$root/etc/apt/sources.list"
+printf 'root:*:%s:0:99999:7:::\ndaemon:*:%s:0:99999:7:::\n' "$DAY" "$DAY" > "$root/etc/shadow"
 """
 
 
@@ -40,7 +46,17 @@ def test_the_base_is_made_and_given_to_the_engine(debootstrap, tmp_path):
     with tarfile.open(tmp_path / "root.tar") as root:
         names = {name.removeprefix("./") for name in root.getnames()}
     assert {"etc/debian_version", "usr/share/man"} <= names and "usr/share/man/page" not in names
+    assert not {"etc/hostname", "etc/passwd-", "debootstrap"} & names
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_base_is_the_same_on_another_machine_and_day_and_from_another_mirror(debootstrap, monkeypatch):
+    for day, mirror in ((20000, "http://good/debian"), (20900, "http://other/debian")):
+        monkeypatch.setenv("DAY", str(day))
+        debian.make_base(mirror)
+    (_, first), (_, second) = debootstrap.imported
+    assert first == second
+    assert b"root:*:20709:0" in first, "the day of the pinned time"
 
 
 def test_a_mirror_that_does_not_serve_it_is_named(debootstrap):

@@ -1,0 +1,59 @@
+"""Whether an image's layers are the pinned ones: on the base that `make base` makes, on another, and with a change."""
+
+from dataclasses import replace
+
+import pytest
+
+from repro.images.layers import CODE, OF_ANY_BASE, OWN, SHARED, compare
+from repro.images.oci_layout import Image
+from repro.images.pins import load_pins
+from repro.images.stack import IMAGE_STACKS, tag_of
+
+PINS = load_pins()
+
+
+def image(stack, bases=(PINS.layers["base"],), **changed):
+    """An image as pinned but for these layers; its code is anything."""
+    above = {name: PINS.layers[name] for name in (*SHARED[1:], OWN[stack])} | {CODE: "f" * 64} | changed
+    return Image(tag_of(stack), "sha256:a", "sha256:b", (*bases, *above.values()), 1)
+
+
+def test_every_layer_but_the_code_is_pinned():
+    assert set(PINS.layers) == {*SHARED, *OWN.values()}
+    assert len(set(PINS.layers.values())) == len(PINS.layers)
+    assert set(OWN) == set(IMAGE_STACKS)
+
+
+@pytest.mark.parametrize("stack", IMAGE_STACKS)
+def test_what_is_as_pinned_has_no_problem(stack):
+    found = compare(image(stack), stack, PINS)
+    assert found.problems == []
+    assert found.line() == f"as pinned: {', '.join((*SHARED, OWN[stack]))}; not pinned: code"
+
+
+@pytest.mark.parametrize("name", [*SHARED[1:], "nccl"])
+def test_a_layer_that_differs_is_named(name):
+    found = compare(image("cu102", **{name: "e" * 64}), "cu102", PINS)
+    (line,) = found.problems
+    assert line == (
+        f"oneflow-reproduction:cu102: layer '{name}' is eeeeeeeeeeee…, and docker/pins.toml has {PINS.layers[name][:12]}…"
+    )
+    assert f"NOT as pinned: {name}" in found.line()
+
+
+@pytest.mark.parametrize("bases", [("d" * 64,), ("d" * 64, PINS.layers["base"])])
+def test_on_another_base_only_what_holds_nothing_of_it_is_compared(bases):
+    changed = {name: "c" * 64 for name in ("packages", "user", "folder")}
+    found = compare(image("cu102-modern", bases, **changed), "cu102-modern", PINS)
+    assert found.problems == []
+    assert found.line().startswith("as pinned: environment, compat; not pinned, as the base is not that of `make base`")
+    other = compare(image("cu102-modern", bases, compat="e" * 64), "cu102-modern", PINS)
+    assert len(other.problems) == 1 and "layer 'compat'" in other.problems[0]
+    assert {each.name for each in other.layers if each.pinned} == set(OF_ANY_BASE) - {"nccl"}
+
+
+def test_another_nccl_is_another_layer():
+    built = image("cu102", nccl="e" * 64)
+    assert compare(built, "cu102", PINS, "2.7.3").problems == []
+    assert compare(built, "cu102", PINS, "2.7.8").problems != []
+    assert compare(built, "cu102", replace(PINS, layers=PINS.layers | {"nccl": "e" * 64})).problems == []
