@@ -38,8 +38,8 @@ report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]
 compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
-host-reports:  ## write the hosts' pages and the READMEs' table [HOST= CHECK=1]
-site:  ## write the static site reports/site/ and the claims table [CHECK=1 PDF=1 BASE_URL=]
+host-reports:  ## write the hosts' pages [HOST= CHECK=1]
+site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1 PDF=1 BASE_URL=]
 
 ##@ Published
 cases:  ## list the published cases [MODEL= CASES= FORMAT=json]

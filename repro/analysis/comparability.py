@@ -43,7 +43,8 @@ ASPECTS = {
     "input": N_("input data"),
     "iterations": N_("iterations"),
     "code": N_("code"),
-    "deviations": N_("deviations"),
+    "deviations:speed": N_("deviations that may affect speed"),
+    "deviations:memory": N_("deviations that may affect memory"),
     "loss": N_("loss"),
     "repeats": N_("repeats"),
     "published_stack": N_("published stack"),
@@ -65,13 +66,15 @@ NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
 SYNTHETIC = N_("published with real data, here synthetic: excludes loading and decoding")
-STANDIN = N_("published with {expected}, here with stand-in data: same reading cost, different contents")
+STANDIN = N_(
+    "the report names {expected}; here stand-in data of the same format: similar decoding, hardly any reading from disk"
+)
 OTHER_LENGTH = N_("published {expected}, here {measured}: the rule covers the same ones")
 CHANGED = N_("{measured} files differ from commit {expected}")
 OTHER_PROGRAM = N_(
     "the figure was published for the {expected} program; this run used the {measured} one, which never gets a verdict"
 )
-DEVIATES = N_("the port differs from the published program in {measured}")
+DEVIATES = N_("{measured}, explained below")
 BESIDE = N_("{measured} of {expected} repeats ran while other attempts ran on other nodes")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
 
@@ -90,9 +93,10 @@ class Reason:
     def text(self, translate: Callable[[str], str] = lambda message: message) -> str:
         """The reason as a clause that opens with its aspect."""
         source = self.source and translate(self.source)
-        values = {"expected": self.expected, "measured": self.measured, "source": source}
+        expected, measured = (value and translate(value) for value in (self.expected, self.measured))
+        values = {"expected": expected, "measured": measured, "source": source}
         head, _, key = self.aspect.partition(":")
-        name = translate(ASPECTS[head]) + (f" `{key}`" if key else "")
+        name = translate(ASPECTS.get(self.aspect) or ASPECTS[head] + f" `{key}`")
         return translate(CLAUSE).format(aspect=name, detail=translate(self.message).format(**values))
 
     def as_json(self) -> dict:

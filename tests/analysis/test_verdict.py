@@ -191,7 +191,7 @@ def test_a_stand_in_for_the_data_is_a_remark_and_no_obstacle(tmp_path):
     assert verdict.outcome == "reproduced"
     remark = next(each for each in verdict.remarks if each.aspect == "input")
     assert remark.measured == "stand-in"
-    assert "here with stand-in data" in remark.text()
+    assert "here stand-in data of the same format" in remark.text()
 
 
 def test_the_release_that_stands_for_the_published_one_is_the_locked_one():

@@ -4,6 +4,9 @@ Each node's Slurm has two processors, two GPUs that nothing is behind, and no ac
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import yaml
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 CONFIGURATION = """
@@ -64,6 +67,16 @@ def _install(nodes, node) -> None:
     nodes.root(
         node, "sh", "-ec", "chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; systemctl restart munge"
     )
+
+
+def hide_compute_nodes(inventory: Path, user: str = "runner") -> None:
+    """Let an inventory name addresses that nobody has for the nodes, and the first of them as the login node."""
+    hosts = yaml.safe_load((inventory / "hosts.yml").read_text())
+    nodes = hosts["nodes"]["hosts"]
+    hosts["login"] = {"hosts": {"front": dict(nodes["node1"], ansible_user=user)}}
+    for number, variables in enumerate(nodes.values(), 1):
+        variables |= {"ansible_host": f"192.0.2.{number}", "ansible_user": user}
+    (inventory / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
 
 
 def write(nodes, node: str, path: str, text: str) -> None:

@@ -4,9 +4,11 @@ Apptainer is the real one, of Debian unstable; how long each attempt took is kep
 """
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from repro.cluster.cluster import load_cluster, with_runtime
 from repro.cluster.inventory import ClusterError
@@ -19,8 +21,9 @@ from repro.launch.ssh.nodes import NodePool
 from repro.simulation.engine import HOME
 from repro.utils.paths import sha256
 from tests.e2e import slurm_site
-from tests.e2e.launching import containers, prepare, smoke_units, trainer, unit_of, wait_until
+from tests.e2e.launching import bench, containers, prepare, smoke_units, trainer, unit_of, wait_until
 from tests.support.paths import ROOT
+from tests.support.runs import attempts
 
 SHARED = "/shared"
 SIF = f"{SHARED}/trainer.sif"
@@ -148,9 +151,13 @@ def test_another_file_under_the_same_name_is_refused(nodes, inventory, tmp_path)
         pass
 
 
-def test_a_job_of_slurm_runs_apptainer(nodes, inventory, tmp_path):
-    """The same losses as over SSH, and nothing is left when the job has ended."""
+@pytest.fixture(scope="module")
+def slurm(nodes):
     slurm_site.install(nodes)
+
+
+def test_a_job_of_slurm_runs_apptainer(nodes, slurm, inventory, tmp_path):
+    """The same losses as over SSH, and nothing is left when the job has ended."""
     cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
     unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     outcome, events = over_ssh(cluster, unit, tmp_path / "ssh")
@@ -167,3 +174,52 @@ def test_a_job_of_slurm_runs_apptainer(nodes, inventory, tmp_path):
     assert losses(seen) == losses(events)
     note("apptainer, slurm", result)
     wait_until(lambda: nothing_left(nodes))
+
+
+@pytest.fixture
+def reviewer(nodes):
+    """An account with a home that the nodes share, without sudo and without Docker; its home."""
+    home = f"{SHARED}/home/reviewer"
+    for node in nodes.names:
+        nodes.root(
+            node, "useradd", "--uid", "2001", "--no-create-home", "--home-dir", home, "--shell", "/bin/bash", "reviewer"
+        )
+    owned = ("install", "-d", "-o", "reviewer", "-g", "reviewer", "-m", "700")
+    nodes.root("node1", "install", "-d", f"{SHARED}/home")
+    nodes.root("node1", *owned, home, f"{home}/.ssh", f"{home}/work", f"{home}/results")
+    keys = ("/simulation/authorized_keys", f"{home}/.ssh/authorized_keys")
+    nodes.root("node1", "install", "-o", "reviewer", "-m", "600", *keys)
+    yield home
+    nodes.root("node1", "rm", "-rf", f"{SHARED}/home")
+    for node in nodes.names:
+        nodes.root(node, "userdel", "reviewer")
+
+
+def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, inventory, reviewer, tmp_path):
+    """As docs/hpc.md has it: an ordinary account, a shared folder, Slurm and Apptainer; the login node alone answers."""
+    for node in nodes.names:
+        for refused in ("sudo -n true", "docker ps"):
+            assert nodes.root(node, "su", "reviewer", "-c", f"{refused} 2>/dev/null && echo allowed || echo no") == "no"
+    site = tmp_path / "site"
+    shutil.copytree(inventory, site)
+    slurm_site.hide_compute_nodes(site, "reviewer")
+    variables = site / "group_vars/all.yml"
+    changed = {
+        "cluster_launcher": "slurm",
+        "cluster_slurm": {"partition": "main", "time_minutes": 20, "poll_seconds": 5},
+        "cluster_runtime": "apptainer",
+        "cluster_work": f"{reviewer}/work",
+        "cluster_shared_results": f"{reviewer}/results",
+    }
+    variables.write_text(yaml.safe_dump({**yaml.safe_load(variables.read_text()), **changed}, sort_keys=False))
+    done, run = bench(tmp_path, site, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
+    assert done.returncode == 0, done.stderr
+    reference, across = attempts(run)
+    assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4
+    starts = [
+        json.loads((run / across["folder"] / f"metrics-rank{n}.jsonl").read_text().splitlines()[0]) for n in range(4)
+    ]
+    assert [start["host"] for start in starts] == ["node1", "node1", "node2", "node2"]
+    wait_until(lambda: nothing_left(nodes))
+    left = nodes.root("node1", "find", f"{reviewer}/work", f"{reviewer}/results", "-type", "f").split()
+    assert [name for name in left if "/code/" not in name and "/standins/" not in name] == []

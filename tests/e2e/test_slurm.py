@@ -156,12 +156,7 @@ def hidden(slurm_nodes, inventory, tmp_path):
     """The inventory of a site whose compute nodes answer no SSH: only a login node does, and a folder is shared."""
     folder = tmp_path / "hidden"
     shutil.copytree(inventory, folder)
-    hosts = yaml.safe_load((folder / "hosts.yml").read_text())
-    nodes = hosts["nodes"]["hosts"]
-    hosts["login"] = {"hosts": {"front": dict(nodes["node1"])}}
-    for number, variables in enumerate(nodes.values(), 1):
-        variables["ansible_host"] = f"192.0.2.{number}"
-    (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+    slurm_site.hide_compute_nodes(folder)
     _change(folder, cluster_shared_results=SHARED)
     return folder
 

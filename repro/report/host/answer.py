@@ -58,7 +58,8 @@ def measured(_: Translate, host: Host) -> str:
     attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
     text = _(
         "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
-        "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: {attempts}, failed: {failed})."
+        "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: "
+        "{attempts}, failed: {failed}, interrupted: {interrupted})."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -72,6 +73,7 @@ def measured(_: Translate, host: Host) -> str:
         runs=len(host.runs),
         attempts=len(attempts),
         failed=attempts.count("failed"),
+        interrupted=attempts.count("interrupted"),
     )
 
 
@@ -99,12 +101,19 @@ def decided(_: Translate, rows: list[Row]) -> str:
     statuses = [row.status for row in rows]
     single = sum(row.status == OPEN and len(row.runs) < LEAST_RUNS for row in rows)
     within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
-    text = _(
-        "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because a single run decides "
-        "nothing; judged by the measured value alone, {within} of the {n} would be met."
-    )
+    if single == len(rows):
+        text = _(
+            "No target is decided: all {n} rest on a single run each, and {least} are needed. {within} of the "
+            "measured values are within their target."
+        )
+    else:
+        text = _(
+            "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
+            "on a single run. {within} of the {n} measured values are within their target."
+        )
     return text.format(
         n=len(rows),
+        least=LEAST_RUNS,
         met=statuses.count(MET),
         missed=statuses.count(MISSED),
         undecided=statuses.count(OPEN),
@@ -133,10 +142,17 @@ def concluded(_: Translate, host: Host) -> str:
         _("The measurements show, for the {programs}: {what}.").format(
             programs=_programs(_, host.programs), what=listed(_, can)
         ),
-        _("{single} of {rows} rows come from a single run.").format(single=single, rows=len(every)),
+        (
+            _("All {rows} rows come from a single run each.")
+            if single == len(every)
+            else _("{single} of {rows} rows come from a single run.")
+        ).format(single=single, rows=len(every)),
     ]
     if verdicts and not judged:
-        text = _("They do not show whether a published throughput is reproduced: 0 of {n} results are comparable.")
+        text = _(
+            "They do not show whether a published throughput is reproduced: of {n} results, none was measured under the "
+            "published conditions."
+        )
         sentences.append(text.format(n=len(verdicts)))
     elif verdicts:
         text = _("Published throughputs with a verdict: {judged} of {n} results.")

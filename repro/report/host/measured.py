@@ -54,7 +54,8 @@ def ratios(_: Translate, host: Host) -> list[Section]:
     titles = (*titles, *columns(_("Verdict"), _("Baseline"), _("Target")))
     caption = _(
         "Throughput of OneFlow over that of PyTorch in the same run, lowest to highest of the configurations; above 1 "
-        "OneFlow is faster."
+        "OneFlow is faster. PyTorch and the tuned program train on synthetic batches; where the published program reads "
+        "its input from files, its ratio includes reading and decoding."
     )
     described = descriptions(_, (row.base.label for row in rows))
     blocks: list[Block] = [Table("speed", titles, short, caption), described]
@@ -133,7 +134,10 @@ def gains(_: Translate, host: Host) -> list[Section]:
         )
         for row in rows
     )
-    caption = _("The programs were interleaved in each run; above 1 the tuned program is faster.")
+    caption = _(
+        "The programs were interleaved in each run; above 1 the tuned program is faster. It trains on synthetic batches; "
+        "where the published program reads its input from files, the gain includes reading and decoding."
+    )
     return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, found, caption),))]
 
 
@@ -179,7 +183,7 @@ def scaling(_: Translate, host: Host) -> list[Section]:
     caption = _(
         "Scaling efficiency: throughput divided by that of one GPU times the number of GPUs, in the same run and "
         "with the same batch size per GPU; lowest to highest of the configurations. Published: that of the original "
-        "cases, on the number of V100s in parentheses."
+        "cases, on the number of V100s in parentheses; with another number of GPUs the two are not like for like."
     )
     return [
         Section("scaling", _("How does it scale?"), (Table("scaling", titles, short, caption),)),
@@ -349,8 +353,9 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             *columns(numeric=(_("GPUs"), _("Published, V100 (MiB)"), _("Measured (MiB)"), _("Difference"))),
         )
         caption = _(
-            "Memory per GPU as the driver counts it, of cases that ran in their published configuration: tensors, the "
-            "allocator's reserve, the GPU's context and the libraries. The stack differs from the published one, so a "
+            "Memory per GPU as the driver counts it, of cases that ran in their published layout, precision and batch "
+            "size; some ran fewer iterations, which does not change what is allocated: tensors, the allocator's "
+            "reserve, the GPU's context and the libraries. The stack differs from the published one, so a "
             "difference is not the trainer's alone."
         )
         blocks += [*figures_of(drawn, "memory"), Table("memory", titles, published, caption)]

@@ -88,13 +88,14 @@ def _counting(_: Translate, host: Host) -> list[Section]:
         "such interval and decides no target."
     )
     rule = _(
-        "Of the runs of a configuration, those count whose code of the programs is the newest run's; the others are listed "
-        "as superseded. {several} of the {rows} rows are over several runs, and {superseded} leave superseded runs out. A "
+        "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
+        "superseded. {several} of the {rows} rows are over several runs, and {superseded} leave superseded runs out. A "
         "run's label is its place in [{list}](../{list}), to which lines are only ever added, so it never changes."
     ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
     older = _(
-        "Code is the same if the digests recorded with the runs are equal. For runs from before digests were recorded, "
-        "[{file}](../{file}) has git's names of the program folders at their commits."
+        "Code is the same if the digests recorded with the runs are equal. For runs that are older than these digests, "
+        "[{file}](../{file}) has the git tree IDs of the program folders; up to R45 the names of tuned configurations do "
+        "not end in `.tuned`."
     ).format(file=VERSIONS)
     texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
     return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
@@ -143,12 +144,7 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
 
     written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
-    note = Text(
-        _(
-            "This section was written by hand. Its figures come from the tables above and are filled in when the page is "
-            "generated; text with figures, counts or comparisons of its own is refused."
-        )
-    )
+    note = Text(_("This section was written by hand; its figures are filled in from the tables above."))
     return [Section("notes", _("Commentary"), (note, *paragraphs), folded=True)]
 
 

@@ -158,7 +158,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     if baselines:
         scale += _("; {n} are PyTorch baselines").format(n=baselines)
     rows = [
-        words(_("What ran"), what),
+        words(_("Planned"), what),
         *program_rows(_, data),
         words(_("Kind of run"), _(kind_of(plan).title)),
         words(_("Scale"), scale),
@@ -182,6 +182,8 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         if found:
             rows.append((Cell(title), _share(sum(parity.holds for parity in found), len(found))))
     rows.append((Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")))
+    if interrupted := sum(attempt["status"] == "interrupted" for attempt in data.attempts):
+        rows.append((Cell(_("Interrupted attempts")), Cell(str(interrupted))))
     rows.append((Cell(_("Cases skipped")), Cell(str(len(plan.skipped)))))
     columns = (Column(_("Question")), Column(_("Answer")))
     return Section("outcome", _("Outcome"), (Table("outcome", columns, tuple(rows)),))
@@ -195,7 +197,7 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
     bad = [attempt for attempt in data.attempts if attempt["status"] != "ok"]
     if not bad:
         return []
-    sections = [Section("failures", _("Failed attempts"))]
+    sections = [Section("failures", _("Failed and interrupted attempts"))]
     for number, attempt in enumerate(bad, 1):
         interrupted = attempt["status"] == "interrupted"
         reason = _("stopped by hand") if interrupted else Failure.from_json(attempt["failure"]).text(_)

@@ -32,9 +32,10 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
     ).format(n=len(claims), cases=len({claim.case.name for claim in claims}))
     text = Text(
         _(
-            "“Modelled” is what the performance model expects on the published V100 cluster, with the factor within which "
-            "nine in ten cases lie. “Measured” is the newest kept run of the very case; on other GPUs than the V100, and by "
-            "the tuned program, it cannot confirm or refute a published speed."
+            "“Modelled” is what the performance model expects on the published V100 cluster; nine in ten cases lie between "
+            "it divided and multiplied by the factor in parentheses. “Measured” is the newest kept run of exactly this "
+            "case, by the published program if that has run; on other GPUs than the V100, and by the tuned program, it "
+            "cannot confirm or refute a published speed."
         )
     )
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
@@ -57,6 +58,7 @@ def _table(_: Translate, claims: Iterable[Claim]) -> Table:
         Column(_("Audit"), filtered=True, minor=True),
         Column(_("Modelled (V100)"), numeric=True, minor=True),
         Column(_("Measured"), numeric=True),
+        Column(_("Program"), filtered=True, minor=True),
         Column(_("Hardware"), filtered=True, minor=True),
         Column(_("Verdict"), filtered=True),
     )
@@ -75,7 +77,7 @@ def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
     expected = (
         Cell("–", float("-inf"))
         if claim.expected is None
-        else Cell(f"{_like(claim.expected, claim)} × {claim.within:.2f}", claim.expected)
+        else Cell(f"{_like(claim.expected, claim)} (×/÷ {claim.within:.2f})", claim.expected)
     )
     return (
         Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor),
@@ -86,6 +88,7 @@ def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
         audit,
         expected,
         Cell("–", float("-inf")) if found is None else Cell(_like(found.value, claim), found.value),
+        Cell("–" if found is None else _(PROGRAMS[found.program])),
         Cell("–" if found is None else found.gpu),
         _verdict(_, found),
     )

@@ -145,7 +145,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     for report in audit.material.reports:
         cases = audit.material.cases_of(report)
         found = audit.of(report.id)
-        most = max(cases, key=lambda case: case.layout.world_size)
+        most = max(cases, key=lambda case: float(case.published.throughput))
         ran = sum(
             claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims
         )
@@ -162,7 +162,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     columns = (
         Column(_("Report")),
         Column(_("Cases"), numeric=True),
-        Column(_("Throughput (samples/s), largest layout")),
+        Column(_("Highest throughput (samples/s)")),
         Column(_("Findings"), numeric=True),
         Column(_("Errors"), numeric=True),
         Column(_("Run again"), numeric=True),

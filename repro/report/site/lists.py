@@ -94,7 +94,7 @@ def measured(language: str, hosts: Sequence[Host]) -> Document:
             Column(_("Kind of run"), filtered=True),
             Column(_("Models"), filtered=True),
             Column("GPU", filtered=True),
-            Column(_("Configurations"), numeric=True),
+            Column(_("Configurations run"), numeric=True),
             Column(_("Successful attempts"), numeric=True),
         )
         text = Text(_("What these runs show together: [page of {host}](host-{host}.html).").format(host=host.name))

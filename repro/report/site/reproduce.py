@@ -14,10 +14,7 @@ from repro.utils.i18n import Translate, catalogue
 def build(language: str, claims: Sequence[Claim]) -> Document:
     """The page in one language."""
     _ = catalogue(language).gettext
-    lead = _(
-        "What to run on the hardware you have, how long it takes, and what it should print. Every figure needs a run of "
-        "your own; nothing here has to be believed."
-    )
+    lead = _("What to run on the hardware you have, how long it takes, and what it should print.")
     sections = (_start(_), _hardware(_, claims), _claims(_, claims), _judge(_), _hand_over(_))
     return Document(language, _("How to reproduce"), lead, sections)
 
@@ -26,7 +23,7 @@ def _start(_: Translate) -> Section:
     blocks = (
         Text(
             _(
-                "Linux on x86-64 with `git`, `make`, Python 3.8 or newer with `venv`, a package index and 3 GB of disk. Each command "
+                "Linux on x86-64 with `git`, `make`, Python 3.8 or newer with `venv`, a package index and 5 GB of disk. Each command "
                 "installs what it needs, by hash:"
             )
         ),
@@ -45,11 +42,11 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             _("no GPU"),
             "`make bench MODEL=all`",
             _("minutes"),
-            _("every layout prints the losses of one process; no statement on speed"),
+            _("the losses of every layout equal those of one process; nothing about speed"),
         ),
         words(
             _("1 to 8 GPUs newer than the V100"),
-            "`make bench MODEL=gpt BASELINE_PYTHON=/usr/bin/python3`",
+            "`make reproduce HOST=<name> MAX_GPUS=<your GPUs> BASELINE_PYTHON=<a Python with PyTorch>`",
             _("minutes per case"),
             _("scaling, memory and the ratio to PyTorch; no verdict on a published speed"),
         ),
@@ -70,7 +67,14 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
     caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(
         n=verdict_looks()[0].repeats
     )
-    return Section("hardware", _("By hardware"), (Table("hardware", columns, rows, caption),))
+    template = Text(
+        _(
+            "`{cluster}` is a template: put your nodes' addresses into `ansible/inventories/{cluster}/hosts.yml`, or make an "
+            "inventory with `make new-cluster` and use its name. Then `make provision CLUSTER=<name>` and "
+            "`make preflight CLUSTER=<name>`."
+        ).format(cluster=PUBLISHED_CLUSTER)
+    )
+    return Section("hardware", _("By hardware"), (Table("hardware", columns, rows, caption), template))
 
 
 def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
@@ -85,14 +89,20 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
             gpus = max(claim.case.layout.world_size for claim in chosen)
             rows.append(
                 (
-                    Cell(_("{report}: {n} cases").format(report=report.id, n=len(chosen))),
+                    Cell(
+                        (_("{report}: {n} cases") if len(chosen) > 1 else _("{report}: 1 case")).format(
+                            report=report.id, n=len(chosen)
+                        )
+                    ),
                     Cell(f"`{command([claim.case for claim in chosen])}`"),
                     Cell(_("{nodes} × {gpus} V100").format(nodes=nodes, gpus=gpus // nodes)),
                     figure(sum(claim.minutes for claim in chosen), 0),
                     Cell(
-                        _("reproduced: {least} to {most} samples/s, each within ± {share}").format(
-                            least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}"
-                        )
+                        (
+                            _("reproduced: {least} to {most} samples/s, each within ± {share}")
+                            if least < most
+                            else _("reproduced: {least} samples/s within ± {share}")
+                        ).format(least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}")
                     ),
                 )
             )
@@ -112,7 +122,9 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
 def _judge(_: Translate) -> Section:
     items = (
         _(
-            "`make report RUN=<id> CHECK=1` judges a run: reproduced, faster, slower or inconclusive. Its exit status follows."
+            "`make report RUN=<id> CHECK=1` judges a run: reproduced, faster, slower or inconclusive. It ends with 0 if every "
+            "comparable case is reproduced or faster, with 1 if one is not, and with 3 if nothing can be judged; make itself "
+            "returns 2 for both."
         ),
         _("`make verify RUN=<id>` recomputes every figure from the raw logs and names whatever was changed."),
         _(
