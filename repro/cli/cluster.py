@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.runs.record import RUNS
 from repro.utils.errors import BAD_INPUT, FAILED
+from repro.utils.paths import named_by_time
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
@@ -119,7 +119,7 @@ def _fingerprint(cluster: Cluster, runs: Path, check: bool) -> None:
 
     found = gather(cluster)
     apart = differences(found, cluster.accepted)
-    kept = runs / f"fingerprint-{cluster.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    kept = named_by_time(runs, f"fingerprint-{cluster.name}-", ".json")
     kept.parent.mkdir(parents=True, exist_ok=True)
     write(kept, cluster, found)
     _show_fingerprint(found, apart)

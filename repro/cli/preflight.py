@@ -12,6 +12,7 @@ from repro.cli.settings import Exit, Invocation, task
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED
+from repro.utils.paths import named_by_time
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
@@ -65,7 +66,7 @@ def preflight(
 
 
 def _folder(runs: Path) -> Path:
-    return (runs / f"preflight-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
+    return named_by_time(runs.absolute(), "preflight-")
 
 
 def _subject(cluster: str | None, stack: str | None, libraries: Libraries) -> tuple[Cluster | None, dict]:

@@ -19,7 +19,7 @@ from repro.models.registry import specs
 from repro.planning.plan import Plan
 from repro.utils.filelock import exclusive
 from repro.utils.i18n import N_
-from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, sha256
+from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, named_by_time, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
 SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
@@ -291,7 +291,7 @@ def compared(
         with exclusive(cache / digest):
             found = _kept(kept)
             if missing := _missing(found, models):
-                new = compare(attempt_of, "cuda", cache / digest / time.strftime("%Y%m%d-%H%M%S"), missing)
+                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing)
                 found = found.added(new) if found else new
                 content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
                 kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

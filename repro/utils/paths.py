@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import time
+from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,3 +38,10 @@ def sha256(path: Path) -> str | None:
 def sha256_of(content: bytes) -> str:
     """The SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def named_by_time(folder: Path, prefix: str = "", suffix: str = "") -> Path:
+    """A path in a folder that is not there yet, named by the time; a second one in the same second gets a number."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    names = (f"{prefix}{stamp}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
+    return next(path for path in map(folder.joinpath, names) if not path.exists())

@@ -1,8 +1,9 @@
-"""Where what can be made again is kept."""
+"""Where what can be made again is kept, and how what is made anew is named."""
 
 import os
+import re
 
-from repro.utils.paths import cache_folder
+from repro.utils.paths import cache_folder, named_by_time
 
 
 def test_a_checkout_keeps_its_cache_unless_it_is_read_only(tmp_path, monkeypatch):
@@ -19,3 +20,12 @@ def test_a_writable_cache_of_a_read_only_checkout_is_used(tmp_path, monkeypatch)
     (tmp_path / ".cache").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: path.name == ".cache")
     assert cache_folder(tmp_path) == tmp_path / ".cache"
+
+
+def test_what_is_named_by_the_time_is_never_there_already(tmp_path):
+    made = []
+    for _ in range(3):
+        made.append(named_by_time(tmp_path, "preflight-", ".json"))
+        made[-1].touch()
+    assert len(set(made)) == 3
+    assert all(re.fullmatch(r"preflight-\d{8}-\d{6}(-[23])?\.json", path.name) for path in made)
