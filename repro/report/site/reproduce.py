@@ -46,9 +46,9 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
         ),
         words(
             _("1 to 8 GPUs newer than the V100"),
-            "`make reproduce HOST=<name> MAX_GPUS=<your GPUs> BASELINE_PYTHON=<a Python with PyTorch>`",
+            "`make reproduce HOST=mine MAX_GPUS=4`",
             _("minutes per case"),
-            _("scaling, memory and the ratio to PyTorch; no verdict on a published speed"),
+            _("scaling, memory and, with `BASELINE_PYTHON=`, the ratio to PyTorch; no verdict on a published speed"),
         ),
         words(
             _("1 node with 8 V100"),
