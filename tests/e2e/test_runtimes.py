@@ -192,7 +192,8 @@ def reviewer(nodes):
     yield home
     nodes.root("node1", "rm", "-rf", f"{SHARED}/home")
     for node in nodes.names:
-        nodes.root(node, "userdel", "reviewer")
+        nodes.root(node, "loginctl", "terminate-user", "reviewer", check=False)
+        nodes.root(node, "userdel", "--force", "reviewer")
 
 
 def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, inventory, reviewer, tmp_path):
