@@ -1,11 +1,12 @@
 """What an inventory adds for ranks: names that have an effect, and lines that run before the agent."""
 
 import subprocess
+import tomllib
 from dataclasses import replace
 
 import pytest
 
-from repro.cluster.rank_environment import after_prologue, wrong_environment
+from repro.cluster.rank_environment import NCCL_SOURCE, after_prologue, nccl_variables, wrong_environment
 from repro.launch.nodes.commands import network_environment
 from tests.support.clusters import V100
 
@@ -45,3 +46,13 @@ def test_a_prologue_changes_the_environment_and_prints_nothing_to_the_output(tmp
 def test_a_prologue_that_fails_starts_nothing():
     done = subprocess.run(after_prologue(["false"], ["echo", "started"]), capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("", 1)
+
+
+def test_every_variable_that_a_run_sets_is_one_that_nccl_reads():
+    """In the list from NCCL's source, which an inventory's names are checked against."""
+    modern = replace(V100, stack="cu102-modern", gid_index=3)
+    ours = {name for cluster in (V100, modern) for name in network_environment(cluster, "cuda", 2, 16)}
+    assert {name for name in ours if name.startswith("NCCL_")} <= set(nccl_variables())
+    assert len(ours) > 5
+    versions = tomllib.loads(NCCL_SOURCE.read_text())
+    assert all(names == sorted(set(names)) and len(names) > 40 for names in versions.values())
