@@ -1,11 +1,14 @@
-"""The same case in Docker and in Apptainer, over SSH and under Slurm, by an account that is not root.
+"""The same case in Docker, in Apptainer and in a venv, over SSH and under Slurm, by an account that is not root.
 
 Apptainer is the real one, of Debian unstable; how long each attempt took is kept in tests/output/runtime_times.json.
 """
 
 import json
 import shutil
+import subprocess
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,8 +24,8 @@ from repro.launch.ssh.nodes import NodePool
 from repro.simulation.engine import HOME
 from repro.utils.paths import sha256
 from tests.e2e import slurm_site
-from tests.e2e.launching import bench, containers, prepare, smoke_units, trainer, unit_of, wait_until
-from tests.support.paths import ROOT
+from tests.e2e.launching import WORK, bench, containers, prepare, smoke_units, trainer, unit_of, wait_until
+from tests.support.paths import ROOT, TRAINER_PYTHON
 from tests.support.runs import attempts
 
 SHARED = "/shared"
@@ -34,11 +37,21 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def nodes(make_nodes):
-    """Two nodes with Apptainer and a folder that both see."""
+    """Two nodes with Apptainer, a folder that both see, and this machine's environment of the trainers as their venv."""
     shared = HOME / "shared-sif"
     shared.mkdir(parents=True, exist_ok=True)
-    made = make_nodes("sif", 2, kind="apptainer", image=True, options=("--volume", f"{shared}:{SHARED}"))
+    venv = TRAINER_PYTHON.parent.parent.resolve()
+    interpreter = subprocess.check_output(
+        [TRAINER_PYTHON, "-c", "import sys; print(sys.base_prefix)"], text=True
+    ).strip()
+    binds = (f"{shared}:{SHARED}", f"{venv}:{venv}:ro", f"{interpreter}:{interpreter}:ro")
+    options = [word for bind in binds for word in ("--volume", bind)]
+    made = make_nodes("sif", 2, kind="apptainer", image=True, options=tuple(options))
     for node in made.names:
+        for folder in {*venv.parents, *Path(interpreter).parents}:
+            made.root(node, "chmod", "o+x", folder)
+        made.root(node, "install", "-d", "-o", "runner", "-g", "runner", WORK)
+        made.root(node, "ln", "-s", venv, f"{WORK}/venv")
         made.root(node, "sh", "-c", "[ -e /dev/fuse ] || mknod /dev/fuse c 10 229; chmod 666 /dev/fuse")
     kept = shared / "image-id"
     if not kept.exists() or kept.read_text() != made.image:
@@ -62,6 +75,11 @@ def inventory(nodes, tmp_path_factory):
     return prepare(nodes, tmp_path_factory.mktemp("runtimes"), cluster_image=image)
 
 
+@pytest.fixture(scope="module")
+def slurm(nodes):
+    slurm_site.install(nodes)
+
+
 def over_ssh(cluster, unit, folder, script=None):
     """An attempt on both nodes: its outcome and events."""
     folder.mkdir(parents=True)
@@ -72,14 +90,26 @@ def over_ssh(cluster, unit, folder, script=None):
     return outcome, events
 
 
+def under_slurm(cluster, unit, folder):
+    """The same as a job."""
+    folder.mkdir(parents=True)
+    jobs, events = Jobs(cluster, Code(), cluster.port, "run", 10, False), []
+    try:
+        outcome = slurm_attempts(jobs, LIMITS, True)(unit, folder).run(events.append)
+    finally:
+        jobs.close()
+    return outcome, events
+
+
 def losses(events):
     return [event["loss"] for event in events if event["event"] == "iteration" and event["rank"] == 0]
 
 
-def note(key, outcome):
-    """Keep how long an attempt took."""
+def note(key, outcome, began, events):
+    """Keep how long an attempt took, and how long after its start the first iteration had ended."""
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    table[key] = {"attempt_s": round(outcome.trainer_s, 1)}
+    first = next(event["time"] for event in events if event["event"] == "iteration")
+    table[key] = {"attempt_s": round(outcome.trainer_s, 1), "first_iteration_s": round(first - began, 1)}
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text(json.dumps(table, indent=1) + "\n")
 
@@ -94,17 +124,23 @@ def nothing_left(nodes):
     return not any(processes(nodes, node) or containers(nodes, node) for node in nodes.names)
 
 
-def test_equal_losses_over_ssh_in_docker_and_apptainer(nodes, inventory, tmp_path):
+def test_equal_losses_over_ssh_and_under_slurm_in_every_runtime(nodes, slurm, inventory, tmp_path):
+    """To the digit in the image, with Docker or Apptainer; a venv has the C library of its node."""
     unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     found = {}
-    for runtime in ("docker", "apptainer"):
-        outcome, events = over_ssh(with_runtime(load_cluster(str(inventory)), runtime), unit, tmp_path / runtime)
-        assert outcome.failure is None, outcome.failure.text() + outcome.log_tail
-        found[runtime] = losses(events)
-        note(f"{runtime}, ssh", outcome)
-        wait_until(lambda: nothing_left(nodes))
-    assert found["docker"] == found["apptainer"]
-    assert found["docker"]
+    for runtime in ("docker", "apptainer", "venv"):
+        cluster = with_runtime(load_cluster(str(inventory)), runtime)
+        for launcher, run in (("ssh", over_ssh), ("slurm", under_slurm)):
+            began = time.time()
+            outcome, events = run(cluster, unit, tmp_path / f"{runtime}-{launcher}")
+            assert outcome.failure is None, f"{runtime}, {launcher}: {outcome.failure.text()} {outcome.log_tail}"
+            found[runtime, launcher] = losses(events)
+            note(f"{runtime}, {launcher}", outcome, began, events)
+            wait_until(lambda: nothing_left(nodes))
+    first = found["docker", "ssh"]
+    assert first
+    for (runtime, launcher), each in found.items():
+        assert each == (pytest.approx(first, rel=1e-5) if runtime == "venv" else first), (runtime, launcher)
 
 
 @pytest.mark.parametrize(
@@ -149,31 +185,6 @@ def test_another_file_under_the_same_name_is_refused(nodes, inventory, tmp_path)
     other = replace(cluster, image=replace(cluster.image, sha256="0" * 64))
     with pytest.raises(ClusterError, match="and the inventory asks for 0000"), NodePool(other, Code(), "tests"):
         pass
-
-
-@pytest.fixture(scope="module")
-def slurm(nodes):
-    slurm_site.install(nodes)
-
-
-def test_a_job_of_slurm_runs_apptainer(nodes, slurm, inventory, tmp_path):
-    """The same losses as over SSH, and nothing is left when the job has ended."""
-    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
-    unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
-    outcome, events = over_ssh(cluster, unit, tmp_path / "ssh")
-    assert outcome.failure is None
-    jobs = Jobs(cluster, Code(), cluster.port, "run", 10, False)
-    attempt = tmp_path / "slurm"
-    attempt.mkdir()
-    seen = []
-    try:
-        result = slurm_attempts(jobs, LIMITS, True)(unit, attempt).run(seen.append)
-    finally:
-        jobs.close()
-    assert result.failure is None, result.failure.text() + result.log_tail
-    assert losses(seen) == losses(events)
-    note("apptainer, slurm", result)
-    wait_until(lambda: nothing_left(nodes))
 
 
 @pytest.fixture
