@@ -9,7 +9,7 @@ from repro.analysis.kernel_classes import class_of, short_name
 from repro.analysis.kernel_trace import Trace
 
 TIMELINE = "trace.json"
-"""Its file in an attempt's folder."""
+"""The timeline's file in an attempt's folder."""
 
 
 def chrome_trace(trace: Trace, begin_s: float, end_s: float) -> dict:
@@ -43,7 +43,7 @@ def chrome_trace(trace: Trace, begin_s: float, end_s: float) -> dict:
 
 
 def as_text(timeline: dict) -> str:
-    """It as JSON, one event a line."""
+    """The timeline as JSON, one event per line."""
     head = json.dumps({name: value for name, value in timeline.items() if name != "traceEvents"})
     events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in timeline["traceEvents"])
     return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'

@@ -94,8 +94,7 @@ def _counting(_: Translate, host: Host) -> list[Section]:
     ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
     older = _(
         "Code is the same if the digests recorded with the runs are equal. For runs that are older than these digests, "
-        "[{file}](../{file}) has the git tree IDs of the program folders; up to R45 the names of tuned configurations do "
-        "not end in `.tuned`."
+        "[{file}](../{file}) has the git tree IDs of the program folders."
     ).format(file=VERSIONS)
     texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
     return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
