@@ -81,7 +81,7 @@ def _verify_kept(host: str) -> None:
     from repro.analysis.verification import verify_list
     from repro.report.host.keep import runs_of
     from repro.runs import digests
-    from repro.runs.files import ARCHIVE
+    from repro.runs.files import ARCHIVE, RecordError
     from repro.runs.record import Run
 
     folder = runs_of(host)
@@ -90,8 +90,11 @@ def _verify_kept(host: str) -> None:
         raise OptionError(f"HOST={host}: no run is kept in {folder}")
     faults = digests.faults(folder.parent)
     for archive in archives:
-        with exit_statuses(FAILED):
+        try:
             found = verified(Run(archive))
+        except RecordError as error:
+            faults.append(str(error))
+            continue
         print(f"{archive.name}:", *found.holds, sep="\n  ")
         faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)

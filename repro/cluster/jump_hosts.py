@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 SSH_PORT = 22
+REVOKED = "@revoked"
 _parsing = threading.Lock()
 
 
@@ -107,20 +108,29 @@ def _known_keys(file: Path, host: Node) -> Iterator[PKey]:
 
 @functools.lru_cache(maxsize=2)
 def _keys_by_name(text: str) -> dict[str, list[PKey]]:
-    """The keys of a known_hosts file by the names there, hashed or not."""
+    """The keys of a known_hosts file by the names there, hashed or not.
+
+    Keys of authorities that sign hosts' keys are left out, and so are lines that cannot be read. A key that is marked as
+    revoked is no host's.
+    """
     from paramiko import SSHException
-    from paramiko.hostkeys import HostKeyEntry
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
     found: dict[str, list[PKey]] = {}
+    revoked: list[PKey] = []
     for line in map(str.strip, text.splitlines()):
-        if not line or line.startswith("#"):
+        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        if not rest or rest.startswith("#") or marker not in ("", REVOKED):
             continue
-        with contextlib.suppress(SSHException):
-            entry = HostKeyEntry.from_line(line)
+        with contextlib.suppress(SSHException, InvalidHostKey, ValueError):
+            entry = HostKeyEntry.from_line(rest.strip())
             if entry and entry.key:
+                if marker:
+                    revoked.append(entry.key)
+                    continue
                 for name in entry.hostnames or []:
                     found.setdefault(name, []).append(entry.key)
-    return found
+    return {name: [key for key in keys if key not in revoked] for name, keys in found.items()}
 
 
 def _configured(node: Node) -> Iterator[Node]:

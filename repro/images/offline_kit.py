@@ -17,8 +17,8 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -41,7 +41,9 @@ SUMS = "SHA256SUMS"
 NOTE = "kit.json"
 OPTIONAL = ("libraries", "images")
 PYTHONS = ".kit/python"
-SIZES_OF_ALL = 2**20
+MIB = 2**20
+MOST_PIECES = 1000
+"""As many as the names of pieces sort in their order: setup.sh joins them by a pattern."""
 XZ = ("xz", "--threads=4", "--stdout")
 """With a fixed number of threads, for it decides how the stream is cut into blocks."""
 LEFT_OUT = ("/test/", "/tests/", "/oneflow/include/")
@@ -118,6 +120,8 @@ class Pieces(io.RawIOBase):
 
     def _next(self) -> None:
         self._end()
+        if len(self.files) == MOST_PIECES:
+            raise KitError(f"{self.name} would have more than {MOST_PIECES} pieces; PART_MIB=<more> makes them larger")
         self.files.append(self.folder / f"{self.name}.{len(self.files):03}")
         self.file, self.left = open(self.files[-1], "wb"), self.size  # noqa: SIM115
 
@@ -164,7 +168,7 @@ def make_kit(
     partial.mkdir(parents=True)
     chosen = tuple(sorted(set(architectures)))
     made = Made(partial, chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None)
-    size = part_mib * SIZES_OF_ALL
+    size = part_mib * MIB
     pythons = {environment: _version(environment) for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER)}
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
         temporary = Path(scratch)
@@ -417,13 +421,32 @@ def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
         return
     if shutil.which(XZ[0]) is None:
         raise KitError("xz is needed to make a kit: `apt-get install xz-utils`")
-    with subprocess.Popen([*XZ, f"-{level}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
-        reader = threading.Thread(target=shutil.copyfileobj, args=(process.stdout, pieces))
-        reader.start()
-        yield process.stdin
-        process.stdin.close()
-        reader.join()
+    process = subprocess.Popen([*XZ, f"-{level}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    source, target = process.stdin, process.stdout
+    assert source and target
+
+    def copy() -> None:
+        try:
+            shutil.copyfileobj(target, pieces)
+        except BaseException:
+            process.kill()  # what it would still write fits nowhere, and whoever feeds it would wait
+            raise
+
+    with ThreadPoolExecutor(1) as pool:
+        copied = pool.submit(copy)
+        try:
+            yield source
+            source.close()
+        except BaseException as error:
+            process.kill()
+            with contextlib.suppress(OSError):
+                source.close()
+            if isinstance(error, BrokenPipeError):
+                copied.result()
+            raise
+        finally:
+            process.wait()
+        copied.result()
     if process.returncode:
         raise KitError(f"xz ended with status {process.returncode}")
 

@@ -50,6 +50,7 @@ from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import Run, write_json
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
+from repro.utils.signals import as_of_a_process, signal_name
 
 if TYPE_CHECKING:
     from repro.launch.kernels import Kernels
@@ -437,7 +438,7 @@ class LocalAttempt:
             values = {"runtime": self.container.runtime.launched_by, "said": refusal(lines)}
             return Failure(N_("{runtime} did not start the container: {said}"), values)
         if self.world_size == 1:
-            return _rank_failure(0, 128 - returncode if self.container and returncode > 128 else returncode)
+            return _rank_failure(0, as_of_a_process(returncode) if self.container else returncode)
         if missing:
             return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
         return Failure("the launcher exited with status {status}", {"status": returncode})
@@ -462,7 +463,7 @@ def _end_with_parent() -> None:
 
 def _rank_failure(rank: int, status: int) -> Failure:
     if status < 0:
-        return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal.Signals(-status).name})
+        return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal_name(-status)})
     if status == 0:
         return Failure("rank {rank} ended before its work was done", {"rank": rank})
     return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})

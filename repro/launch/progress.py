@@ -88,7 +88,8 @@ class Clock:
         if not self._ended:
             return "?"
         seconds = (time.monotonic() - self._since) / self._ended * (self._todo - self._ended)
-        return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes}:{rest:02d}"
 
 
 class PlainProgress:

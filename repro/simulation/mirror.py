@@ -63,6 +63,8 @@ class Mirror(SimpleHTTPRequestHandler):
         try:
             with urllib.request.urlopen(f"{ARCHIVES[archive]}/{path}", timeout=120) as answer:
                 shutil.copyfileobj(answer, file)
+                if answer.length:
+                    raise OSError(f"{answer.length} bytes of {path} are missing")
         except urllib.error.HTTPError as error:
             self.send_error(error.code)
             return None

@@ -54,3 +54,16 @@ class held:
         self.came = True
         if held.now is not self:
             raise KeyboardInterrupt
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; Python has none for most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def as_of_a_process(status: int) -> int:
+    """What an engine gives as a container's status as of a process: minus the signal for 128 and a signal's number."""
+    return 128 - status if 128 < status < 128 + signal.NSIG else status

@@ -1,9 +1,12 @@
 """Everything on one machine: which steps, with which variables, and what is kept and named of those that fail."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from repro.bootstrap import needs_of
 from repro.cli.host import STEPS, Journal, Step, carry_out, options_of, plan_cluster_steps, plan_steps
+from repro.cli.report import _verify_kept
 from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
 from tests.support.clusters import cpu_inventory
@@ -178,3 +181,19 @@ def test_without_a_gpu_there_is_nothing_to_do(task, monkeypatch):
     monkeypatch.setenv("PATH", "")
     done = task("reproduce", HOST="x")
     assert done.returncode == 2 and "no GPU here" in done.stderr
+
+
+def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):
+    """`make verify HOST=`: each archive is looked at, and what the list does not have is named too."""
+    runs = tmp_path / "h200/runs"
+    runs.mkdir(parents=True)
+    for name in ("20260101-000000-a.zip", "20260101-000001-b.zip"):
+        (runs / name).write_bytes(b"no archive")
+    (tmp_path / "SHA256SUMS").write_text("")
+    monkeypatch.setattr("repro.report.host.keep.runs_of", lambda host: runs)
+    listed = SimpleNamespace(holds=(), faults=[])
+    monkeypatch.setattr("repro.analysis.verification.verify_list", lambda path: listed)
+    with pytest.raises(Exit) as caught:
+        _verify_kept("h200")
+    for name in ("20260101-000000-a.zip", "20260101-000001-b.zip"):
+        assert sum(name in line for line in caught.value.message.splitlines()) >= 2, caught.value.message

@@ -6,10 +6,11 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from paramiko import ECDSAKey
 
 from repro.cluster.cluster import Node, load_cluster
 from repro.cluster.inventory import ClusterError
-from repro.cluster.jump_hosts import jump_hosts, ssh_options
+from repro.cluster.jump_hosts import _keys_by_name, jump_hosts, ssh_options
 from repro.cluster.prompts import Answers, new_cluster
 from repro.cluster.ssh import Remote, RemoteError
 from tests.support.clusters import V100
@@ -127,3 +128,20 @@ def test_nothing_is_asked_of_a_jump_host_whose_key_is_wrong(hosts, tmp_path, mon
     with pytest.raises(ClusterError, match="FINGERPRINTS: jump1 shows"):
         new_cluster(answers(hosts, tmp_path, FINGERPRINTS=others), print)
     assert not os.path.exists(tmp_path / "new")
+
+
+def test_lines_of_known_hosts_that_name_no_host_s_key_are_passed_over():
+    """Authorities, revoked keys and damaged lines are common in the file of a user's home."""
+    good, revoked = (ECDSAKey.generate() for _ in range(2))
+    lines = [
+        "# a comment",
+        f"n1 {good.get_name()} {good.get_base64()}",
+        f"n1,n2 {revoked.get_name()} {revoked.get_base64()}",
+        "@cert-authority *.corp ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA",
+        f"@revoked * {revoked.get_name()} {revoked.get_base64()}",
+        "n3 ssh-ed25519 AAAAnot-a-key",
+        f"n4 {good.get_name()} {good.get_base64()[:-9]}",
+        "@revoked",
+    ]
+    found = _keys_by_name("\n".join(lines))
+    assert {name: keys for name, keys in found.items() if keys} == {"n1": [good]}

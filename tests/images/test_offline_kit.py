@@ -1,6 +1,7 @@
 """The offline kit: pieces, what is refused when it is made, and what its set-up finds wrong before it unpacks."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 
@@ -172,3 +173,32 @@ def test_the_libraries_of_an_overlay_are_in_the_kit_in_place_of_the_wheels(tmp_p
         assert found.name == entry.name
         assert found.source == (own / "liboneflow-1.so" if taken else entry.source), name
     assert offline_kit._compiled(Entry("oneflow.libs/liboneflow-1.so"), Made(tmp_path, (90,))).source is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["part.tar.gz", "part.tar.xz"])
+def test_an_entry_that_cannot_be_packed_fails_the_kit_and_waits_for_nothing(tmp_path, name):
+    def entries():
+        yield Entry("x", content=bytes(4_000_000))
+        raise KitError("y is not as its wheel states")
+
+    with pytest.raises(KitError, match="y is not as its wheel states"):
+        offline_kit._pack(Made(tmp_path, (90,)), name, entries(), 500, 1)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["part.tar.gz", "part.tar.xz"])
+def test_a_full_disk_fails_the_kit_and_waits_for_nothing(tmp_path, monkeypatch, name):
+    def full(self):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(offline_kit.Pieces, "_next", full)
+    with pytest.raises(OSError, match="No space left"):
+        offline_kit._pack(Made(tmp_path, (90,)), name, [Entry("x", content=os.urandom(4_000_000))], 500, 1)
+
+
+def test_there_are_no_more_pieces_than_sort_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(offline_kit, "MOST_PIECES", 3)
+    with pytest.raises(KitError, match=r"part.tar.gz would have more than 3 pieces; PART_MIB=<more>"):
+        offline_kit._pack(Made(tmp_path, (90,)), "part.tar.gz", [Entry("x", content=os.urandom(9000))], 500, 1)
+    assert f"{offline_kit.MOST_PIECES - 1:03}" == "002"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.launch.progress import LiveProgress, PlainProgress
+from repro.launch.progress import Clock, LiveProgress, PlainProgress
 
 UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config={"iterations": 20})
 PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu", looks=())
@@ -95,3 +95,12 @@ def test_without_a_terminal_rich_is_not_imported():
         "progress_display(io.StringIO()).close(); print('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(59.4, "0:59"), (59.6, "1:00"), (119.7, "2:00"), (60.0, "1:00")])
+def test_the_time_left_has_no_sixtieth_second(monkeypatch, seconds, text):
+    clock = Clock()
+    clock.begin(2)
+    clock.ended()
+    monkeypatch.setattr(time, "monotonic", lambda: clock._since + seconds)
+    assert clock.left() == text

@@ -12,7 +12,7 @@ import pytest
 
 from repro.launch.attempt import Limits, interruptible
 from repro.launch.local import LocalAttempt
-from repro.utils.signals import held
+from repro.utils.signals import as_of_a_process, held, signal_name
 from tests.support import tasks
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
@@ -166,3 +166,15 @@ def test_a_bench_may_be_interrupted_at_any_moment(tmp_path, whole, moment):
             assert process.returncode != 1, errors
             assert (folder / "manifest-sha256.txt").exists(), errors
             assert process.returncode != 130 or f"RUN={folder.name}" in errors
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (34, "SIGRTMIN"), (40, "signal 40"), (127, "signal 127")])
+def test_every_signal_has_a_name(number, name):
+    assert signal_name(number) == name
+
+
+@pytest.mark.parametrize(
+    ("status", "of_a_process"), [(0, 0), (3, 3), (128, 128), (137, -9), (143, -15), (192, -64), (193, 193), (255, 255)]
+)
+def test_a_container_s_status_is_a_signal_only_where_there_is_one(status, of_a_process):
+    assert as_of_a_process(status) == of_a_process

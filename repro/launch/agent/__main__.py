@@ -70,6 +70,17 @@ class Lease:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
+        try:
+            self._read()
+        finally:  # whatever happened: nobody watches any more
+            cut_off.set()
+            try:
+                self._on_lost()
+            finally:
+                os._exit(CUT_OFF)
+
+    def _read(self) -> None:
+        """Return once the controller is gone."""
         rest = b""
         while select.select([0], [], [], self._seconds)[0]:
             data = os.read(0, 4096)
@@ -81,11 +92,6 @@ class Lease:
                     self.stopped.set()
                 else:
                     self._on_line(line)
-        cut_off.set()
-        try:
-            self._on_lost()
-        finally:
-            os._exit(CUT_OFF)
 
 
 def beat(lease: Lease, folder: str) -> None:
@@ -170,7 +176,11 @@ def run(order: dict) -> None:
     beat(lease, folder)
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
-    follow(process, lease, order)
+    try:
+        follow(process, lease, order)
+    except BaseException:
+        end(process, order["container"])
+        raise
 
 
 def start(order: dict) -> subprocess.Popen:

@@ -99,9 +99,10 @@ class NodeLock:
         threading.Thread(target=go_on, daemon=True, name="beat of the lock").start()
 
     def add(self, **more: str) -> None:
-        """Record more of the holder, such as its run."""
+        """Record more of the holder, such as its run; the lock holds also where that cannot be written."""
         self._record.update(more)
-        self._write()
+        with contextlib.suppress(OSError, LockError):
+            self._write()
 
     def release(self) -> None:
         """Let others have the node."""

@@ -38,8 +38,11 @@ def remove_containers(*match: str) -> None:
 
 
 def first_process(container: str) -> int:
-    """The process number, as the node sees it, of what runs in a container; 0 if it has not started."""
-    pid = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
+    """The process number, as the node sees it, of what runs in a container; 0 if it has not started, or cannot be asked."""
+    try:
+        pid = docker("inspect", "--format", "{{.State.Pid}}", container).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
     return int(pid) if pid.isdigit() else 0
 
 

@@ -10,6 +10,7 @@ from repro.images.runtime import Runtime, refusal
 from repro.runs.failures import Failure
 from repro.runs.record import CutLog
 from repro.utils.i18n import N_
+from repro.utils.signals import signal_name
 
 SETTLE_S = 1.5
 QUIET_S = 5.0
@@ -64,8 +65,8 @@ def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
     """A rank that ended before its work was done, and whether it may have followed another: see `NodeFailure`."""
     where = {"rank": rank, "node": node}
     if status < 0:
-        name = signal.Signals(-status).name
-        failure = Failure(N_("rank {rank} on {node} was killed by {signal}"), {**where, "signal": name})
+        values = {**where, "signal": signal_name(-status)}
+        failure = Failure(N_("rank {rank} on {node} was killed by {signal}"), values)
         return failure, -status in (signal.SIGABRT, signal.SIGTERM)
     if status == 0:
         return Failure(N_("rank {rank} on {node} ended before its work was done"), where), False

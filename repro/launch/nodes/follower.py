@@ -36,6 +36,7 @@ from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, Work
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import CutLog
+from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1
 TAKE_S = 0.5
@@ -245,7 +246,7 @@ class AttemptFollower:
         self._launchers.add(index)
         runtime = self._work.cluster.runtime
         if self._work.placement.world_size == 1 and status not in runtime.refusals:
-            self._rank_ended(0, 128 - status if runtime.in_image and status > 128 else status)
+            self._rank_ended(0, as_of_a_process(status) if runtime.in_image else status)
         else:
             logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"
             lines = next(filter(None, map(last_lines, logs)), [])

@@ -111,11 +111,14 @@ def keep(source: Path, target: Path) -> Kept:
     packed = _packed(root, source.name.removesuffix(ARCHIVE))
     target.parent.mkdir(parents=True, exist_ok=True)
     write_archive(target, packed)
-    if is_run and _statements(Run(source)) != _statements(Run(target)):
-        target.unlink()
-        raise RecordError(f"{source}: what would be kept gives other results or verdicts; nothing was kept")
-    if listed:
-        enter(target, listed)
+    try:
+        if is_run and _statements(Run(source)) != _statements(Run(target)):
+            raise RecordError(f"{source}: what would be kept gives other results or verdicts; nothing was kept")
+        if listed:
+            enter(target, listed)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
     named = {found.decode() for path, text in packed.items() if path != MANIFEST for found in ABSOLUTE.findall(text)}
     return Kept(target, len(packed), target.stat().st_size, tuple(sorted(named)))
 

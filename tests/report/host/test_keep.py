@@ -157,6 +157,19 @@ def test_an_archive_that_gives_other_results_is_not_kept(original, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_fails_once_the_archive_is_written_leaves_none(original, tmp_path, monkeypatch):
+    """Or it would be there without a line in the list, and could never be kept again."""
+
+    def statements(run):
+        if run.archived:
+            raise RecordError("its plan cannot be read")
+
+    monkeypatch.setattr(keeping, "_statements", statements)
+    with pytest.raises(RecordError, match="its plan cannot be read"):
+        keep(original.path, tmp_path / f"{original.id}.zip")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_cannot_be_kept_is_said(original, tmp_path):
     (tmp_path / "there.zip").touch()
     with pytest.raises(RecordError, match="is there already"):
