@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 
 from repro.analysis.kernel_classes import class_of, short_name
@@ -18,9 +17,8 @@ def chrome_trace(trace: Trace, begin_s: float, end_s: float) -> dict:
     A process is a GPU and a thread one of its CUDA streams. Times are microseconds after the begin; an event's category
     is its kernel's class, one of `repro.analysis.kernel_classes`. Format: Google's "Trace Event Format".
     """
-    begin, end = trace.at(begin_s), trace.at(end_s)
-    starts = [record.start for record in trace.records]
-    records = trace.records[bisect.bisect_left(starts, begin) : bisect.bisect_left(starts, end)]
+    begin = trace.at(begin_s)
+    records = trace.begun(begin, trace.at(end_s))
     streams = sorted({(record.device, record.stream) for record in records})
     named = [_metadata("process_name", device, 0, f"GPU {device}") for device in sorted({gpu for gpu, _ in streams})]
     named += [_metadata("thread_name", device, stream, f"stream {stream}") for device, stream in streams]

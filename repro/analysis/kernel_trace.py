@@ -57,6 +57,11 @@ class Trace:
         traced, real = min(self.clocks, key=lambda pair: abs(pair[1] - wall))
         return wall - real + traced
 
+    def begun(self, begin: int, end: int) -> tuple[Record, ...]:
+        """The records that began between two of its times in ns."""
+        starts = [record.start for record in self.records]
+        return self.records[bisect.bisect_left(starts, begin) : bisect.bisect_left(starts, end)]
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -180,8 +185,7 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     begin, end = trace.at(begin_s), trace.at(end_s)
     if trace.dropped:
         raise TraceError(N_("CUPTI lost {n} records: the GPU times are incomplete"), n=trace.dropped)
-    starts = [record.start for record in trace.records]
-    inside = trace.records[bisect.bisect_left(starts, begin) : bisect.bisect_left(starts, end)]
+    inside = trace.begun(begin, end)
     iteration = (end - begin) / iterations
     if not inside or inside[0].start - begin > iteration or end - inside[-1].end > iteration:
         raise TraceError(N_("the trace does not cover the measured iterations"))

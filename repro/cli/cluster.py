@@ -206,26 +206,17 @@ def provision(
 
 def _show_without_root(cluster: Cluster, reasons: dict[str, str]) -> int:
     """Show what the nodes have that cannot be provisioned, and what a run would miss: the number of such findings."""
-    from repro.cli.preflight import show
+    from repro.cli.preflight import look, nodes_of
     from repro.preflight import framework, gpu, installed, network, node
 
     if not reasons:
         return 0
     for name, why in reasons.items():
         print(f"{name} cannot be provisioned: {why}. Seen without root:")
-    machines, errors = framework.of_cluster(cluster, tuple(reasons))
+    machines, entries = nodes_of(cluster, reasons)
     every = (*installed.checks(cluster), *gpu.CHECKS, *node.CHECKS, *network.CHECKS)
-    lacking = len(errors)
-    try:
-        for found in framework.run_checks(framework.choose(every, WITHOUT_ROOT), machines):
-            show(found, len(machines))
-            lacking += sum(entry.finding.result == framework.FAILED for entry in found)
-    finally:
-        for machine in machines:
-            machine.runner.close()
-    for error in errors.values():
-        print(error)
-    return lacking
+    look(framework.choose(every, WITHOUT_ROOT), machines, entries)
+    return sum(entry.finding.result == framework.FAILED for entry in entries)
 
 
 @task(cluster=CLUSTER, check="dry run: show what would change")

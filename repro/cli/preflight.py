@@ -15,6 +15,8 @@ from repro.utils.errors import FAILED
 from repro.utils.paths import named_by_time
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from repro.cluster.cluster import Cluster
     from repro.preflight.framework import Check, Entry, Machine
 
@@ -42,21 +44,16 @@ def preflight(
 
     Exit status: 0 no check failed; 1 one did; 2 wrong input, nothing was checked.
     """
-    from repro.preflight.framework import choose, run_checks
+    from repro.preflight.framework import choose
 
     folder = _folder(runs)
     described, environment = _subject(cluster, stack, Libraries(cublas, cudnn))
     checks = choose(_checks(folder, environment, described), only or None)
     folder.mkdir(parents=True)
     machines, entries = _machines(described, folder, port or 0)
-    show(entries, len(entries))
     try:
-        for found in run_checks(checks, machines, fix=fix):
-            show(found, len(machines))
-            entries += found
+        look(checks, machines, entries, fix=fix)
     finally:
-        for machine in machines:
-            machine.runner.close()
         kept = _keep(folder, entries, described)
     counts = {result: sum(entry.finding.result == result for entry in entries) for result in STYLES}
     print(", ".join(f"{count} {result}" for result, count in counts.items() if count) or "nothing was checked")
@@ -97,16 +94,35 @@ def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[C
 
 def _machines(cluster: Cluster | None, folder: Path, port: int) -> tuple[list[Machine], list[Entry]]:
     """The machines that answer, and an entry for each that does not."""
-    from repro.preflight.framework import Entry, failed, of_cluster, this_machine
+    from repro.preflight.framework import this_machine
 
-    if cluster is None:
-        return [this_machine(port, folder.parent)], []
-    machines, errors = of_cluster(cluster)
+    return nodes_of(cluster) if cluster else ([this_machine(port, folder.parent)], [])
+
+
+def nodes_of(cluster: Cluster, only: Collection[str] | None = None) -> tuple[list[Machine], list[Entry]]:
+    """The nodes of a cluster that answer, or of those that `only` names, and an entry for each that does not."""
+    from repro.preflight.framework import Entry, failed, of_cluster
+
+    machines, errors = of_cluster(cluster, only)
     fix = "fix this first; the other nodes are checked without it"
     return machines, [
         Entry("reach", "the node answers", name, failed(str(error), "No rank can start on it.", fix), 0.0)
         for name, error in errors.items()
     ]
+
+
+def look(checks: Sequence[Check], machines: list[Machine], entries: list[Entry], fix: bool = False) -> None:
+    """Run the checks, show what they find as they go, add it to `entries`, which are shown first; close the machines."""
+    from repro.preflight.framework import run_checks
+
+    show(entries, len(entries))
+    try:
+        for found in run_checks(checks, machines, fix=fix):
+            show(found, len(machines))
+            entries += found
+    finally:
+        for machine in machines:
+            machine.runner.close()
 
 
 def show(entries: list[Entry], machines: int) -> None:

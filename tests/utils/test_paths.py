@@ -1,4 +1,4 @@
-"""Where what can be made again is kept, and how what is made anew is named."""
+"""The cache of a checkout, and names for new files that no other has."""
 
 import os
 import re

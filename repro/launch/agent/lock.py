@@ -101,7 +101,7 @@ class NodeLock:
     def add(self, **more: str) -> None:
         """Record more of the holder, such as its run; the lock holds also where that cannot be written."""
         self._record.update(more)
-        with contextlib.suppress(OSError, LockError):
+        with contextlib.suppress(OSError):
             self._write()
 
     def release(self) -> None:

@@ -103,7 +103,8 @@ def library_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
         found += _overlay_problems(cluster, facts, again)
     if needs_forwarders(cluster) and not facts["compiler"]:
         found.append(
-            f"there is no gcc, which compiles the libraries that forward OneFlow's calls to the newer cuBLAS and cuDNN; {again} brings it"
+            "there is no gcc, which compiles the libraries that forward OneFlow's calls to the newer cuBLAS and cuDNN; "
+            f"{again} brings it"
         )
     return found
 

@@ -175,10 +175,10 @@ def rows(measurements: Iterable[Measurement]) -> list[Row]:
     under two names counts once, with the first, because both share what varies between runs.
     """
     groups: dict[str, dict[str, Measurement]] = {}
+    newest: dict[str, str] = {}
     for each in sorted(measurements, key=_age):
         groups.setdefault(each.configuration, {}).setdefault(each.kept.run.id, each)
-    every = sorted((each for group in groups.values() for each in group.values()), key=_age)
-    newest = {each.own: each.own_code for each in every}
+        newest[each.own] = each.own_code
     found: list[Row] = []
     alone: dict[str, tuple[Measurement, ...]] = defaultdict(tuple)
     for group in (list(each.values()) for each in groups.values()):
