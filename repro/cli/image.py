@@ -105,7 +105,7 @@ def image(
     input.
     """
     from repro.images.build import LAYOUT, build
-    from repro.images.oci_layout import read_layout
+    from repro.images.oci_layout import is_complete, read_layout
     from repro.images.pins import load_pins
     from repro.images.sif import build_sif
     from repro.images.stack import tag_of
@@ -113,7 +113,7 @@ def image(
     stacks, sources, pinned = _stacks(stack), _sources(base, debian, debian_security, nccl, ca), load_pins()
     tags = {tag_of(each): each for each in stacks}
     with exit_statuses(FAILED):
-        there = read_layout(LAYOUT) if LAYOUT.exists() else []
+        there = read_layout(LAYOUT) if is_complete(LAYOUT) else []
         if format == "docker" or not tags.keys() <= {each.tag for each in there}:
             there, differing = build(stacks, pinned, sources)
             for made in there:
@@ -181,7 +181,7 @@ def image_reproduce(
 def sbom(invocation: Invocation, stack: str | None = None) -> None:
     """Write bill of materials and licences, and scan the lock for known vulnerabilities.
 
-    Exit status: 0 none but accepted ones; 1 there are others; 2 wrong input.
+    Exit status: 0 none but accepted ones; 1 there are others, no answer, or no image; 2 wrong input.
     """
     from repro.images.pins import load_pins
     from repro.images.sbom import scan, scan_lines, write_sbom
@@ -193,8 +193,8 @@ def sbom(invocation: Invocation, stack: str | None = None) -> None:
             print(*write_sbom(each, pinned), sep="\n")
         result = scan(pinned)
     print(*scan_lines(result), sep="\n")
-    if not result.holds:
-        raise Exit("there are vulnerabilities that docker/vulnerabilities.toml does not accept", FAILED)
+    if result.problem:
+        raise Exit(result.problem, FAILED)
 
 
 @task()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.images import layers
 from repro.images.engine import Engine, ImageError
-from repro.images.oci_layout import Image, differences, normalise, packed, read_layout
+from repro.images.oci_layout import Image, differences, is_complete, normalise, packed, read_layout
 from repro.images.pins import PinError, Pins, check
 from repro.images.stack import tag_of
 from repro.images.wheels import artefact_wheel, trainer_wheels
@@ -203,7 +203,7 @@ def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) 
 
 def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
     """Build stacks a second time without a cache; the differences from .cache/image and from the pinned layers."""
-    first = {image.tag: image for image in read_layout(LAYOUT)} if LAYOUT.exists() else {}
+    first = {image.tag: image for image in read_layout(LAYOUT)} if is_complete(LAYOUT) else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:
         raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")

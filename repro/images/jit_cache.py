@@ -13,7 +13,7 @@ def jit_cache(gpus: list[dict], path: Path | None = None) -> dict | None:
 
     Parameters
     ----------
-    gpus : the GPUs as `environment.gpus` gives them.
+    gpus : the GPUs as `repro.launch.host_environment.gpus` gives them.
     path : the cache's folder; without it, the driver's own choice.
 
     Returns a dict with `path`, `mib`, `warm` (the note that `make compile-cache` leaves is for this very GPU), and `warmed_for`,

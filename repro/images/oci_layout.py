@@ -17,14 +17,19 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
+
+from repro.images.engine import ImageError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 CHUNK = 2**20
+LAST = "manifest.json"
+"""The file of a layout that is written last."""
 WHITEOUT = ".wh."
 RUN_ARGUMENTS = re.compile(r"(?s)^(RUN )\|\d+ .*?(?=/bin/sh -c )")
 ARGUMENT = re.compile(r"^(ARG \w+)=.*$")
@@ -194,16 +199,23 @@ def _write_index(folder: Path, images: list[Image]) -> None:
     files = {
         "oci-layout": {"imageLayoutVersion": "1.0.0"},
         "index.json": {"schemaVersion": 2, "manifests": index},
-        "manifest.json": saved,
+        LAST: saved,
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1) + "\n")
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether a folder has a layout that `normalise` wrote to its end."""
+    return (folder / LAST).is_file()
+
+
 def read_layout(folder: Path) -> list[Image]:
-    """The images of a layout that `normalise` wrote."""
+    """The images of a layout that `normalise` wrote; ImageError if there is none, or one that is not complete."""
+    if not is_complete(folder):
+        raise ImageError(f"{folder} holds no images; `make image` builds them")
     index = json.loads((folder / "index.json").read_text())["manifests"]
-    saved = json.loads((folder / "manifest.json").read_text())
+    saved = json.loads((folder / LAST).read_text())
     images = []
     for entry, names in zip(index, saved, strict=True):
         manifest = json.loads((folder / "blobs/sha256" / entry["digest"].removeprefix("sha256:")).read_text())
@@ -211,6 +223,19 @@ def read_layout(folder: Path) -> list[Image]:
         size = sum(layer["size"] for layer in manifest["layers"])
         images.append(Image(names["RepoTags"][0], manifest["config"]["digest"], entry["digest"], layers, size))
     return images
+
+
+@contextmanager
+def lone_image(layout: Path, image: Image) -> Iterator[Path]:
+    """A layout of one image that shares the blobs of another, for tools that do not choose an image by its tag."""
+    with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
+        folder = Path(scratch)
+        index = json.loads((layout / "index.json").read_text())
+        index["manifests"] = [each for each in index["manifests"] if each["digest"] == image.digest]
+        (folder / "index.json").write_text(json.dumps(index))
+        shutil.copy(layout / "oci-layout", folder)
+        (folder / "blobs").symlink_to((layout / "blobs").resolve())
+        yield folder
 
 
 def packed(folder: Path) -> Iterator[bytes]:

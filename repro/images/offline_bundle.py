@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.images.build import LAYOUT
-from repro.images.oci_layout import Image, packed, read_layout, sha256_of
+from repro.images.oci_layout import Image, is_complete, packed, read_layout, sha256_of
 from repro.images.pins import Pins
 from repro.images.sbom import FOLDER as SBOM
 from repro.images.wheels import artefact_wheel, trainer_wheels
@@ -30,7 +30,7 @@ class BundleError(ReproError):
 
 def write_bundle(folder: Path, pins: Pins) -> Path:
     """Write the bundle of what `make image` built last, into a folder that must not exist yet."""
-    if not LAYOUT.exists():
+    if not is_complete(LAYOUT):
         raise BundleError("there are no images; `make image` first")
     if folder.exists():
         raise BundleError(f"{folder} exists already; remove it or name another folder with BUNDLE=")

@@ -10,12 +10,13 @@ import tempfile
 import time
 import tomllib
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.build import LAYOUT
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image, read_layout
+from repro.images.oci_layout import Image, lone_image, read_layout
 from repro.images.pins import Pins
 from repro.images.stack import tag_of
 from repro.utils.paths import CACHE, ROOT
@@ -26,16 +27,23 @@ FOLDER = CACHE / "sbom"
 
 @dataclass(frozen=True)
 class Scan:
-    """The answer of the advisory database. `unknown` are the packages that it could not answer for."""
+    """The answer of the advisory database. `unknown` are the packages that it gave no answer for; `why`, if known."""
 
     found: tuple[dict, ...]
     accepted: tuple[dict, ...]
     unknown: tuple[str, ...]
+    why: str = ""
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing was found that is not accepted."""
-        return not self.found
+    def problem(self) -> str:
+        """What is wrong with it: a vulnerability that is not accepted, or a package without an answer; "" if nothing."""
+        if self.found:
+            return f"there are vulnerabilities that {ACCEPTED} does not accept"
+        if self.unknown:
+            return "without the answer of the advisory database, no vulnerability can be ruled out; try again" + (
+                f". pip-audit ended with: {self.why}" if self.why else ""
+            )
+        return ""
 
 
 def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAYOUT) -> tuple[Path, Path]:
@@ -45,7 +53,7 @@ def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAY
     """
     image = next((image for image in read_layout(layout) if image.tag == tag_of(stack)), None)
     if image is None:
-        raise ImageError(f"{stack} is not in {layout}; `make image` first")
+        raise ImageError(f"{stack} is not in {layout}; `make image STACK={stack}` builds it")
     document = complete(_syft(image, layout), image, stack, pins)
     folder.mkdir(parents=True, exist_ok=True)
     bill, licences = folder / f"{stack}.cdx.json", folder / f"{stack}.licences.csv"
@@ -58,23 +66,13 @@ def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAY
 
 
 def _syft(image: Image, layout: Path) -> dict:
-    """Let Syft scan one image of a layout, through a layout of its own that links to the blobs."""
-    with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
-        one = Path(scratch)
-        (one / "blobs").symlink_to(layout.resolve() / "blobs")
-        shutil.copy(layout / "oci-layout", one)
-        index = json.loads((layout / "index.json").read_text())
-        index["manifests"] = [entry for entry in index["manifests"] if entry["digest"] == image.digest]
-        (one / "index.json").write_text(json.dumps(index))
-        command = [
-            str(Path(sys.executable).with_name("syft")),
-            "scan",
-            f"oci-dir:{one}",
-            "--quiet",
-            "--output",
-            "cyclonedx-json",
-        ]
-        environment = dict(os.environ, SYFT_CHECK_FOR_APP_UPDATE="false", SYFT_FILE_METADATA_SELECTION="none")
+    """What Syft finds in one image of a layout."""
+    tool = shutil.which("syft", path=str(Path(sys.executable).parent)) or shutil.which("syft")
+    if tool is None:
+        raise ImageError("syft is not installed; `python3 -m repro.bootstrap --for sbom` installs it")
+    environment = dict(os.environ, SYFT_CHECK_FOR_APP_UPDATE="false", SYFT_FILE_METADATA_SELECTION="none")
+    with lone_image(layout, image) as alone:
+        command = [tool, "scan", f"oci-dir:{alone}", "--quiet", "--output", "cyclonedx-json"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise ImageError(f"Syft cannot read the image: {done.stderr.strip()}")
@@ -144,25 +142,24 @@ def scan(pins: Pins, root: Path = ROOT) -> Scan:
             "off",
         ]
         done = subprocess.run(command, capture_output=True, text=True)
-    names = tuple(pin.name for pin in pins.packages_for(pins.python))
+    names = [pin.name for pin in pins.packages_for(pins.python)]
     try:
         packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
-        return Scan((), (), names)
-    return judge(packages, tomllib.loads((root / ACCEPTED).read_text())["accepted"])
+        return Scan((), (), tuple(names), _last_line(done.stderr) or f"status {done.returncode}")
+    return judge(packages, tomllib.loads((root / ACCEPTED).read_text())["accepted"], names)
 
 
-def judge(packages: list[dict], accepted: list[dict]) -> Scan:
-    """Sort the output of pip-audit: vulnerabilities found, those accepted, and packages unknown to the database.
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
-    pip-audit reports a package that its database does not answer for as one without vulnerabilities.
-    """
+
+def judge(packages: list[dict], accepted: list[dict], asked: Iterable[str]) -> Scan:
+    """Sort the output of pip-audit: vulnerabilities found, those accepted, and packages `asked` for without an answer."""
     found: list[dict] = []
     known: list[dict] = []
-    unknown: list[str] = []
+    answered = {package["name"] for package in packages if "skip_reason" not in package}
     for package in packages:
-        if "skip_reason" in package:
-            unknown.append(package["name"])
         for entry in package.get("vulns", []):
             ids = {entry["id"], *entry.get("aliases", [])}
             reason = next(
@@ -177,7 +174,7 @@ def judge(packages: list[dict], accepted: list[dict]) -> Scan:
                 "reason": reason,
             }
             (known if reason else found).append(row)
-    return Scan(tuple(found), tuple(known), tuple(unknown))
+    return Scan(tuple(found), tuple(known), tuple(name for name in asked if name not in answered))
 
 
 def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:
@@ -191,5 +188,5 @@ def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:
         for row in result.accepted
     ]
     if result.unknown:
-        lines.append(f"the advisory database was not reached for {', '.join(result.unknown)}: nothing is known of them")
+        lines.append(f"no answer of the advisory database for {', '.join(result.unknown)}: nothing is known of them")
     return lines or ["no known vulnerabilities"]

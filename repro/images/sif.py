@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image
+from repro.images.oci_layout import Image, lone_image
 from repro.images.stack import sif_path
 from repro.utils.paths import sha256
 
@@ -40,9 +39,8 @@ def build_sif(layout: Path, image: Image, stack: str, epoch: int) -> Sif:
         raise ImageError("FORMAT=sif: apptainer is not installed; distributions and its releases have packages")
     version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     partial = target.with_suffix(".partial")
-    with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
-        _lone_image(layout, image, Path(scratch))
-        command = [tool, "build", "--force", str(partial), f"oci:{scratch}"]
+    with lone_image(layout, image) as alone:  # some versions of Apptainer read no tag behind a path
+        command = [tool, "build", "--force", str(partial), f"oci:{alone}"]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -53,12 +51,3 @@ def build_sif(layout: Path, image: Image, stack: str, epoch: int) -> Sif:
     made = Sif(str(target), sha256(target) or "", image.id, version)
     target.with_suffix(".json").write_text(json.dumps(asdict(made), indent=1) + "\n", encoding="utf-8")
     return made
-
-
-def _lone_image(layout: Path, image: Image, folder: Path) -> None:
-    """A layout of one image that shares the blobs of another: some versions of Apptainer read no tag behind a path."""
-    index = json.loads((layout / "index.json").read_text())
-    index["manifests"] = [each for each in index["manifests"] if each["digest"] == image.digest]
-    (folder / "index.json").write_text(json.dumps(index))
-    shutil.copy(layout / "oci-layout", folder)
-    (folder / "blobs").symlink_to((layout / "blobs").resolve())

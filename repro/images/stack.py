@@ -24,6 +24,8 @@ DRIVER_OF_AMPERE = 450
 UP_TO_TURING = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|RTX 20\d\d|Quadro RTX|GTX)\b")
 """Names of GPUs that the wheel holds code for; newer ones need newer libraries and compile its PTX."""
 FORWARDERS = ("cublas_forward", "cudnn_forward")
+TRACER = "kernel_trace"
+"""The source of docker/compat that writes down when kernels ran."""
 CACHE_BYTES = 4_000_000_000
 OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
@@ -80,7 +82,7 @@ def stack_of(
     given: Mapping[str, str] = os.environ,
     in_image: bool = False,
 ) -> Stack:
-    """The stack for these GPUs, as `environment.gpus` lists them; what it needs is built or unpacked into .cache.
+    """The stack for these GPUs, as `repro.launch.host_environment.gpus` lists them; what it needs is built or unpacked into .cache.
 
     Parameters
     ----------

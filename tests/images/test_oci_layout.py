@@ -7,7 +7,16 @@ import tarfile
 
 import pytest
 
-from repro.images.oci_layout import _plain_step, differences, normalise, packed, read_layout
+from repro.images.engine import ImageError
+from repro.images.oci_layout import (
+    _plain_step,
+    differences,
+    is_complete,
+    lone_image,
+    normalise,
+    packed,
+    read_layout,
+)
 
 EPOCH = 1_700_000_000
 
@@ -149,6 +158,27 @@ def test_a_layout_is_read_back(tmp_path):
     )
     assert read_layout(tmp_path / "1") == written
     assert written[0].tag == "thing:a"
+
+
+def test_a_layout_that_was_not_completed_is_none(tmp_path):
+    """`make image` reads the layout before it builds, so a half-written one must not stop it."""
+    with pytest.raises(tarfile.ReadError):
+        normalise(io.BytesIO(saved([layer()]).read()[:1024]), tmp_path / "1", EPOCH)
+    assert (tmp_path / "1").is_dir() and not is_complete(tmp_path / "1")
+    with pytest.raises(ImageError, match="1 holds no images; `make image` builds them"):
+        read_layout(tmp_path / "1")
+    normalise(saved([layer()]), tmp_path / "1", EPOCH)
+    assert is_complete(tmp_path / "1")
+
+
+def test_a_layout_of_one_image_has_the_blobs_of_the_whole(tmp_path):
+    other = normalise(saved([layer()], tags=("thing:a",)), tmp_path / "1", EPOCH)[0]
+    with lone_image(tmp_path / "1", other) as alone:
+        (entry,) = json.loads((alone / "index.json").read_text())["manifests"]
+        assert entry["digest"] == other.digest
+        assert (alone / "blobs/sha256" / other.digest.removeprefix("sha256:")).is_file()
+        assert (alone / "oci-layout").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_extended_attributes_and_whiteouts_survive(tmp_path):

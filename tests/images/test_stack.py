@@ -13,7 +13,7 @@ from repro.images.pins import PinError
 from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, stack_of
 from repro.launch.attempt import Limits
 from repro.launch.host_environment import gpus
-from repro.launch.local import LocalAttempt
+from repro.launch.local_attempt import LocalAttempt
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
 V100 = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01"}

@@ -19,7 +19,7 @@ H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.
 SAMPLES = "".join(
     f"0, {UUID.format(0)}, {rest}\n" for rest in ("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64")
 )
-HOST = "lab-7"
+HOST, ADDRESS = "lab-7", "10.20.30.40"
 REPEATS = (1.0, 1.002, 0.998, 1.0, 1.001, 0.999)
 
 
@@ -131,7 +131,10 @@ def _attempt(run, unit, repeat, speed):
         "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
     }
     several = unit.world_size > 1
-    printed = NCCL_LINE.format("P2P/IPC").replace("node1", HOST) * 100 if several else f"reading {CHECKOUT}/repro\n"
+    printed = f"reading {CHECKOUT}/repro\n"
+    if several:
+        printed = f"{HOST}:41:77 [0] NCCL INFO Bootstrap : Using eth0:{ADDRESS}<0>\n"
+        printed += NCCL_LINE.format("P2P/IPC").replace("node1", HOST) * 100
     raw_output.write(folder, unit, speed or 1.0, started, lambda rank: start, 9000, before_log=printed)
     for rank in range(unit.world_size):
         logs = folder / "logs" / f"local_rank_{rank}"

@@ -3,7 +3,7 @@
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
 "full@0", "garbage@0", "nan@0", "stay@0" (hangs after its rows), "print=40@1" (rank 1 prints 40 MiB before its rows); "census" has rank 0 write one of a
-compiled job.
+compiled job, and with "learns" its loss depends on the seed and the learning rate, as a training's does.
 Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
 
@@ -16,13 +16,14 @@ import time
 DAY = 86_400 * 10**9
 
 
-def rows(generation, count, batch, stamp):
-    """The log lines of `count` iterations that took 10 ms each."""
+def rows(config, batch, stamp):
+    """The log lines of all iterations, which took 10 ms each."""
+    generation, count = config["log_generation"], config["iterations"]
     rate = batch / 0.01
     if generation == "E":
         yield "| step     | micro_batches   | samples         | throughput | latency    | loss       |"
     for i in range(1, count + 1):
-        at, loss = stamp + 0.01 * i, loss_at(i)
+        at, loss = stamp + 0.01 * i, loss_at(i, config)
         if generation in "AB":
             accuracy = "top_1: 0.000000, top_k: 0.000000"
             stamp_of_b = f" {at}" if generation == "B" else ""
@@ -67,9 +68,12 @@ def misbehave(rank, launched):
         time.sleep(float(os.environ.get("STANDIN_WAIT", "0")))
 
 
-def loss_at(i):
+def loss_at(i, config):
     """A loss that falls; from iteration 3 on no number, if STANDIN says so."""
-    return float("nan") if i > 2 and "nan" in os.environ.get("STANDIN", "") else 10 / i
+    asked = os.environ.get("STANDIN", "")
+    if "learns" in asked.split():
+        return (10 + config["seed"] / 1e4) / i ** (1 + config["optimizer"]["lr"])
+    return float("nan") if i > 2 and "nan" in asked else 10 / i
 
 
 OPERATORS = {"matmul": 4, "layer_norm": 2}
@@ -116,14 +120,14 @@ def main():
                 "iteration": i,
                 "time": now + 0.01 * i,
                 "samples": i * batch,
-                "loss": loss_at(i),
+                "loss": loss_at(i, config),
                 "throughput": batch / 0.01,
                 "latency_ms": 10.0,
                 "memory_mib": 100,
             }
             metrics.write(json.dumps(row) + "\n")
         if rank == 0:
-            for line in rows(config["log_generation"], config["iterations"], batch, now):
+            for line in rows(config, batch, now):
                 print(line, flush=True)
         if f"stay@{rank}" in os.environ.get("STANDIN", "").split():
             time.sleep(3600)

@@ -1,0 +1,224 @@
+"""What the parts of a kit hold: the checkout, both environments with their interpreters, and newer libraries.
+
+Each installed file is held to the SHA-256 that its wheel states. GPU code for other architectures is overwritten with
+zeros, which compress to nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from repro import bootstrap
+from repro.images.fatbins import leave_out
+from repro.images.kernel_overlay import FOLDER as LIBRARIES
+from repro.images.kernel_overlay import Overlay
+from repro.images.kit_pieces import Entry, KitError
+from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
+from repro.utils.paths import ROOT
+
+PYTHONS = ".kit/python"
+LEFT_OUT = ("/test/", "/tests/", "/oneflow/include/")
+"""Files of the environments that no run reads, by a piece of their path."""
+LEFT_OUT_OF_PYTHON = re.compile(
+    r"/(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|config-[^/]*|site-packages|dist-packages|__pycache__)/"
+    r"|/lib-dynload/(_tkinter|nis|_test|_ctypes_test|_xxtestfuzz|xx)[^/]*$|\.a$"
+)
+FAB = '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/python" -m fabric "$@"\n'
+GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|nsl|mvec|anl|crypt|gcc_s|stdc\+\+))\.so")
+NEEDED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
+
+
+@dataclass
+class Contents:
+    """What a kit is to hold, and what became of it: bytes of GPU code left out per library, and notes for its reader.
+
+    `architectures` are those of the host's GPUs. The libraries of `overlay`, if there is one for the only architecture,
+    are in it in place of the wheel's.
+    """
+
+    architectures: tuple[int, ...]
+    overlay: Overlay | None = None
+    zeroed: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
+    """The checkout at its commit, both interpreters, and the compiled forwarders."""
+    yield from _checkout(scratch)
+    for environment in pythons:
+        yield from _python(environment, pythons[environment])
+    if contents.architectures and needs_newer_libraries(contents.architectures):
+        for source in sorted(COMPAT.glob("*_forward.c")):
+            try:
+                library = build_forward(source.stem)
+            except StackError as error:
+                contents.notes.append(f"the host needs gcc: {error}")
+                break
+            yield Entry(f".cache/compat/{library.name}", library)
+
+
+def _checkout(scratch: Path) -> Iterator[Entry]:
+    """The last commit with its git folder, so that a run there can say which code it ran."""
+    clone = scratch / "checkout"
+    command = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(clone)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise KitError(f"git cannot pack the code: {done.stderr.strip()}")
+    subprocess.run(["git", "-C", str(clone), "remote", "remove", "origin"], check=True)
+    for own in ("hooks", "logs"):
+        shutil.rmtree(clone / ".git" / own, ignore_errors=True)
+    yield from _files(clone, ".")
+
+
+def _files(folder: Path, prefix: str) -> Iterator[Entry]:
+    for path in sorted(folder.rglob("*")):
+        name = (PurePosixPath(prefix) / path.relative_to(folder).as_posix()).as_posix()
+        if path.is_symlink():
+            yield Entry(name, link=os.readlink(path))
+        elif path.is_file():
+            yield Entry(name, path, executable=os.access(path, os.X_OK))
+
+
+def _python(environment: Path, version: str) -> Iterator[Entry]:
+    """The interpreter that an environment was made from, with its standard library and the libraries of its modules."""
+    program = "import sys; print(sys.base_prefix)"
+    base = Path(bootstrap.answer([environment / "bin" / "python", "-c", program]) or "/nonexistent")
+    top = f"{PYTHONS}/{version}"
+    binary, library = base / "bin" / f"python{version}", base / "lib" / f"python{version}"
+    if not binary.exists() or not (library / "os.py").exists():
+        raise KitError(f"{base} has no bin/python{version} with its lib/python{version}; it cannot be taken along")
+    own = [path for path in sorted((base / "lib").glob(f"libpython{version}.so*")) if not path.is_symlink()]
+    modules = [*_files(library, f"{top}/lib/python{version}")]
+    modules = [each for each in modules if not LEFT_OUT_OF_PYTHON.search("/" + each.name)]
+    programs = [Entry(f"{top}/bin/python{version}", binary.resolve(), executable=True)]
+    programs += [Entry(f"{top}/lib/{path.name}", path, executable=True) for path in own]
+    shared = [each for each in (*programs, *modules) if each.source and _is_elf(each.source)]
+    for entry in (*programs, *modules):
+        if entry in shared and entry.source:
+            depth = "/".join([".."] * (len(PurePosixPath(entry.name).relative_to(top).parts) - 1)) or "."
+            content = relocated(entry.source.read_bytes(), str(base / "lib"), f"$ORIGIN/{depth}/lib")
+            yield Entry(entry.name, content=content, executable=entry.executable)
+        else:
+            yield entry
+    yield from (Entry(f"{top}/lib/{path.name}", path) for path in _libraries_of(shared, base))
+
+
+def _is_elf(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def relocated(content: bytes, folder: str, relative: str) -> bytes:
+    """A program whose search path for libraries is `folder` with `relative` in its place, which is padded with zeros."""
+    old = folder.encode() + b"\0"
+    new = relative.encode()
+    if len(new) > len(folder) or old not in content:
+        return content
+    return content.replace(b"\0" + old, b"\0" + new.ljust(len(old), b"\0"))
+
+
+def _libraries_of(programs: Iterable[Entry], base: Path) -> list[Path]:
+    """What programs load besides glibc and their own interpreter, from where the loader finds it here."""
+    found: dict[str, Path] = {}
+    sources = [str(each.source) for each in programs]
+    done = subprocess.run(["ldd", *sources], capture_output=True, text=True)
+    for name, path in NEEDED.findall(done.stdout):
+        if not GLIBC.match(name) and not Path(path).is_relative_to(base):
+            found[name] = Path(path)
+    return [path.parent / name for name, path in sorted(found.items())]
+
+
+def _controller_packages(scratch: Path) -> set[str]:
+    """The locked packages of the controller without any group."""
+    text = bootstrap.controller_requirements(bootstrap.find_uv(), scratch, ()).read_text()
+    return {_normal(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", text, re.MULTILINE)}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[Entry]:
+    """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
+    name = environment.name
+    site = environment / "lib" / f"python{version}" / "site-packages"
+    marker = bootstrap.fingerprint(environment) + ("\ngroups: \n" if environment == bootstrap.CONTROLLER else "\n")
+    for entry in sorted(_installed(site, names), key=lambda each: each.name):
+        yield Entry(f"{name}/lib/python{version}/site-packages/{entry.name}", entry.source)
+    yield Entry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
+    yield Entry(f"{name}/bin/python3", link="python")
+    yield Entry(f"{name}/ready", content=marker.encode())
+
+
+def _installed(site: Path, names: set[str] | None) -> Iterator[Entry]:
+    for distribution in metadata.distributions(path=[str(site)]):
+        if names is not None and _normal(distribution.name) not in names:
+            continue
+        for file in distribution.files or ():
+            inside = PurePosixPath(*file.parts)
+            if ".." in inside.parts or inside.suffix == ".pyc" or any(part in f"/{inside}" for part in LEFT_OUT):
+                continue
+            path = site / inside
+            if file.hash and file.hash.value != _record_hash(path):
+                raise KitError(f"{path} is not as {distribution.name}'s wheel states; `make clean`, then `make setup`")
+            yield Entry(inside.as_posix(), path)
+
+
+def _record_hash(path: Path) -> str:
+    """SHA-256 as a wheel's RECORD has it; empty for a missing file."""
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return ""
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
+    """Both environments, of the trainers' the libraries without GPU code for other architectures."""
+    controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
+    yield from _environment(controller, pythons[controller], _controller_packages(scratch))
+    yield Entry(f"{controller.name}/bin/fab", content=FAB.encode(), executable=True)
+    for entry in _environment(trainer, pythons[trainer], None):
+        yield _only_ours(_compiled(entry, contents), scratch, contents)
+
+
+def _compiled(entry: Entry, contents: Contents) -> Entry:
+    """The overlay's copy of a library, if it has one; any other file as it is."""
+    path = PurePosixPath(entry.name)
+    if contents.overlay is None or path.parent.name != LIBRARIES:
+        return entry
+    own = contents.overlay.folder / LIBRARIES / path.name
+    return entry if own.is_symlink() or not own.is_file() else replace(entry, source=own)
+
+
+def libraries(scratch: Path, folders: Sequence[Path], contents: Contents) -> Iterator[Entry]:
+    """A newer cuBLAS and cuDNN, likewise."""
+    paths = {path for folder in folders for name in ("cublas", "cudnn") for path in folder.glob(f"lib{name}*.so.*")}
+    for path in sorted(paths):
+        name = f"{KIT.name}/lib/{path.name}"
+        if path.is_symlink():
+            yield Entry(name, link=path.resolve().name)
+        else:
+            yield _only_ours(Entry(name, path), scratch, contents)
+
+
+def _only_ours(entry: Entry, scratch: Path, contents: Contents) -> Entry:
+    """A library without GPU code for other architectures, as a copy; any other file as it is."""
+    if entry.source is None or ".so" not in entry.source.name or not contents.architectures:
+        return entry
+    copy = scratch / "library"
+    shutil.copyfile(entry.source, copy)
+    zeroed = leave_out(copy, contents.architectures)
+    if zeroed:
+        contents.zeroed[entry.name] = zeroed
+    return Entry(entry.name, copy if zeroed else entry.source, executable=entry.executable)

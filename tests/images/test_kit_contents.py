@@ -1,0 +1,64 @@
+"""What the parts of a kit hold: each file as its wheel states, and no GPU code that the host has no use for."""
+
+import pytest
+
+from repro.images import kit_contents
+from repro.images.fatbins import PTX, SASS, fatbins
+from repro.images.kernel_overlay import Overlay
+from repro.images.kit_contents import Contents, relocated
+from repro.images.kit_pieces import Entry, KitError
+from tests.support.fatbins import library
+
+
+def test_a_search_path_is_made_relative_in_place():
+    before = b"\x7fELF\0/root/python/lib\0libffi.so.8\0"
+    after = relocated(before, "/root/python/lib", "$ORIGIN/../lib")
+    assert after == b"\x7fELF\0$ORIGIN/../lib\0\0\0libffi.so.8\0"
+    assert relocated(before, "/usr/lib", "$ORIGIN/../lib") == before
+    assert relocated(b"\0/lib\0", "/lib", "$ORIGIN/../lib") == b"\0/lib\0", "no room: it stays as it is"
+
+
+def test_an_installed_file_that_is_not_its_wheels_is_refused(tmp_path):
+    site = tmp_path / "site-packages"
+    (site / "toy-1.dist-info").mkdir(parents=True)
+    (site / "toy-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    (site / "toy.py").write_text("1\n")
+    digest = kit_contents._record_hash(site / "toy.py")
+    (site / "toy-1.dist-info" / "RECORD").write_text(f"toy.py,sha256={digest},2\ntoy/tests/x.py,,\n../../bin/toy,,\n")
+    assert [entry.name for entry in kit_contents._installed(site, {"toy"})] == ["toy.py"]
+    assert list(kit_contents._installed(site, {"other"})) == []
+    (site / "toy.py").write_text("2\n")
+    with pytest.raises(KitError, match=r"toy\.py is not as toy's wheel states"):
+        list(kit_contents._installed(site, None))
+
+
+def test_a_library_goes_into_the_kit_without_code_for_other_architectures(tmp_path):
+    source = library(tmp_path / "lib.so.1", [[(SASS, 70), (PTX, 75)]])
+    before = source.read_bytes()
+    contents = Contents((90,))
+    packed = kit_contents._only_ours(Entry("lib.so.1", source), tmp_path, contents)
+    content = packed.source.read_bytes()
+    (found,) = fatbins(content)
+    assert [any(content[code.offset : code.offset + code.length]) for code in found.codes] == [False, True]
+    assert contents.zeroed == {"lib.so.1": 64}
+    assert source.read_bytes() == before, "what is installed stays as it is"
+
+
+def test_the_libraries_of_an_overlay_are_in_the_kit_in_place_of_the_wheels(tmp_path):
+    own = tmp_path / "overlay" / "oneflow.libs"
+    own.mkdir(parents=True)
+    (own / "liboneflow-1.so").write_bytes(b"compiled")
+    (own / "libprotobuf-3.so").symlink_to(tmp_path)
+    contents = Contents((90,), Overlay(own.parent, 90, "0" * 64, 1, 0))
+    site = ".venv-trainer/lib/python3.10/site-packages"
+    for name, taken in [
+        ("oneflow.libs/liboneflow-1.so", True),
+        ("oneflow.libs/libprotobuf-3.so", False),
+        ("oneflow.libs/libcudnn-2.so.7", False),
+        ("other/liboneflow-1.so", False),
+    ]:
+        entry = Entry(f"{site}/{name}", tmp_path / name)
+        found = kit_contents._compiled(entry, contents)
+        assert found.name == entry.name
+        assert found.source == (own / "liboneflow-1.so" if taken else entry.source), name
+    assert kit_contents._compiled(Entry("oneflow.libs/liboneflow-1.so"), Contents((90,))).source is None
