@@ -69,8 +69,8 @@ def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
 
 
 def listed(_: Translate, parts: Iterable[str]) -> str:
-    """An enumeration: the last two of several joined by "and"."""
-    *first, last = parts
+    """An enumeration: the last two of several joined by "and"; empty if there is nothing."""
+    *first, last = [*parts] or [""]
     return _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
 
 

@@ -1,15 +1,16 @@
 """Packs a run into the small archive that is committed: raw files, without anything that identifies the machine.
 
-Paths of the machine, its host name and the UUIDs of its GPUs are replaced. `kept.json` in the archive lists every
+Paths of the machine, its host name, its addresses and the UUIDs of its GPUs are replaced. `kept.json` in the archive lists every
 recorded file that was changed, with its original SHA-256, so that the archive can be traced to the run.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.analysis import steady
@@ -36,6 +37,14 @@ OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-
 ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
 NO_FIELD = rb'(?!":\s*[^{\s])'
 """Not followed by a value, as the name of a field is in JSON, even if a host has the same name."""
+ADDRESSES = (
+    re.compile(rb"(?<![\w.])((?:\d{1,3}\.){3}\d{1,3})\]?[:<]\d"),
+    re.compile(rb"(?<!\S)[\w.@-]+:([0-9a-f]*:[0-9a-f:.]+)(?:%[\w.-]+)?<\d"),
+    re.compile(rb'"--master_addr",\s*"([0-9a-f.:]+)'),
+)
+"""What finds addresses, with the port behind them: in logs, in NCCL's `eth0:fe80::1%eth0<0>`; and in commands."""
+DOCUMENTATION = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")))
+"""Networks of no machine that others could reach (RFC 5737, RFC 3849)."""
 UUID = re.compile(rb"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -54,11 +63,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Replacements:
-    """What is replaced in a run's files, and by what: prefixes of paths, names of hosts, UUIDs of GPUs."""
+    """What is replaced in a run's files, and by what: prefixes of paths, names of hosts, UUIDs of GPUs, addresses."""
 
     paths: Mapping[str, str]
     hosts: Mapping[str, str]
     gpus: Mapping[str, str]
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, text: bytes) -> bytes:
         """The text with all of it replaced, longer prefixes first; what merely begins like a prefix or a name stays."""
@@ -70,6 +80,10 @@ class Replacements:
             either = b"|".join(re.escape(name).encode() for name in sorted(self.hosts, key=len, reverse=True))
             pattern = rb"(?<!\w)(?:" + either + rb")(?![\w-])" + NO_FIELD
             text = re.sub(pattern, lambda found: self.hosts[found[0].decode()].encode(), text)
+        if self.addresses:
+            either = b"|".join(re.escape(each).encode() for each in sorted(self.addresses, key=len, reverse=True))
+            pattern = rb"(?<![\w.])(?:" + either + rb")(?!\w|\.\d)"
+            text = re.sub(pattern, lambda found: self.addresses[found[0].decode()].encode(), text)
         return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
 
 
@@ -128,7 +142,8 @@ def replacements(files: Mapping[str, bytes], name: str) -> Replacements:
 
     The checkout, here and where the run was made, becomes the path relative to it; the run's folder, there and then,
     becomes `runs/<name>`, and the folder that it was in, `runs`. Other paths are of installed libraries: evidence.
-    Hosts become host1, host2 …, and GPUs GPU-0, GPU-1 …, in the order in which the run names them.
+    Hosts become host1, host2 …, addresses address1, address2 …, and GPUs GPU-0, GPU-1 …, in the order in which the
+    run names them.
     """
     hosts = dict.fromkeys(_hosts(files))
     found = (uuid for path in ("run.json", *files) for uuid in UUID.findall(files.get(path, b"")))
@@ -136,6 +151,7 @@ def replacements(files: Mapping[str, bytes], name: str) -> Replacements:
         _paths(files, name),
         {host: f"host{number}" for number, host in enumerate(hosts, 1)},
         {uuid.decode(): f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(found))},
+        {each: f"address{number}" for number, each in enumerate(dict.fromkeys(_addresses(files)), 1)},
     )
 
 
@@ -172,6 +188,20 @@ def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
     findings = json.loads(files.get(PREFLIGHT, b"{}")).get("findings", ())
     machines = (each["machine"] for each in findings if each["machine"] != THIS_MACHINE)
     return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *machines, *of_ranks))
+
+
+def _addresses(files: Mapping[str, bytes]) -> Iterable[str]:
+    """Every address of a machine that a log or command names; not those that mean any machine, or the same one."""
+    for path in ("run.json", *sorted(files)):
+        for pattern in ADDRESSES:
+            for found in pattern.findall(files.get(path, b"")):
+                try:
+                    address = ipaddress.ip_address(found.decode())
+                except ValueError:
+                    continue
+                documented = any(address in network for network in DOCUMENTATION)
+                if not (address.is_loopback or address.is_unspecified or documented):
+                    yield found.decode()
 
 
 def _packed(root: RunPath, name: str) -> dict[str, bytes]:

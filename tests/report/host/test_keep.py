@@ -56,7 +56,7 @@ def test_it_holds_what_was_measured_and_nothing_derived(original, kept):
 
 def test_nothing_says_whose_machine_it_was(original, kept, tmp_path):
     every = contents(kept.files)
-    for what in (CHECKOUT, RUNS, str(ROOT), support.HOST, support.UUID.format(0)[:20]):
+    for what in (CHECKOUT, RUNS, str(ROOT), support.HOST, support.ADDRESS, support.UUID.format(0)[:20]):
         assert [path for path, text in every.items() if what.encode() in path.encode() + text] == []
     assert keep(original.path, tmp_path / "again.zip").named == ("/usr/local",)
     attempt = next(each for each in kept.attempts() if each["status"] == "ok")["folder"]
@@ -211,6 +211,31 @@ def test_every_node_of_a_cluster_is_replaced():
     }
 
 
+def test_addresses_are_replaced_where_they_name_a_machine():
+    log = (
+        b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.7<0>\n"
+        b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]ib0:10.0.1.7<0> [1]ib1:10.0.1.70<0>\n"
+        b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:fe80::1%eth0<29500>\n"
+        b"NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>, listening on 0.0.0.0:39297 and 127.0.0.1<28028>\n"
+        b"cuBLAS 10.2.3.254, no route to 10.0.0.9.\n"
+    )
+    command = json.dumps(
+        {"n1": ["python", "launch.py", "--master_addr", "10.0.0.9", "--master_port", "29500"]}
+    ).encode()
+    files = {"units/a/r/command.json": command, "units/a/r/logs/local_rank_0/stdout": log}
+    found = replacements(files, "id")
+    assert list(found.addresses) == ["10.0.0.9", "10.0.0.7", "10.0.1.7", "10.0.1.70", "fe80::1"]
+    assert json.loads(found.apply(command))["n1"][3] == "address1"
+    assert found.apply(log) == (
+        b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:address2<0>\n"
+        b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]ib0:address3<0> [1]ib1:address4<0>\n"
+        b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:address5%eth0<29500>\n"
+        b"NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>, listening on 0.0.0.0:39297 and 127.0.0.1<28028>\n"
+        b"cuBLAS 10.2.3.254, no route to address1.\n"
+    )
+    assert replacements({path: found.apply(text) for path, text in files.items()}, "id").addresses == {}
+
+
 def test_nodes_that_only_an_attempt_had_are_replaced_too():
     """As a later job of a run may have."""
     own = json.dumps({"nodes": {"n7": {}}}).encode()
@@ -254,7 +279,8 @@ def test_no_committed_archive_says_whose_machine_it_was(archive):
         assert all(re.fullmatch(placeholder, host) for host in hosts), (path, hosts)
     folders = {found.decode() for text in files.values() for found in keeping.ABSOLUTE.findall(text)}
     assert folders <= LIBRARIES | OF_ONEFLOW
-    assert replacements(files, archive.stem).paths == {str(ROOT): "."}
+    found = replacements(files, archive.stem)
+    assert (found.paths, found.addresses) == ({str(ROOT): "."}, {})
 
 
 def test_a_committed_archive_is_kept_as_the_same_bytes_again(tmp_path):

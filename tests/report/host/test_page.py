@@ -220,6 +220,13 @@ def test_what_was_not_run_has_no_section(reproduced, host):
     assert "Commentary" not in [section.title for section in silent.sections]
 
 
+@pytest.mark.parametrize(("language", "said"), [("en", "0 of the 57 published cases ran"), ("zh", "57")])
+def test_a_host_that_measured_no_published_case_has_a_page(host, language, said):
+    """As one that was only rehearsed on, or whose loss curves alone were kept."""
+    lead = host_page.build(replace(host, runs=(), notes=Notes({})), language, []).lead
+    assert said in lead and "–" in lead
+
+
 def test_the_page_is_what_the_runs_give(host):
     assert host_page.differing(host) == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from repro.analysis.compare_runs import compare
 from repro.planning.plan import REDUCED, SMOKE, Plan, PlanError, make_plan
-from repro.planning.profiling import make_profile_plan
+from repro.planning.profiling import as_profile
 from repro.published.cases import load_catalogue
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import LineChart, Series
@@ -125,7 +125,7 @@ def test_only_a_bench_at_the_published_scale_measures_speed():
         return KeptRun("R1", None, {}, plan, [], [], None, {}, None, {}).measures_speed
 
     cases = load_catalogue().select(None, CASE)
-    plans = [make_plan(cases, 1), make_plan(cases, 0), make_profile_plan(cases, 1)]
+    plans = [make_plan(cases, 1), make_plan(cases, 0), as_profile(make_plan(cases, 1))]
     assert [(plan.label, plan.scale, measures_speed(plan)) for plan in plans] == [
         ("published", "published", True),
         ("smoke", "smoke", False),
