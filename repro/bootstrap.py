@@ -28,10 +28,10 @@ from repro.targets import (
     RENAMED_TASKS,
     groups_of,
     make_variables,
+    needs_trainers,
     options_of,
     refusal,
     renamed,
-    trains_here,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -317,7 +317,7 @@ def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[st
     """The environments that a task needs when it is given these variables; pairs with groups."""
     task = RENAMED_TASKS.get(task, task)
     found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
-    return [*found, (TRAINER, set())] if trains_here(task, variables) else found
+    return [*found, (TRAINER, set())] if needs_trainers(task, variables) else found
 
 
 def check(task: str) -> None:

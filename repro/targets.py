@@ -103,13 +103,18 @@ ENVIRONMENT = (
 """Variables of make's command line that go to the environment of the processes instead of a task's options."""
 
 
-ELSEWHERE = {"CLUSTER": "on nodes", "DRY_RUN": "nowhere"}
-"""Variables with which nothing is trained on this machine, and where instead."""
+ELSEWHERE = ("CLUSTER", "DRY_RUN")
+"""Variables with which nothing is trained on this machine: on nodes, or nowhere."""
 
 
-def trains_here(task: str, variables: Mapping[str, str]) -> bool:
+DATA_TASKS = ("convergence", "curves", "reproduce")
+"""The tasks that need the trainer environment with CLUSTER too: it writes the data sets that nodes are brought."""
+
+
+def needs_trainers(task: str, variables: Mapping[str, str]) -> bool:
     """Whether a task needs the trainer environment of this machine when it is given these variables."""
-    return task in TRAINER_TASKS and not any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE)
+    elsewhere = {name for name in ELSEWHERE if variables.get(name, "") not in ("", "0")}
+    return task in TRAINER_TASKS and not elsewhere - ({"CLUSTER"} if task in DATA_TASKS else set())
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:

@@ -39,6 +39,22 @@ def test_every_package_says_what_it_knows(init):
     assert len(words.split()) > 8
 
 
+def test_what_a_text_in_the_code_names_is_there():
+    """By its full name, as `repro.launch.host_environment.gpus`: a module, or what one has at its top or in a class."""
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"`(repro(?:\.\w+)+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert sorted(each for each in named if not _is_there(each[1])) == []
+
+
+def test_a_name_that_is_not_there_is_seen():
+    assert _is_there("repro.launch.host_environment.gpus") and _is_there("repro.cluster.ssh.Remote.run")
+    assert not _is_there("repro.environment.gpus") and not _is_there("repro.cluster.ssh.Remote.get")
+
+
 def test_no_module_imports_itself_by_way_of_others():
     """Imports inside functions count too; those for type checkers alone do not."""
     modules = {_name(path): path for path in PACKAGE.rglob("*.py")}
@@ -47,6 +63,29 @@ def test_no_module_imports_itself_by_way_of_others():
     while leaves := {name for name, imported in graph.items() if not imported & graph.keys()}:
         graph = {name: imported for name, imported in graph.items() if name not in leaves}
     assert sorted(graph) == [], "these import each other in a circle, or one that does"
+
+
+def _is_there(name: str) -> bool:
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        file = next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+        if file:
+            return _has(ast.parse(file.read_text(encoding="utf-8")), parts[length:])
+    return False
+
+
+def _has(node: ast.AST, names: list[str]) -> bool:
+    if not names:
+        return True
+    for each in ast.iter_child_nodes(node):
+        defined = [each.name] if isinstance(each, ast.FunctionDef | ast.ClassDef) else []
+        if isinstance(each, ast.Assign | ast.AnnAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            defined = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        if names[0] in defined:
+            return _has(each, names[1:])
+    return False
 
 
 def _name(path) -> str:

@@ -236,6 +236,11 @@ def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
     assert (bootstrap.TRAINER, set()) in bootstrap.needs_of("bench", dict.fromkeys(variables, "0"))
 
 
+@pytest.mark.parametrize("task", ["curves", "convergence", "reproduce"])
+def test_data_sets_for_nodes_are_written_by_the_trainers_environment_here(task):
+    assert (bootstrap.TRAINER, set()) in bootstrap.needs_of(task, {"CLUSTER": "sim"})
+
+
 def test_a_checkout_that_cannot_be_written_to_is_named(machine, monkeypatch):
     monkeypatch.setattr(bootstrap.os, "access", lambda path, mode: False)
     with pytest.raises(SetupError, match="cannot be written to"):

@@ -184,32 +184,60 @@ def profile(
     cublas: str | None = None,
     cudnn: str | None = None,
     cupti: str | None = None,
+    cluster: str | None = None,
+    launcher: str | None = None,
+    side_by_side: bool | None = None,
 ) -> None:
-    """Show which kernels an iteration consists of, compared with PyTorch's, on this machine's GPUs.
+    """Show which kernels an iteration consists of, compared with PyTorch's, on the GPUs of this machine or a cluster.
 
     Exit status: 0 every attempt was traced; 1 one was not; 2 wrong input, or no GPU; 130 interrupted.
     """
-    from repro.images.stack import build_forward, find_cupti
-    from repro.launch.host_environment import gpu_count
-    from repro.launch.traced import traced
-    from repro.planning.profiling import KIND, make_profile_plan
+    from repro.images.stack import TRACER, build_forward, find_cupti
+    from repro.launch.traced import traced_here, traced_on_nodes
+    from repro.planning.baselines import variants_of
+    from repro.planning.plan import PUBLISHED, PlanError, Wanted
+    from repro.planning.profiling import KIND, as_profile
     from repro.published.cases import load_catalogue
 
     libraries = Libraries(cublas, cudnn, cupti, baseline_python)
-    session = Session(invocation, runs, run, model, port, stall_timeout, retries, stack, libraries, attempt_timeout)
+    session = Session(
+        invocation,
+        runs,
+        run,
+        model,
+        port,
+        stall_timeout,
+        retries,
+        stack,
+        libraries,
+        attempt_timeout,
+        side_by_side,
+    )
     before = session.before(KIND)
-    baseline = None
-    if before:
-        plan = planned(before)
-    else:
-        gpus = gpu_count()
-        baseline = baseline_program_of(baseline_python, baselines, gpus) if gpus else None
+    name = session.cluster_of(before, cluster)
+    local = {"BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn, "STACK": stack}
+    refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
+    chosen_launcher = session.launcher(name, launcher, before)
+    if refusal := chosen_launcher.trace_refusal():
+        raise PlanError(refusal)
+
+    def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)
-        variants = baseline.variants if baseline else ()
-        plan = make_profile_plan(chosen, gpus, max_gpus, variants, precision or None, program)
-    cupti_here, tracer = find_cupti(libraries), build_forward("kernel_trace")
+        baseline = None if name else baseline_program_of(baseline_python, baselines, chosen_launcher.gpus)
+        variants = baseline.variants if baseline else variants_of(baselines)
+        wanted = Wanted(PUBLISHED, 1, max_gpus, None, precision or None, variants, program)
+        return as_profile(chosen_launcher.plan(chosen, wanted)), {"baseline": baseline.as_json()} if baseline else {}
+
+    if name:
+        from repro.launch.nodes.tracing import Tracing
+
+        tracing = Tracing(cupti or "")
+        session.run_on_cluster(before, chosen_launcher, new_plan, (), lambda made: traced_on_nodes(made, tracing))
+        return
+    plan, more = (planned(before), {}) if before else new_plan()
+    cupti_here, tracer = find_cupti(libraries), build_forward(TRACER)
 
     def new_run() -> Run:
-        return session.create_here(plan, {"baseline": baseline.as_json()} if baseline else {}, leave_out=True)
+        return session.create_here(plan, more, leave_out=True)
 
-    session.run_here(before, new_run, lambda attempt_of: traced(attempt_of, tracer, cupti_here))
+    session.run_here(before, new_run, lambda made: traced_here(made, tracer, cupti_here))

@@ -7,35 +7,40 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from repro.cli import bench, correctness, plan, preflight
 from repro.cli.session import chosen_model, refuse_options
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
+from repro.planning.plan import SMOKE
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
 from repro.runs.record import RUNS, write_json
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
+from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.published.cases import Case
 
+Scale = Literal["smoke", "published"]
 STEPS = ("preflight", "bench", "curves", "convergence", "profile")
 CLUSTER_STEPS = ("preflight", "bench", "curves", "convergence")
 FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
-"""Variables that mean something else to the other tasks, or much time."""
+"""Variables that mean something else to the tasks after the bench, or much time."""
 FOR_RUN = (
     *("CLUSTER", "LAUNCHER", "SIDE_BY_SIDE", "RUNS", "RETRIES", "STALL_TIMEOUT", "ATTEMPT_TIMEOUT", "PORT", "JOBS"),
     *("STACK", "CUBLAS", "CUDNN", "CUPTI", "MODEL"),
 )
 """Variables that a run which goes on does not have from its plan."""
+GOES_ON = "interrupted; the same command goes on"
 
 
 @task(
     host="name of the host whose page the runs belong to, such as h200x8 (default with a cluster: the cluster's name)",
     steps="only these, separated by commas: preflight, bench, curves, convergence, profile",
+    scale="smoke rehearses every step with tiny shapes, on a cluster without GPUs too (default: the published shapes)",
 )
 def reproduce(
     invocation: Invocation,
@@ -44,6 +49,7 @@ def reproduce(
     model: str = "all",
     cases: str | None = None,
     program: Programs = DEFAULT_PROGRAMS,
+    scale: Scale | None = None,
     max_gpus: tuple[int, ...] = (),
     precision: str | None = None,
     iterations: int | None = None,
@@ -84,27 +90,28 @@ def reproduce(
     runs_of(host)
     libraries = {"STACK": stack, "CUBLAS": cublas, "CUDNN": cudnn, "CUPTI": cupti}
     local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
-    refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
+    refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side, "SCALE": scale})
     chosen = load_catalogue().select(chosen_model(model), cases or None)
     planned = plan_cluster_steps(chosen, steps) if cluster else plan_steps(chosen, steps)
-    _require_gpus(cluster)
+    if not _has_gpus(cluster, rehearsed=scale == SMOKE):
+        planned = [step for step in planned if step.task != "plan"]  # the performance model describes GPUs only
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
 
-    def call(task: str, variables: Mapping[str, str]) -> int:
-        given = [f"{name}={value}" for name, value in variables.items()]
-        return subprocess.run([sys.executable, "-m", "repro", task, *given]).returncode
-
+    heed_signals()
     failed = carry_out(
         commands,
         runs,
-        lambda step: call(step.task, step.variables),
-        lambda name: call("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)}),
+        call,
+        lambda name: call(Step("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)})),
         journal,
     )
-    pages = ("host-reports", "site") if cluster else ("host-reports",)
-    failed += [f"make {page}" for page in pages if call(page, {})]
+    pages = [
+        *([Step("host-reports", {"HOST": host})] if any(runs_of(host).glob("*")) else []),
+        *([Step("site")] if cluster else []),
+    ]
+    failed += [str(page) for page in pages if call(page)]
     if failed:
         raise Exit(
             "failed:\n  "
@@ -135,25 +142,46 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 
-def _require_gpus(cluster: str | None) -> None:
-    """Exit where nothing can be measured."""
+def _has_gpus(cluster: str | None, rehearsed: bool) -> bool:
+    """Whether there are GPUs; Exit if there are none, unless it is a cluster on which all is only rehearsed."""
     if cluster:
         from repro.cluster.cluster import load_cluster
 
         described = load_cluster(cluster)
-        if not described.gpu:
+        if not described.gpu and not rehearsed:
             raise Exit(
                 f"cluster_gpu is empty in {described.variables}: there is nothing to reproduce on; "
-                f"make bench CLUSTER={described.setting} checks the machinery",
+                "SCALE=smoke rehearses every step with tiny shapes",
                 BAD_INPUT,
             )
-        return
+        return bool(described.gpu)
     from repro.launch.host_environment import gpus
 
     if not gpus():
         raise Exit(
             "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
         )
+    return True
+
+
+def call(step: Step) -> int:
+    """Run a step as a process; its exit status. A signal to this process ends the step first: Exit once it has ended.
+
+    The step is out of the reach of the terminal, or Ctrl-C would reach it twice.
+    """
+    given = [f"{name}={value}" for name, value in step.variables.items()]
+    process = subprocess.Popen([sys.executable, "-m", "repro", step.task, *given], process_group=0)
+    interrupted = False
+    while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+            process.terminate()
+            continue
+        if interrupted:
+            raise Exit(GOES_ON, INTERRUPTED)
+        return status
 
 
 def options_of(task: str) -> set[str]:
@@ -179,7 +207,7 @@ class Step:
 
     def given(self, outer: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         """The variables for it, of those that the whole was called with; `known` are those that its task has."""
-        dropped = () if self.task == "bench" else FOR_BENCH
+        dropped = () if self.task in ("plan", "bench") else FOR_BENCH
         return {name: value for name, value in outer.items() if name in known and name not in dropped} | self.variables
 
     def going_on(self, run: str) -> Step:
@@ -255,10 +283,9 @@ class Journal:
         new = set(there) - set(known["before"]) if "before" in known else set()
         return sorted(new | set(known.get("runs", ())) & set(there))
 
-    def begin(self, step: Step, there: Iterable[str]) -> None:
-        """A try of a step begins; `there` are the runs that there are now."""
-        there = sorted(there)
-        self._steps[str(step)] = {**self._of(step), "runs": self.runs(step, there), "before": there}
+    def begin(self, step: Step, there: Iterable[str], going_on: Iterable[str]) -> None:
+        """A try of a step begins; `there` are the runs that there are now, `going_on` those of the step before that count."""
+        self._steps[str(step)] = {**self._of(step), "runs": [*going_on], "before": sorted(there)}
         self._write()
 
     def end(self, step: Step, there: Iterable[str], failed: bool, ended: bool) -> None:
@@ -301,10 +328,10 @@ def carry_out(
             continue
         print(f"== {number} of {len(planned)}: {step}", flush=True)
         before = _runs(runs, journal.runs(step, _ids(runs)))
-        journal.begin(step, _ids(runs))
+        journal.begin(step, _ids(runs), before)
         status = call(step.going_on(before[-1]) if before else step)
         if status == INTERRUPTED:
-            raise Exit("interrupted; the same command goes on", INTERRUPTED)
+            raise Exit(GOES_ON, INTERRUPTED)
         ended = not status or (journal.failed(step) and bool(before))
         kept = [each for each in journal.runs(step, _ids(runs)) if ended]
         unkept = [f"make archive RUN={each}" for each in kept if keep(each)]

@@ -13,6 +13,7 @@ from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED
 from repro.utils.paths import named_by_time
+from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -46,6 +47,7 @@ def preflight(
     """
     from repro.preflight.framework import choose
 
+    heed_signals()
     folder = _folder(runs)
     described, environment = _subject(cluster, stack, Libraries(cublas, cudnn))
     checks = choose(_checks(folder, environment, described), only or None)

@@ -21,7 +21,7 @@ from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.launch.attempt import Limits
-    from repro.launch.base import Launcher, LaunchSession, Places
+    from repro.launch.base import AttemptOf, Launcher, LaunchSession, Places
     from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
@@ -89,7 +89,7 @@ class Session:
         self,
         before: Run | None,
         new_run: Callable[[], Run],
-        changed: Callable = lambda attempt_of: attempt_of,
+        changed: Callable[[AttemptOf], AttemptOf] = lambda attempt_of: attempt_of,
         pool_of: Callable[[Plan], GpuPool] | None = None,
     ) -> None:
         """Go on with a run, or with the one that `new_run()` makes, on this machine.
@@ -112,10 +112,12 @@ class Session:
         launcher: Launcher,
         new_plan: Callable[[], tuple[Plan, dict]],
         datasets: Sequence[Dataset] = (),
+        changed: Callable[[AttemptOf], AttemptOf] = lambda attempt_of: attempt_of,
     ) -> None:
         """Go on with a run, or with a new one, where a cluster's launcher opens.
 
-        `new_plan()` gives the plan and what its run records besides; `datasets` are brought to where ranks find them.
+        `new_plan()` gives the plan and what its run records besides; `datasets` are brought to where ranks find them;
+        `changed` may wrap what makes the attempts.
         """
         from repro.planning.plan import PlanError
         from repro.planning.program_data import reads
@@ -130,13 +132,11 @@ class Session:
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
-            variants = dict.fromkeys(unit.variant for unit in plan.units if unit.variant)
-            if variants:
-                program = session.baselines([*variants])
-                more |= {"baseline": program.as_json()}
+            if plan.variants:
+                more |= {"baseline": session.baselines(plan).as_json()}
             places = self._places(session, plan)
             run = before or self.create(plan, session.environment(plan) | kernels, **more)
-            self.carry_out(run, plan, session.attempts(run, plan, self.limits(plan)), places)
+            self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), places)
 
     def cluster_of(self, before: Run | None, cluster: str | None) -> str | None:
         """The cluster that was named, or that of the run to go on with, which must be the same."""
@@ -183,8 +183,7 @@ class Session:
 
         limit, described = self.attempt_timeout or Limits.total_s, load_cluster(cluster)
         recorded = before.description()["environment"].get("cluster", {}) if before else {}
-        if runtime := self.runtime or recorded.get("runtime"):
-            described = with_runtime(described, runtime)
+        described = with_runtime(described, self.runtime or recorded.get("runtime"), name)
         options = LaunchOptions(described, self.port, trainer_command(), attempt_s=limit, baseline=baseline_command())
         return select(options, name or None)
 

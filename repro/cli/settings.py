@@ -37,7 +37,7 @@ OPTIONS = {
     "cluster": "run on the nodes of an inventory, by its name or folder",
     "cublas": "a newer cuBLAS, as a library or the folder that has it",
     "cudnn": "a newer cuDNN, as a library or the folder that has it",
-    "cupti": "the CUPTI that traces kernels, as a library or the folder that has it",
+    "cupti": "the CUPTI that traces kernels, as a library or the folder that has it; with a cluster, on its nodes",
     "data": "audit the copy of repro/data in this folder, and write nothing",
     "debian": "mirror of Debian in place of the pinned snapshot",
     "debian_security": "mirror of Debian's security updates in place of the pinned snapshot",

@@ -160,7 +160,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     image, launcher = _image(read), read.one_of("cluster_launcher", LAUNCHERS, Cluster.launcher)
     before = "docker" if read.flag("cluster_containers", True) else "venv"
     runtime = read.one_of("cluster_runtime", tuple(RUNTIMES), before)
-    _check_runtime(read, runtime, image, launcher)
+    if wrong := conflict(runtime, launcher, image):
+        raise read.wrong(*wrong)
     return Cluster(
         name=folder.name,
         folder=folder,
@@ -184,7 +185,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         private_key=Path(key).expanduser() if key else None,
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
-        baseline=_baseline(read, RUNTIMES[runtime]),
+        baseline=_baseline(read, runtime),
         login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
         environment=_environment(read),
         prologue=_prologue(read),
@@ -201,13 +202,43 @@ def _compiled_for(read: Variables) -> int | None:
     return found
 
 
-def with_runtime(cluster: Cluster, name: str) -> Cluster:
-    """The cluster with another runtime than its inventory's; ClusterError if that is unknown or lacks its image."""
-    if name not in RUNTIMES:
-        raise ClusterError(f"RUNTIME={name}: it is {', '.join(RUNTIMES)}")
-    if RUNTIMES[name].from_file and not cluster.image.file:
-        raise ClusterError(f"RUNTIME={name}: cluster_image.file in {cluster.variables} has to name the image's file")
-    return replace(cluster, runtime_name=name)
+def with_runtime(cluster: Cluster, runtime: str | None, launcher: str | None = None) -> Cluster:
+    """The cluster with another runtime or launcher than its inventory's; "" or None leaves that.
+
+    ClusterError if the inventory could not name it, with what else it says.
+    """
+    if runtime and runtime not in RUNTIMES:
+        raise ClusterError(f"RUNTIME={runtime}: it is {', '.join(RUNTIMES)}")
+    made = replace(cluster, runtime_name=runtime or cluster.runtime_name, launcher=launcher or cluster.launcher)
+    if wrong := conflict(made.runtime_name, made.launcher, made.image):
+        given = [f"{name}={value}" for name, value in (("RUNTIME", runtime), ("LAUNCHER", launcher)) if value]
+        name, value, should = wrong
+        raise ClusterError(f"{' '.join(given)}: with {cluster.variables}, {name} is {value!r}; {should}")
+    return made
+
+
+def conflict(runtime: str, launcher: str, image: Image) -> tuple[str, str, str] | None:
+    """The variable that does not go with the others, its value, and what is wrong with it; None if all go together."""
+    if RUNTIMES[runtime].from_file and not image.file:
+        return "cluster_image.file", image.file, f"{runtime} runs an image that is a file: name it"
+    if runtime == "pyxis" and launcher != "slurm":
+        return "cluster_runtime", runtime, f"it is a plugin of Slurm: cluster_launcher is then slurm, not {launcher}"
+    return None
+
+
+def baseline_conflict(runtime: str, baseline: Baseline) -> tuple[str, str, str] | None:
+    """Likewise for where baselines run; it matters only where some do."""
+    if not baseline.python:
+        return None
+    run_by = RUNTIMES[runtime]
+    if run_by.whole_step:
+        return "cluster_baseline", baseline.python, f"{run_by.launched_by} runs one image per job: leave it out"
+    if bool(baseline.image) != run_by.in_image:
+        said = (
+            "ranks run in containers, so name the image that has it" if run_by.in_image else "ranks run in no container"
+        )
+        return "cluster_baseline.image", baseline.image, said
+    return None
 
 
 def _image(read: Variables) -> Image:
@@ -234,13 +265,6 @@ def _image(read: Variables) -> Image:
     return image
 
 
-def _check_runtime(read: Variables, runtime: str, image: Image, launcher: str) -> None:
-    if RUNTIMES[runtime].from_file and not image.file:
-        raise read.wrong("cluster_image.file", image.file, f"{runtime} runs an image that is a file: name it")
-    if runtime == "pyxis" and launcher != "slurm":
-        raise read.wrong("cluster_runtime", runtime, "it is a plugin of Slurm: cluster_launcher is then slurm")
-
-
 def _environment(read: Variables) -> tuple[tuple[str, str], ...]:
     name = "cluster_environment"
     value = read.value(name, {}) or {}
@@ -259,8 +283,8 @@ def _prologue(read: Variables) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _baseline(read: Variables, runtime: Runtime) -> Baseline:
-    name, containers = "cluster_baseline", runtime.in_image
+def _baseline(read: Variables, runtime: str) -> Baseline:
+    name = "cluster_baseline"
     value = read.value(name, {})
     if not isinstance(value, dict) or set(value) - set(Baseline.__annotations__):
         raise read.wrong(name, value, 'it is {python: /opt/pytorch/bin/python, image: ""}')
@@ -269,11 +293,8 @@ def _baseline(read: Variables, runtime: Runtime) -> Baseline:
         raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
     if not re.fullmatch(r"([\w/][\w./:@-]*)?", baseline.image):
         raise read.wrong(f"{name}.image", baseline.image, "it is an image's name, ID or file, or empty")
-    if baseline.python and runtime.whole_step:
-        raise read.wrong(name, value, f"{runtime.launched_by} runs one image per job: leave it out")
-    if baseline.python and bool(baseline.image) != containers:
-        said = "ranks run in containers, so name the image that has it" if containers else "ranks run in no container"
-        raise read.wrong(f"{name}.image", baseline.image, said)
+    if wrong := baseline_conflict(runtime, baseline):
+        raise read.wrong(*wrong)
     return baseline
 
 

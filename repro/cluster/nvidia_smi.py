@@ -1,8 +1,7 @@
-"""Parses nvidia-smi: `-q`, `--query-gpu=… --format=csv`, and `topo -m`, of drivers from 384 to 580."""
+"""Parses nvidia-smi: `-q` and `topo -m`, of drivers from 384 to 580."""
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from dataclasses import dataclass
@@ -90,20 +89,6 @@ def _tree(text: str) -> dict[str, str]:
         else:
             levels.append((depth, name))
     return values
-
-
-def parse_query(text: str) -> list[dict[str, str]]:
-    """The text of `nvidia-smi --query-gpu=… --format=csv` with its header: {field: value without its unit} a GPU."""
-    rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
-    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise FormatError("nvidia-smi --query-gpu", text)
-    fields = [field for name in rows[0] if (field := re.fullmatch(r"([\w.]+)(?: \[(.+)\])?", name.strip()))]
-    if len(fields) < len(rows[0]):
-        raise FormatError("nvidia-smi --query-gpu", text)
-    return [
-        {field[1]: value.strip().removesuffix(f" {field[2]}") for field, value in zip(fields, row, strict=True)}
-        for row in rows[1:]
-    ]
 
 
 def parse_topology(text: str) -> Topology:

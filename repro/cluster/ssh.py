@@ -27,6 +27,8 @@ LINES_OF_ERROR = 6
 CHUNK = 1 << 16
 AT_ONCE = 48
 """On how many nodes something is done at a time."""
+NO_STATUS, CUT_S = -1, 0.5
+"""paramiko's exit status of a command that a signal ended, as SSH sends none then, or whose connection was cut."""
 IDLE_S = 1.0
 """How long a connection's thread waits for the node before it looks after its own affairs; paramiko's is 0.1 s."""
 
@@ -120,11 +122,10 @@ class Remote:
 
     def put(self, local: Path, remote: str) -> None:
         """Copy a file to the node."""
-        self._transfer(lambda: self._connection.put(str(local), remote), f"cannot copy {local} to {remote}")
-
-    def get(self, remote: str, local: Path) -> None:
-        """Copy a file from the node."""
-        self._transfer(lambda: self._connection.get(remote, str(local)), f"cannot copy {remote} to {local}")
+        try:
+            self._connection.put(str(local), remote)
+        except Exception as error:
+            raise RemoteError(self.node.name, f"cannot copy {local} to {remote}: {error}") from error
 
     def close(self) -> None:
         """End the connection, and with it what runs in the foreground of it."""
@@ -200,15 +201,22 @@ class Remote:
             raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout} s") from error
         finally:
             channel.close()
-        if channel.exit_status == -1:
-            raise RemoteError(self.node.name, f"the connection was lost while `{shown(argv)}` ran")
+        if channel.exit_status == NO_STATUS:
+            went_on = connection_goes_on(channel)
+            said = (
+                f"`{shown(argv)}` was killed by a signal"
+                if went_on
+                else f"the connection was lost while `{shown(argv)}` ran"
+            )
+            raise RemoteError(self.node.name, said)
         return channel.exit_status
 
-    def _transfer(self, copy: Callable[[], object], failed: str) -> None:
-        try:
-            copy()
-        except Exception as error:
-            raise RemoteError(self.node.name, f"{failed}: {error}") from error
+
+def connection_goes_on(channel: Channel) -> bool:
+    """Whether the connection outlives a channel that has ended. One that was cut ends within moments of its channels."""
+    transport = channel.get_transport()
+    transport.join(CUT_S)
+    return transport.is_active()
 
 
 def on_all(

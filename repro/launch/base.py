@@ -99,9 +99,9 @@ class LaunchSession(ABC):
         KernelError, with what to do, where nothing can be compared.
         """
 
-    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
-        """How baselines are started here, with the versions that are; PlanError where they cannot be."""
-        raise PlanError("BASELINES: the nodes are not known before a job has them; use LAUNCHER=ssh")
+    def baselines(self, plan: Plan) -> BaselineProgram:
+        """How the baselines of a plan are started here, with the versions that are; PlanError where they cannot be."""
+        raise PlanError("BASELINES: nothing starts them here; use LAUNCHER=ssh or slurm")
 
     def bring(self, datasets: Sequence[Dataset]) -> None:
         """Put these data sets of this machine where ranks find them, as `Launcher.dataset_folder` says.
@@ -152,6 +152,10 @@ class Launcher(ABC):
     def data_refusal(self, path: str) -> str | None:
         """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
         return None
+
+    def trace_refusal(self) -> str | None:
+        """Why the kernels of its ranks cannot be traced, or None."""
+        return f"make profile: LAUNCHER={self.name} brings no trace back; use LAUNCHER=ssh or slurm"
 
     def dataset_folder(self, dataset: Dataset) -> str:
         """Where ranks find the files of a data set of this machine."""

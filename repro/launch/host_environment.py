@@ -3,12 +3,12 @@
 import os
 import platform
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
+from repro.launch.agent.gpus import gpus as gpus_with
 from repro.utils.paths import ROOT, sha256
 
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
@@ -47,22 +47,8 @@ def _kit() -> dict:
 
 
 def gpus() -> list[dict]:
-    """The NVIDIA GPUs that `nvidia-smi` shows, an empty list without the tool or without a GPU.
-
-    Drivers before 2021 do not report the compute capability; then `compute_cap` is missing.
-    """
-    if not shutil.which("nvidia-smi"):
-        return []
-    found = _query(GPU_FIELDS)
-    for gpu, capability in zip(found, _query(("compute_cap",)), strict=False):
-        gpu |= capability
-    return found
-
-
-def _query(fields: tuple[str, ...]) -> list[dict]:
-    output = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
-    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    """The NVIDIA GPUs of this machine with GPU_FIELDS, as `repro.launch.agent.gpus` finds them on any."""
+    return gpus_with(GPU_FIELDS)
 
 
 def gpu_count() -> int:

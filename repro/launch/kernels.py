@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from pathlib import Path
 
 from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
-from repro.launch.attempt import Limits, Outcome
+from repro.launch.attempt import Limits, Outcome, interruptible
 from repro.launch.check_programs import ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.registry import specs
@@ -25,6 +26,7 @@ PROGRAM = TRAINERS / "kernels.py"
 SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
 LIMITS = Limits(stall_timeout_s=900.0, total_s=1800.0)
 SHOWN = 3
+CORES_EACH, MOST_PROCESSES = 4, 4
 SCALES = {"cuda": "published", "cpu": "small"}
 FIX = (
     "CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
@@ -199,12 +201,20 @@ def _badness(result: Result) -> tuple[bool, float]:
     return not result.holds, float("inf") if result.error is None else result.error
 
 
-def compare(attempt_of: ProgramOf, device: str, folder: Path, models: Sequence[str] = ()) -> Kernels:
+def processes_here() -> int:
+    """How many processes compare at a time on this machine: the reference on the CPU takes longest, on one core."""
+    return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // CORES_EACH))
+
+
+def compare(
+    attempt_of: ProgramOf, device: str, folder: Path, models: Sequence[str] = (), processes: int = 1
+) -> Kernels:
     """Compare the operators of these models, of all if none is given, on "cuda" or "cpu".
 
-    Files stay in `folder`, which must not exist yet.
+    The operators are divided among `processes`, which run at the same time. Files stay in `folder`, which must not exist
+    yet.
 
-    An operator that ends the process is noted, and the rest is compared in a new one.
+    An operator that ends its process is noted, and the rest of the share is compared in a new one.
 
     Raises
     ------
@@ -212,36 +222,63 @@ def compare(attempt_of: ProgramOf, device: str, folder: Path, models: Sequence[s
         The program failed before or after its operators.
     """
     started = time.monotonic()
-    results: list[Result] = []
-    start: dict = {}
+    config = {
+        "device": device,
+        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+        "scale": SCALES[device],
+        "models": list(models),
+    }
+
+    def share(number: int) -> _Share:
+        named = f"share-{number}-part" if processes > 1 else "part"
+        return _compare_share(attempt_of, {**config, "share": [number, processes]}, folder, named)
+
+    with interruptible(), ThreadPoolExecutor(processes, "kernels") as threads:
+        shares = list(threads.map(share, range(1, processes + 1)))
+    seconds, start = time.monotonic() - started, shares[0].start
+    results = tuple(result for each in shares for result in each.results)
+    return Kernels(
+        device, results, readable(start["versions"]), tuple(start["libraries"]), seconds, tuple(sorted(models))
+    )
+
+
+@dataclass
+class _Share:
+    """What the processes of one share found, and what the first of them said at its start."""
+
+    results: list[Result]
+    start: dict
+
+
+def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str) -> _Share:
+    """Compare the operators of one share; of each process a folder of this name with a number."""
+    found = _Share([], {})
     names: list[str] = []
-    for number in count(1):
-        config = {
-            "device": device,
-            "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-            "scale": SCALES[device],
-            "models": list(models),
-            "operators": names,
-        }
-        part = folder / f"part-{number}"
+    number = 0
+    while True:
+        number += 1
+        part = folder / f"{named}-{number}"
         part.mkdir(parents=True)
         events: list[dict] = []
-        outcome = attempt_of(config, part).run(events.append)
-        start = start or next((event for event in events if event["event"] == "start"), {})
-        results += [_result(event) for event in events if event["event"] == "error"]
+        outcome = attempt_of({**config, "operators": names}, part).run(events.append)
+        found.start = found.start or next(_of_kind(events, "start"), {})
+        found.results += map(_result, _of_kind(events, "error"))
         if outcome.failure is None:
-            break
-        begun = next((event for event in reversed(events) if event["event"] == "begin"), None)
+            return found
+        begun = next(_of_kind(reversed(events), "begin"), None)
         if begun is None:
             raise KernelError(f"the operators cannot be compared with the CPU: {_reason(outcome)}")
-        results = [result for result in results if result.operator != begun["operator"]]
-        results.append(replace(_result(begun), reason=_reason(outcome)))
-        names = next(event["names"] for event in events if event["event"] == "operators")
+        found.results = [result for result in found.results if result.operator != begun["operator"]]
+        found.results.append(replace(_result(begun), reason=_reason(outcome)))
+        names = next(_of_kind(events, "operators"))["names"]
         names = names[names.index(begun["operator"]) + 1 :]
+        config = {**config, "share": [1, 1]}
         if not names:
-            break
-    seconds, libraries = time.monotonic() - started, tuple(start["libraries"])
-    return Kernels(device, tuple(results), readable(start["versions"]), libraries, seconds, tuple(sorted(models)))
+            return found
+
+
+def _of_kind(events: Iterable[dict], kind: str) -> Iterator[dict]:
+    return (event for event in events if event["event"] == kind)
 
 
 def _result(event: dict) -> Result:
@@ -265,7 +302,7 @@ def kernels_here(
 ) -> Kernels:
     """The comparison for this machine's GPUs and libraries, and the image that holds them if any, as `compared`."""
     subject = f"what {gpus[0]['name']} computes"
-    return compared(_identity(gpus, stack, image), models, attempt_of, subject, cache, say)
+    return compared(_identity(gpus, stack, image), models, attempt_of, subject, cache, say, processes_here())
 
 
 def compared(
@@ -275,8 +312,9 @@ def compared(
     subject: str,
     cache: Path,
     say: Callable[[str], None],
+    processes: int = 1,
 ) -> Kernels:
-    """The comparison of these models' operators for everything that decides which kernels run.
+    """The comparison of these models' operators for everything that decides which kernels run, in `processes` at a time.
 
     Only models that none is kept of in `cache` are compared. Of several that want it at the same time one makes it, and
     the others wait. KernelError where nothing can be compared.
@@ -291,7 +329,7 @@ def compared(
         with exclusive(cache / digest):
             found = _kept(kept)
             if missing := _missing(found, models):
-                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing)
+                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing, processes)
                 found = found.added(new) if found else new
                 content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
                 kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -138,6 +138,11 @@ class Plan:
         """The models that are trained, sorted."""
         return tuple(sorted({unit.model for unit in self.units}))
 
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants of its baselines, in their order."""
+        return tuple(dict.fromkeys(unit.variant for unit in self.units if unit.variant))
+
     def as_json(self) -> dict:
         """The plan as a run's record keeps it."""
         return asdict(self)

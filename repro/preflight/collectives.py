@@ -13,7 +13,7 @@ from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.attempt import Attempt, Limits, Outcome
 from repro.launch.check_programs import ProgramOf
-from repro.launch.local import local_programs
+from repro.launch.local_attempt import local_programs
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import Cluster as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices

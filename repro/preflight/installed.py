@@ -11,12 +11,13 @@ from repro.cluster.rank_environment import after_prologue
 from repro.cluster.ssh import Result
 from repro.preflight.framework import COMMAND_S, Check, Finding, Machine, failed, last_line, ok, unavailable
 from repro.utils.i18n import Message
+from repro.utils.paths import ROOT
 
 OLDEST_PYTHON = (3, 8)
 MACHINE = "x86_64"
 VENV = "venv/bin/python"
 VERSIONS = "from importlib.metadata import version; print(version('oneflow'))"
-DATA_PARTS = ("part-*", "*.bin")
+DATA_ROLE = ROOT / "ansible" / "roles" / "data_set" / "defaults" / "main.yml"
 NEAREST = 'p=$1; while [ ! -e "$p" ]; do p=$(dirname "$p"); done; [ -d "$p" ] && [ -w "$p" ] && [ -x "$p" ]'
 HASH_S = 600
 
@@ -138,15 +139,23 @@ def check_data(cluster: Cluster, machine: Machine) -> Finding:
     """Failed where the folder of the data set holds no part of one."""
     if not cluster.data:
         return unavailable(Message("the inventory names no data set; runs write stand-ins"))
-    names = [word for pattern in DATA_PARTS for word in ("-o", "-name", pattern)][1:]
+    patterns = data_parts()
+    names = [word for pattern in patterns for word in ("-o", "-name", pattern)][1:]
     parts = len(machine.run(["find", "-L", cluster.data, "-type", "f", "(", *names, ")"]).stdout.splitlines())
     if parts:
         return ok(Message("{n:,} parts in {folder}", n=parts, folder=cluster.data))
     return failed(
-        Message("no files named {names} in {folder}", names=", ".join(DATA_PARTS), folder=cluster.data),
+        Message("no files named {names} in {folder}", names=", ".join(patterns), folder=cluster.data),
         "Runs with this data set cannot start.",
         f"bring it there, correct cluster_data in {cluster.variables}, or leave that empty for stand-ins",
     )
+
+
+def data_parts() -> tuple[str, ...]:
+    """The patterns of the files that count as parts of a data set, as provisioning has them."""
+    import yaml  # of the dependency group that clusters need
+
+    return tuple(yaml.safe_load(DATA_ROLE.read_text(encoding="utf-8"))["data_set_parts"])
 
 
 def check_shared_results(cluster: Cluster, machine: Machine) -> Finding:

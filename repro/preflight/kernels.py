@@ -9,8 +9,8 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.check_programs import ProgramOf
-from repro.launch.kernels import FIX, LIMITS, PROGRAM, KernelError, Kernels, compare
-from repro.launch.local import local_programs
+from repro.launch.kernels import FIX, LIMITS, PROGRAM, KernelError, Kernels, compare, processes_here
+from repro.launch.local_attempt import local_programs
 from repro.preflight.collectives import attempts
 from repro.preflight.framework import Check, Finding, Machine, failed, ok
 from repro.preflight.gpu import query
@@ -36,7 +36,7 @@ class Computations:
         name = re.sub(r"\W+", "-", machine.name)
         folder = self.folder / f"kernels-{name}"
         if self.cluster is None:
-            return self._judge(local_programs(PROGRAM, LIMITS, self.environment), folder)
+            return self._judge(local_programs(PROGRAM, LIMITS, self.environment), folder, processes_here())
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         try:
             with attempts(replace(self.cluster, nodes=(node,)), PROGRAM, "kernels", LIMITS) as attempt_of:
@@ -44,9 +44,9 @@ class Computations:
         except ClusterError as error:
             return failed(str(error), "`make bench` cannot start either.", "follow the message")
 
-    def _judge(self, attempt_of: ProgramOf, folder: Path) -> Finding:
+    def _judge(self, attempt_of: ProgramOf, folder: Path, processes: int = 1) -> Finding:
         try:
-            kernels = compare(attempt_of, "cuda", folder)
+            kernels = compare(attempt_of, "cuda", folder, processes=processes)
         except (KernelError, OSError) as error:
             return failed(str(error), "Trainers cannot start on this GPU.", f"read the logs in {folder}")
         content = json.dumps(kernels.as_json(), indent=1)

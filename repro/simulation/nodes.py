@@ -55,6 +55,8 @@ The clock, most kernel parameters and the most memory that may be locked (KiB) b
 MOST = 240
 """Nodes that fit into a network of their own, a /24 whose first addresses are taken."""
 FIRST = 11
+THIRD = f"{LABEL}.third"
+"""The label of kept disks that has the third number of their nodes' addresses."""
 RIGHTS = (
     "--cap-add",
     "ALL",
@@ -80,6 +82,11 @@ RIGHTS = (
     "/tmp:exec",
 )
 READY_S = 180
+STARTED = (
+    "until state=$(systemctl is-system-running --wait); do "
+    '[ "$state" = degraded ] && break; state=; sleep 0.2; done; echo "$state"'
+)
+"""Prints whether a node is "running" or "degraded" once it is one of both."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class Nodes:
     """The nodes of one cluster, up or not.
 
     `third` is the third number of their addresses, `image` the ID of the trainer image in their engines or empty,
-    `options` are further ones for `docker run`.
+    `options` are further ones for `docker run`, `kept` the name of the disks that they started from or empty.
     """
 
     engine: Engine
@@ -97,6 +104,7 @@ class Nodes:
     kind: str = "engine"
     image: str = ""
     options: tuple[str, ...] = ()
+    kept: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -163,8 +171,20 @@ class Nodes:
             f"SIM_DEBIAN={self.engine.web}/debian",
             *(f"--add-host={n}:{self.address(n)}" for n in names),
             *self.options,
-            node_image(self.engine, self.kind),
+            f"{self.kept}:{node}" if self.kept else node_image(self.engine, self.kind),
         )
+
+    def keep(self, name: str) -> None:
+        """Keep the nodes' disks as they are, without what their engines hold, for `up` to start others from."""
+
+        def commit(node: str) -> None:
+            self.root(node, "sh", "-ec", "mkdir -p /simulation/kept/etc; cp /etc/hosts /simulation/kept/etc/")
+            label = f"LABEL {THIRD}={self.third}"
+            self.engine.docker("commit", "--change", label, self.container(node), f"{name}:{node}")
+            self.root(node, "rm", "-r", "/simulation/kept")
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(commit, self.names))
 
     def wait(self, *nodes: str) -> None:
         """Until the nodes, all of them if none is named, answer SSH and have their engine up if they have one."""
@@ -172,14 +192,18 @@ class Nodes:
             list(pool.map(self._wait_for, nodes or self.names))
 
     def _wait_for(self, node: str) -> None:
-        started = (
-            'until state=$(systemctl is-system-running --wait); do [ "$state" != degraded ] && sleep 0.2 || exit; done'
-        )
-        try:
-            self.root(node, "timeout", READY_S, "sh", "-c", started)
-        except EngineError:
-            failed = self.root(node, "systemctl", "--failed", "--no-pager", check=False)
-            raise EngineError(f"{self.container(node)} is not up after {READY_S} s:\n{failed}") from None
+        """EngineError says whether the node has ended, some of its services have failed, or it takes too long."""
+        container = self.container(node)
+        said = self.root(node, "timeout", READY_S, "sh", "-c", STARTED, check=False)
+        if said == "running":
+            return
+        state = "{{.State.Status}} with status {{.State.ExitCode}} {{.State.Error}}"
+        state = self.engine.docker("inspect", "--format", state, container, check=False)
+        if not state.startswith("running"):
+            raise EngineError(f"{container} does not run any more: {state or 'it is gone'}")
+        failed = self.root(node, "systemctl", "--failed", "--no-pager", check=False)
+        why = "has started, but not all of its services" if said == "degraded" else f"is not up after {READY_S} s"
+        raise EngineError(f"{container} {why}:\n{failed}")
 
     def host_key(self, node: str) -> str:
         """A node's true host key, read on the node itself."""
@@ -241,11 +265,13 @@ def up(
     image: bool = False,
     owner: str = "command line",
     options: tuple[str, ...] = (),
+    kept: str = "",
 ) -> Nodes:
     """Bring up nodes, `bare`, with an `engine` or with `apptainer` besides, with the trainer `image` in their engines if asked for.
 
-    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). EngineError if the name is
-    taken or this machine cannot do it.
+    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `kept` are disks of such nodes
+    that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
+    machine cannot do it.
     """
     with exclusive():
         engine = start()
@@ -255,9 +281,10 @@ def up(
             raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
         trainer = trainer_image(engine) if image else ""
         node_image(engine, kind)
-        nodes = Nodes(engine, name, _free_third(engine), count, kind, trainer, options)
+        third = _third_of(engine, kept) if kept else _free_third(engine)
+        nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
         _make_key()
-        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options})
+        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "kept": kept})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
         engine.docker(
             "network",
@@ -286,7 +313,24 @@ def up(
     return nodes
 
 
+def are_kept(engine: Engine, name: str) -> bool:
+    """Whether nodes can be brought up from disks that were kept under a name: they are there, and no node has their addresses."""
+    return bool(engine.docker("image", "ls", "--quiet", name)) and _third_of(engine, name) not in _thirds(engine)
+
+
+def _third_of(engine: Engine, kept: str) -> int:
+    return int(engine.inspect("image", "inspect", f"{kept}:node1")["Config"]["Labels"][THIRD])
+
+
 def _free_third(engine: Engine) -> int:
+    """A third number of addresses that no node has, nor any that could be brought up from kept disks."""
+    kept = engine.docker("image", "ls", "--filter", f"label={THIRD}", "--format", "{{.Repository}}").split()
+    used = _thirds(engine) | {_third_of(engine, name) for name in set(kept)}
+    return next(third for third in range(1, 255) if third not in used)
+
+
+def _thirds(engine: Engine) -> set[int]:
+    """The third numbers of the addresses of all nodes that are up."""
     taken = engine.docker(
         "network",
         "inspect",
@@ -294,8 +338,7 @@ def _free_third(engine: Engine) -> int:
         "{{range .IPAM.Config}}{{.Subnet}}{{end}}",
         *engine.docker("network", "ls", "--quiet", "--filter", f"label={LABEL}").split() or ["host"],
     )
-    used = {int(subnet.split(".")[2]) for subnet in taken.split()}
-    return next(third for third in range(1, 255) if third not in used)
+    return {int(subnet.split(".")[2]) for subnet in taken.split()}
 
 
 def _make_key() -> None:
@@ -321,7 +364,8 @@ def attach(name: str) -> Nodes:
     network = engine.inspect("network", "inspect", name)
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
-    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], tuple(what["options"]))
+    options = tuple(what["options"])
+    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("kept", ""))
 
 
 def take_down(name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from repro.analysis.convergence import learned, tail_mean
 from repro.launch.attempt import Limits
-from repro.launch.local import local_attempts
+from repro.launch.local_attempt import local_attempts
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan

@@ -21,11 +21,12 @@ from repro.analysis.kernel_trace import (
 )
 from repro.analysis.profiles import profiles
 from repro.images.stack import Libraries, StackError, find_cupti
-from repro.planning.plan import PlanError
-from repro.planning.profiling import INTERVAL, ITERATIONS, make_profile_plan
+from repro.planning.plan import make_plan
+from repro.planning.profiling import INTERVAL, ITERATIONS, as_profile
 from repro.published.cases import load_catalogue
 from repro.report.run.profile import profile_figures, profile_section
 from repro.trainers.config import parse
+from tests.support.clusters import cpu_inventory
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -229,15 +230,13 @@ def test_the_window_is_the_last_printed_iterations(tmp_path):
 
 def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
     cases = load_catalogue().select("bert", "bert_1n1g_bs96")
-    plan = make_profile_plan(cases, 1, baselines=("pytorch",))
+    plan = as_profile(make_plan(cases, 1, baselines=("pytorch",)))
     assert [unit.name for unit in plan.units] == ["bert_1n1g_bs96", "bert_1n1g_bs96.pytorch"]
     own = plan.units[0]
-    assert (plan.kind, plan.scale, plan.repeats) == ("profile", "published", 1)
+    assert (plan.kind, plan.scale, plan.repeats, plan.looks) == ("profile", "published", 1, ())
     assert (own.stands_for, own.derived_from) == ((), ("bert_1n1g_bs96",))
     config = parse({**own.config, "output": "out"})
     assert (config.iterations, config.log_interval, config.micro_batch) == (ITERATIONS, INTERVAL, 96)
-    with pytest.raises(PlanError, match="nvidia-smi shows none"):
-        make_profile_plan(cases, 0)
 
 
 def test_cupti_is_the_users_or_the_newest_toolkits_or_beside_the_baselines_pytorch(tmp_path, monkeypatch):
@@ -269,6 +268,17 @@ def test_without_a_gpu_nothing_starts(task, tmp_path):
     done = task("profile", MODEL="bert", PATH="/usr/bin:/bin")
     assert done.returncode == 2
     assert done.stderr == "make profile traces what a GPU does, and nvidia-smi shows none here\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_cluster_without_gpus_is_refused_before_it_is_asked(task, tmp_path):
+    inventory = cpu_inventory(tmp_path / "inventory")
+    done = task("profile", MODEL="bert", CLUSTER=inventory)
+    variables = inventory / "group_vars/all.yml"
+    assert done.returncode == 2
+    assert done.stderr == f"make profile traces what a GPU does, and cluster_gpu is empty in {variables}\n"
+    other = task("profile", MODEL="bert", CLUSTER=inventory, STACK="cpu", CUPTI="/opt/cupti")
+    assert (other.returncode, other.stderr.startswith("STACK: for runs on one machine")) == (2, True), other.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -346,9 +356,8 @@ def kept(folder: Path, name: str, *kernels):
 
 
 def test_classes_are_sorted_by_what_oneflow_spends_more(tmp_path):
-    plan = make_profile_plan(
-        load_catalogue().select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch", "pytorch-tf32")
-    )
+    cases = load_catalogue().select("bert", "bert_1n1g_bs96")
+    plan = as_profile(make_plan(cases, 1, baselines=("pytorch", "pytorch-tf32")))
     ours, theirs, missing = (unit.name for unit in plan.units)
     found = [
         kept(tmp_path, ours, ("sgemm", 60), ("AdamUpdateGpu", 10), ("ReluGpu", 20)),

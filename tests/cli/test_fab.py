@@ -54,7 +54,7 @@ def test_options_reach_the_task():
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("profile", "--cluster", "x"), 1, "No idea what '--cluster' is!"),
+        (("profile", "--image", "x"), 1, "No idea what '--image' is!"),
         (("bench", "--repeats", "x"), 2, "--repeats x: it is a whole number from 1 on"),
         (("cases", "--model", "nope"), 2, "no model 'nope'"),
         (("parse", "--log", "fabfile.py"), 1, "fabfile.py"),

@@ -1,5 +1,8 @@
 """Everything on one machine: which steps, with which variables, and what is kept and named of those that fail."""
 
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +13,8 @@ from repro.cli.report import _verify_kept
 from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
 from tests.support.clusters import cpu_inventory
+from tests.support.paths import ROOT
+from tests.support.processes import heed_interrupts
 
 CATALOGUE = load_catalogue()
 
@@ -127,9 +132,49 @@ def test_an_interrupted_step_goes_on_with_its_run(tmp_path):
     assert steps.kept == ["bench-1", "curves-1"]
 
 
+def test_a_preflight_that_was_interrupted_or_failed_is_not_kept_beside_its_next_try(tmp_path):
+    steps, tries = Steps(tmp_path), []
+
+    def call(step):
+        """A folder without run.json, as a preflight leaves it: interrupted, failed, then in order."""
+        tries.append(f"preflight-{len(tries)}")
+        (steps.runs / tries[-1]).mkdir()
+        return (130, 1, 0)[len(tries) - 1]
+
+    steps.call = call
+    with pytest.raises(Exit):
+        steps.carry_out(Step("preflight"))
+    assert steps.carry_out(Step("preflight")) == ["make preflight"] and steps.kept == []
+    assert steps.carry_out(Step("preflight")) == [] and steps.kept == ["preflight-2"]
+
+
 def test_a_run_that_cannot_be_kept_is_named(tmp_path):
     assert Steps(tmp_path).carry_out(Step("convergence")) == ["make archive RUN=convergence-1"]
     assert Steps(tmp_path).carry_out(Step("convergence")) == ["make convergence"]
+
+
+def test_a_signal_ends_the_step_before_this_process(tmp_path):
+    """The step has the time that it needs: a run notes the attempt that it breaks off, and writes its reports."""
+    step = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print('the step is done'), sys.exit(130)))\n"
+        "print('begun', flush=True); time.sleep(60)\n"
+    )
+    (tmp_path / "repro").mkdir()
+    (tmp_path / "repro/__main__.py").write_text(step)
+    whole = (
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from repro.cli.host import Exit, Step, call\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "try: call(Step('bench'))\n"
+        "except Exit as end: print(end.message); sys.exit(end.status)\n"
+    )
+    argv = [sys.executable, "-c", whole]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "the step is done\ninterrupted; the same command goes on\n")
 
 
 def test_a_cluster_has_one_bench_of_all_models():
@@ -149,7 +194,7 @@ def test_a_cluster_has_one_bench_of_all_models():
 def test_a_cluster_s_steps_get_its_settings():
     outer = {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0", "REPEATS": "7", "HOST": "x"}
     given = {task: Step(task).given(outer, options_of(task)) for task in ("plan", "preflight", "bench", "curves")}
-    assert given["plan"] == {"CLUSTER": "v100x32"}
+    assert given["plan"] == {"CLUSTER": "v100x32", "REPEATS": "7"}, "hours are those of the runs that come"
     assert given["preflight"] == {"CLUSTER": "v100x32"}
     assert given["bench"] == {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0", "REPEATS": "7"}
     assert given["curves"] == {"CLUSTER": "v100x32", "SIDE_BY_SIDE": "0"}
@@ -163,6 +208,8 @@ def test_a_cluster_s_steps_get_its_settings():
         ({"HOST": "x", "STEPS": "bench,nothing"}, "no step nothing"),
         ({"HOST": "x", "MODEL": "nope"}, "nope"),
         ({"HOST": "x", "SIDE_BY_SIDE": "1"}, "SIDE_BY_SIDE: for runs on the nodes of a cluster"),
+        ({"CLUSTER": "single-node", "SCALE": "tiny"}, "SCALE=tiny: it is smoke or published"),
+        ({"HOST": "x", "SCALE": "smoke"}, "SCALE: for runs on the nodes of a cluster"),
         ({"CLUSTER": "single-node", "STACK": "cpu"}, "STACK: for runs on one machine"),
         ({"CLUSTER": "single-node", "STEPS": "profile"}, "no profile"),
     ],
@@ -172,9 +219,11 @@ def test_bad_settings_are_refused_before_anything_starts(task, settings, message
     assert done.returncode == 2 and message in done.stderr
 
 
-def test_a_cluster_without_gpus_is_refused(task, tmp_path):
-    done = task("reproduce", CLUSTER=cpu_inventory(tmp_path / "c"))
+@pytest.mark.parametrize("settings", [{}, {"SCALE": "published"}])
+def test_a_cluster_without_gpus_is_refused_unless_all_is_rehearsed(task, tmp_path, settings):
+    done = task("reproduce", CLUSTER=cpu_inventory(tmp_path / "c"), **settings)
     assert done.returncode == 2 and "cluster_gpu is empty in" in done.stderr
+    assert "SCALE=smoke rehearses every step" in done.stderr
 
 
 def test_without_a_gpu_there_is_nothing_to_do(task, monkeypatch):

@@ -95,10 +95,10 @@ def test_the_environment_sets_no_option(make):
 
 
 def test_every_variable_is_named_that_a_task_does_not_have(make):
-    done = make("profile", "CLUSTER=x")
+    done = make("profile", "IMAGE=x")
     assert done.returncode == 2
     assert (
-        "CLUSTER: make profile has no such variable; the nearest is CUPTI. It has: ATTEMPT_TIMEOUT, BASELINES, "
+        "IMAGE: make profile has no such variable; the nearest is MAX_GPUS. It has: ATTEMPT_TIMEOUT, BASELINES, "
         in done.stderr
     )
     assert "Error 2" in done.stderr.splitlines()[-1], "make names the task's own status"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import Baseline, ClusterError, Image, Node, Slurm, load_cluster
+from repro.cluster.cluster import Baseline, ClusterError, Image, Node, Slurm, load_cluster, with_runtime
 from repro.perfmodel.hardware import HardwareError, describe
 
 HOSTS = {
@@ -77,6 +77,44 @@ def test_where_nodes_have_pytorch(inventory):
     assert load_cluster(inventory(cluster_baseline=given)).baseline == Baseline(**given)
     venv = inventory(cluster_baseline={"python": "/opt/pytorch/bin/python"}, cluster_runtime="venv")
     assert load_cluster(venv).baseline == Baseline("/opt/pytorch/bin/python")
+
+
+NO_FILE = r"cluster_image\.file is ''; apptainer runs an image that is a file"
+NO_SLURM = r"cluster_runtime is 'pyxis'; it is a plugin of Slurm: cluster_launcher is then slurm, not ssh"
+FILE = {"name": "x", "file": "/x.sqsh", "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("inventory_says", "runtime", "launcher", "message"),
+    [
+        ({}, "podman", None, "RUNTIME=podman: it is docker, venv, apptainer, pyxis"),
+        ({}, "apptainer", None, "RUNTIME=apptainer: with .*all.yml, " + NO_FILE),
+        ({"cluster_image": FILE}, "pyxis", None, "RUNTIME=pyxis: with .*" + NO_SLURM),
+        ({"cluster_image": FILE}, "pyxis", "ssh", "RUNTIME=pyxis LAUNCHER=ssh: with .*" + NO_SLURM),
+        (
+            {"cluster_image": FILE, "cluster_runtime": "pyxis", "cluster_launcher": "slurm"},
+            None,
+            "ssh",
+            "LAUNCHER=ssh: with .*" + NO_SLURM,
+        ),
+    ],
+)
+def test_the_command_line_names_no_runtime_or_launcher_that_the_inventory_could_not(
+    inventory, inventory_says, runtime, launcher, message
+):
+    cluster = load_cluster(inventory(**inventory_says))
+    with pytest.raises(ClusterError, match=message):
+        with_runtime(cluster, runtime, launcher)
+    own = {"cluster_runtime": runtime, "cluster_launcher": launcher}
+    with pytest.raises(ClusterError):  # as the inventory could not either
+        load_cluster(inventory(**inventory_says | {name: value for name, value in own.items() if value}))
+
+
+def test_the_command_line_comes_before_the_inventory(inventory):
+    cluster = load_cluster(inventory(cluster_image=FILE))
+    both = with_runtime(cluster, "pyxis", "slurm")
+    assert (both.runtime.name, both.launcher) == ("pyxis", "slurm")
+    assert with_runtime(cluster, None, None) == with_runtime(cluster, "", "") == cluster
 
 
 def test_how_jobs_are_submitted_and_followed(inventory):

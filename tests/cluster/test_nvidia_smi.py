@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.cluster.nvidia_smi import GPU_FIELDS, NOT_SHOWN, parse_query, parse_report, parse_topology
+from repro.cluster.nvidia_smi import GPU_FIELDS, NOT_SHOWN, parse_report, parse_topology
 from repro.published.figures import load_published_cluster
 from repro.utils.errors import FormatError
 from tests.support.paths import HARDWARE
@@ -59,12 +59,6 @@ def test_gpus_of_one_node_may_differ():
     }
 
 
-def test_query_with_units_in_its_header():
-    (row,) = parse_query(recorded("h200/nvidia-smi-query-gpu.txt"))
-    assert (row["name"], row["memory.total"], row["power.limit"]) == ("NVIDIA H200", "143771", "700.00")
-    assert (row["pcie.link.gen.max"], row["ecc.mode.current"]) == ("5", "Enabled")
-
-
 def test_topology_of_the_published_cluster_is_the_described_one():
     topology = parse_topology(recorded("published/nvidia-smi-topo.txt"))
     described = load_published_cluster("v100x32")["topology"]
@@ -92,9 +86,6 @@ def test_topology_of_one_gpu_with_a_coloured_header():
         (parse_report, "No devices were found\n", "nvidia-smi -q: .* begins: No devices were found"),
         (parse_report, "", "begins: nothing"),
         (parse_report, "==============NVSMI LOG==============\nDriver Version : 1.0\n", "NVSMI LOG"),
-        (parse_query, 'Field "mig.mode.current" is not a valid field to query.\n', "mig.mode.current"),
-        (parse_query, "name, uuid\nTesla\n", "begins: name, uuid"),
-        (parse_query, "name\n", "begins: name"),
         (parse_topology, "Failed to initialize NVML: Driver/library version mismatch", "begins: Failed to initialize"),
         (parse_topology, "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1\t0-3\n", "begins: GPU0"),
     ],

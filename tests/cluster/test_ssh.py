@@ -92,13 +92,18 @@ def test_a_lost_connection_is_no_exit_status(server, remote):
         remote.stream(["sleep", "30"], print)
 
 
-def test_files_there_and_back(remote, tmp_path):
+def test_a_command_that_a_signal_ends_is_no_lost_connection(remote):
+    with pytest.raises(RemoteError, match=r"node0: `exec sh -c 'kill -KILL \$\$'` was killed by a signal"):
+        remote.run(["exec", "sh", "-c", "kill -KILL $$"], check=False)
+    assert remote.run(["echo", "here"]).stdout == "here\n"
+
+
+def test_files_are_copied_there(remote, tmp_path):
     (tmp_path / "here").write_text("content")
     remote.put(tmp_path / "here", str(tmp_path / "there"))
-    remote.get(str(tmp_path / "there"), tmp_path / "back")
-    assert (tmp_path / "back").read_text() == "content"
-    with pytest.raises(RemoteError, match=r"node0: cannot copy /nothing"):
-        remote.get("/nothing", tmp_path / "back")
+    assert (tmp_path / "there").read_text() == "content"
+    with pytest.raises(RemoteError, match=r"node0: cannot copy .*/here to /nothing/there"):
+        remote.put(tmp_path / "here", "/nothing/there")
 
 
 def test_an_unknown_host_key_is_refused(server):

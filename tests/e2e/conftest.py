@@ -11,7 +11,7 @@ import pytest
 
 from repro.simulation import engine
 from repro.simulation.nodes import process_label, remove_leftovers, up
-from tests.e2e.vendor import vendors
+from tests.e2e.provisioned import provisioned
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
@@ -61,15 +61,15 @@ def two_nodes(make_nodes):
     return make_nodes("two", 2, image=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bare_nodes(make_nodes):
-    """Two freshly installed nodes without an engine, for the tests of provisioning."""
-    return make_nodes("bare", 2, kind="bare")
+    """Two freshly installed nodes without an engine, for the tests of provisioning; their addresses are free afterwards."""
+    nodes = make_nodes("bare", 2, kind="bare")
+    yield nodes
+    nodes.down()
 
 
 @pytest.fixture(scope="session")
-def vendor(simulation):
-    """The vendors' repositories, signed; a test that changes one makes its own with `vendors` or `repository`."""
-    made = vendors(simulation)
-    yield made
-    made.remove()
+def provisioned_nodes(make_nodes, simulation):
+    """Two provisioned nodes with the trainer image, for all tests that leave them as they were."""
+    return provisioned(make_nodes, simulation)

@@ -21,6 +21,7 @@ from repro.cluster.fingerprint import differences, gather
 from repro.cluster.provision import deprovision, provision
 from tests.e2e.hardware import lay_infiniband
 from tests.e2e.inventories import changed_inventory
+from tests.e2e.provisioned import keep
 from tests.e2e.registry import Registry
 from tests.e2e.vendor import vendors
 from tests.support import tasks
@@ -121,8 +122,12 @@ def after_dry(bare_nodes, dry):
 
 
 @pytest.fixture(scope="module")
-def provisioned(cluster, after_dry):
-    return provision(cluster, quiet=True)
+def provisioned(bare_nodes, cluster, after_dry):
+    """From bare, whatever disks were kept before; those of now are kept for the tests of other modules."""
+    done = provision(cluster, quiet=True)
+    if done.succeeded:
+        keep(bare_nodes)
+    return done
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 """Attempts side by side over simulated nodes, and settings that mean the same there as on one machine."""
 
 import json
+import time
 
 import pytest
 
 from tests.e2e import hardware
-from tests.e2e.launching import bench, containers, prepare, trainer
+from tests.e2e.launching import WORK, bench, containers, prepare, trainer
 from tests.support import tasks
 from tests.support.runs import attempts
 
@@ -119,3 +120,56 @@ def test_a_baseline_follows_its_program_on_the_same_nodes(two_nodes, tmp_path):
         commands = json.loads((run / own["folder"] / "command.json").read_text())
         assert all("/opt/repro/baselines/trainer.py" in argv for argv in commands.values())
     assert json.loads((run / "run.json").read_text())["baseline"]["image"] == two_nodes.image
+
+
+@pytest.fixture
+def traceable(two_nodes, tmp_path):
+    """An inventory whose nodes claim to have GPUs, and have stand-ins for a compiler and CUPTI."""
+    name, gcc, cupti = "Tesla V100-SXM2-16GB", "/usr/local/bin/gcc", "/opt/cupti"
+    for node in two_nodes.names:
+        hardware.lay_gpus(two_nodes, node, name, "7.0")
+        compiler = 'while [ "$1" != -o ]; do shift; done; echo compiled > "$2"'
+        two_nodes.root(node, "sh", "-c", f"cat > {gcc}; chmod 755 {gcc}", input=f"#!/bin/sh\n{compiler}\n")
+        two_nodes.root(node, "sh", "-c", f"mkdir -p {cupti} && echo cupti > {cupti}/libcupti.so.12")
+    baseline = {"python": "/opt/venv/bin/python", "image": two_nodes.image}
+    yield prepare(two_nodes, tmp_path, cluster_gpu=name, cluster_baseline=baseline)
+    for node in two_nodes.names:
+        hardware.remove_tools(two_nodes, node)
+        two_nodes.root(node, "rm", "-rf", gcc, cupti, f"{WORK}/compat")
+
+
+@pytest.mark.timeout(600)
+def test_kernels_are_traced_in_the_containers_of_nodes(two_nodes, traceable, tmp_path):
+    """By stand-ins for the programs, which find the tracer and the CUPTI of their node, and write a trace."""
+    looks = """
+for name in ("CUDA_INJECTION64_PATH", "KERNEL_TRACE_CUPTI"):
+    if os.environ.get("RANK", "0") == "0":
+        print(name, open(os.environ[name]).read(), file=sys.stderr)
+    elif name in os.environ and os.environ["RANK"] == "2":
+        sys.exit(f"{name} is set on a node without rank 0")
+"""
+    command = f"python {trainer(tmp_path / 'trainer', first=looks)}"
+    settings = {"MAX_GPUS": "1,4", "BASELINES": "pytorch", "TRAINER_COMMAND": command, "BASELINE_COMMAND": command}
+    given = {"CLUSTER": traceable, "RUNS": tmp_path / "runs", "MODEL": "bert", "CASES": "bert_2n8g_bs96", **settings}
+    started = time.time()
+    without = tasks.run("profile", 600, CUPTI="/opt/other", **given)
+    assert without.returncode == 1 and "4 configurations have no profile" in without.stderr, without.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    failures = [each["failure"] for each in attempts(run)]
+    assert {each["values"]["node"] for each in failures} <= {"node1", "node2"}
+    assert all("CUPTI=/opt/other: on a cluster it is a libcupti.so" in each["values"]["said"] for each in failures)
+    done = tasks.run("profile", 600, CUPTI="/opt/cupti", RUN=run.name, **{**given, "CLUSTER": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the GPU is busy 84.9% of it") == 4
+    for each in attempts(run)[len(failures) :]:
+        folder = run / each["folder"]
+        assert (folder / "logs/local_rank_0/stderr").read_text().split() == [
+            *("CUDA_INJECTION64_PATH", "compiled", "KERNEL_TRACE_CUPTI", "cupti")
+        ]
+        assert [path.name for path in folder.glob("trace.*")] == ["trace.json"]
+    assert "| Communication (NCCL) | 2.000 | 2.000 | +0.000 |" in (run / "report.en.md").read_text()
+    verified = tasks.run("verify", RUN=run.name, RUNS=run.parent)
+    assert verified.returncode == 0, verified.stderr
+    assert [containers(two_nodes, node) for node in two_nodes.names] == [[], []]
+    asked = [each for each in two_nodes.containers_asked_for("node1") if each["time"] >= started]
+    assert all("/opt/cupti/libcupti.so" in each["read_only_mounts"] for each in asked)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from repro.images.stack import tag_of
 from repro.simulation.engine import exclusive
 from repro.simulation.images import STACK, trainer_image
 from repro.simulation.nodes import attach
+from tests.e2e.provisioned import kept_name
 from tests.support import tasks
 
 
@@ -67,21 +69,34 @@ def check_run(folder: Path, units: dict[str, int], nodes) -> None:
         assert units.keys() <= parity, (language, parity)
 
 
-def test_make_sim_brings_up_nodes_that_are_provisioned_and_train(two_nodes, tmp_path):
+def test_make_sim_brings_up_nodes_and_takes_them_down(two_nodes, tmp_path):
     """As its own commands show it; other nodes of the same engine stay when these go."""
     site = Site(f"whole-{os.getpid()}", tmp_path)
     try:
         site.make("sim", NODES=2, NAME=site.cluster)
-        site.make("provision")
-        site.check_preflight()
-        run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
-        units = {"smoke_gpt-3d-2021-05_4x1x1_recompute": 4, "smoke_gpt-3d-2021-05_1x4x1_recompute": 4}
-        check_run(run, units, attach(site.cluster))
-        site.make("verify", RUN=run.name)
+        nodes = attach(site.cluster)
+        assert [nodes.ssh(node, "hostname").stdout.strip() for node in nodes.names] == nodes.names
+        assert site.cluster in inventory_names()
     finally:
         site.make("sim-down", NAME=site.cluster)
     assert site.cluster not in inventory_names() and two_nodes.name in two_nodes.engine.clusters()
     assert {two_nodes.ssh(node, "true").returncode for node in two_nodes.names} == {0}
+
+
+def test_provisioned_nodes_change_no_more_and_train(provisioned_nodes, tmp_path):
+    """Those that started from kept disks, if there are any, are as provisioning leaves nodes."""
+    engine = provisioned_nodes.engine
+    there = bool(engine.docker("image", "ls", "--quiet", kept_name(engine)))
+    assert provisioned_nodes.kept == (kept_name(engine) if there else "")
+    site = Site(provisioned_nodes.name, tmp_path)
+    again = site.make("provision")
+    outcomes = re.findall(r"^(node\d)  ok  \d+ ok, (\d+) changed, ", again.stdout, re.M)
+    assert outcomes == [("node1", "0"), ("node2", "0")], again.stdout
+    site.check_preflight()
+    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
+    units = {"smoke_gpt-3d-2021-05_4x1x1_recompute": 4, "smoke_gpt-3d-2021-05_1x4x1_recompute": 4}
+    check_run(run, units, provisioned_nodes)
+    site.make("verify", RUN=run.name)
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 
 from repro.launch.attempt import Limits
 from repro.launch.gpu_sampler import Sampler, events_of
-from repro.launch.local import LocalAttempt
+from repro.launch.local_attempt import LocalAttempt
 
 LINES = """0, GPU-aaaa, 99, 15014, 1530, 61
 1, GPU-bbbb, 7, 4, 135, 30

@@ -13,8 +13,8 @@ import pytest
 from repro.images.stack import Stack
 from repro.launch import kernels as kernel_check
 from repro.launch.host_environment import capture
-from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, kernels_here
-from repro.launch.local import local_programs
+from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, kernels_here, processes_here
+from repro.launch.local_attempt import local_programs
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
@@ -68,7 +68,35 @@ def test_the_operators_of_one_model(tmp_path, python):
     assert kernels.models == ("bert",)
 
 
-def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
+def test_processes_share_the_operators(tmp_path, python):
+    """Several compare what one does, in its order, each from a start of its own."""
+    attempt_of = local_programs(PROGRAM, LIMITS, {}, python)
+    alone = compare(attempt_of, "cpu", tmp_path / "alone", ["gpt"])
+    shared = compare(attempt_of, "cpu", tmp_path / "shared", ["gpt"], processes=3)
+    assert [(each.operator, each.part) for each in shared.results] == [
+        (each.operator, each.part) for each in alone.results
+    ]
+    assert shared.wrong == ()
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [f"share-{n}-part-1" for n in (1, 2, 3)]
+
+
+def test_a_share_that_fails_is_told(tmp_path):
+    def attempt_of(config, folder):
+        failure = STATUS if config["share"] == [2, 2] else None
+        return RecordedAttempt([START, error_event("a", 2e-7)], failure, "a\nlog: no GPU")
+
+    with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
+        compare(attempt_of, "cuda", tmp_path / "k", processes=2)
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (7, 1), (8, 2), (16, 4), (128, 4)])
+def test_a_process_has_four_cores(monkeypatch, cores, processes):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert processes_here() == processes
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python, processes):
     """One computes wrongly, one ends the process: both are named, everything else is compared and right."""
     script = tmp_path / "planted.py"
     script.write_text(PLANTED)
@@ -78,7 +106,7 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
             local_programs(PROGRAM, LIMITS, {}, python)(config, folder), trainer=(python, str(script), str(ROOT))
         )
 
-    kernels = compare(attempt_of, "cpu", tmp_path / "k")
+    kernels = compare(attempt_of, "cpu", tmp_path / "k", processes=processes)
     wrong = {result.operator for result in kernels.wrong}
     assert wrong == {f"{name}, {model} fp32" for name in ("bias, GELU", "layer norm") for model in ("bert", "gpt")}
     assert kernels.wrong_models == ("bert", "gpt")
@@ -88,7 +116,7 @@ def test_wrong_operators_are_found_and_cost_only_themselves(tmp_path, python):
     gelu = {result.part: result.error for result in kernels.wrong if result.operator == "bias, GELU, gpt fp32"}
     assert gelu["forward"] > 0.1
     assert kernels.operators == 59
-    assert [path.name for path in sorted((tmp_path / "k").iterdir())] == ["part-1", "part-2", "part-3"]
+    assert len(list((tmp_path / "k").iterdir())) == processes + 2, "one more for each that was ended"
 
 
 START = {"event": "start", "versions": {"cudnn": 91900}, "libraries": ["/x/libcudnn.so.9"]}
@@ -231,7 +259,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     library.write_text("9.6")
     compared = []
 
-    def count(attempt_of, device, folder, models):
+    def count(attempt_of, device, folder, models, processes):
         compared.append(models)
         return wrong.only(models)
 
@@ -259,7 +287,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
 def test_only_models_that_are_not_compared_yet_are(tmp_path, monkeypatch, wrong):
     compared, lines = [], []
 
-    def count(attempt_of, device, folder, models):
+    def count(attempt_of, device, folder, models, processes):
         compared.append(models)
         return wrong.only(models)
 
@@ -279,7 +307,7 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     """As two benchmarks do that begin side by side, each on a GPU of its own."""
     begun = []
 
-    def slow(attempt_of, device, folder, models):
+    def slow(attempt_of, device, folder, models, processes):
         folder.mkdir(parents=True)
         begun.append(folder)
         time.sleep(0.5)
@@ -306,6 +334,9 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
         ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
         ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
         ({"operators": ["no such"]}, "no such: there is no such operator"),
+        ({"share": [3, 2]}, "share: there is no part 3 of 2"),
+        ({"share": [0, 2]}, "share[0]: 0 is not a whole number of at least 1"),
+        ({"share": 2}, "share: 2 is not [k, n]"),
     ],
 )
 def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
@@ -315,6 +346,7 @@ def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
         "scale": "small",
         "models": [],
         "operators": [],
+        "share": [1, 1],
         "output": str(tmp_path),
     }
     path = tmp_path / "config.json"

@@ -11,12 +11,13 @@ from dataclasses import replace
 import pytest
 
 from repro.images.stack import Stack
-from repro.launch import local, local_container
+from repro.launch import local_attempt, local_container
 from repro.launch.agent.leftovers import mark, sweep_processes
 from repro.launch.agent.processes import end, identity, of_session
 from repro.launch.attempt import Limits
 from repro.launch.base import LaunchOptions
-from repro.launch.local import LocalAttempt, LocalLauncher
+from repro.launch.local import LocalLauncher
+from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
 from repro.utils.paths import TRAINER_PYTHON
@@ -49,9 +50,9 @@ def container(tmp_path, monkeypatch, standin):
     sif.write_bytes(b"image")
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("RECORD", str(tmp_path / "asked"))
-    for module in (local, local_container):
+    for module in (local_attempt, local_container):
         monkeypatch.setattr(module, "IMAGE_PYTHON", str(TRAINER_PYTHON))
-        monkeypatch.setattr(module, "IMAGE_LAUNCHER", str(local._launcher(TRAINER_PYTHON)))
+        monkeypatch.setattr(module, "IMAGE_LAUNCHER", str(local_attempt._launcher(TRAINER_PYTHON)))
     return LocalContainer.of("apptainer", CPU, str(sif))
 
 

@@ -135,6 +135,12 @@ def test_a_cluster_runs_baselines_where_its_inventory_says_that_nodes_have_pytor
     there = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
     plan = select(LaunchOptions(there)).plan(cases, wanted)
     assert [unit.variant for unit in plan.units] == [None, "pytorch"]
+    venv = replace(there, runtime_name="venv")
+    with pytest.raises(
+        PlanError, match=r"cluster_baseline\.image in .* the runtime is venv: ranks run in no container"
+    ):
+        select(LaunchOptions(venv)).plan(cases, wanted)
+    assert select(LaunchOptions(venv)).plan(cases, Wanted()).units
 
 
 def test_a_cluster_plans_in_the_precision_that_is_asked_for():

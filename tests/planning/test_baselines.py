@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro.launch.attempt import Limits
-from repro.launch.local import local_attempts
+from repro.launch.local_attempt import local_attempts
 from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue

@@ -11,7 +11,7 @@ from repro.planning.convergence import make_convergence_plan
 from repro.planning.derived import case_of
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, make_curve_plan
 from repro.planning.plan import Plan, make_plan
-from repro.planning.profiling import make_profile_plan
+from repro.planning.profiling import as_profile
 from repro.planning.programs import Programs, in_programs
 from repro.published.cases import load_catalogue
 from tests.support.datasets import without_files
@@ -113,7 +113,10 @@ def test_convergence_has_a_goal_for_each_program():
 
 def test_a_profile_has_both():
     cases = load_catalogue().select(None, BERT)
-    assert [unit.label for unit in make_profile_plan(cases, 1, programs=BOTH).units] == ["OneFlow", "OneFlow (tuned)"]
+    assert [unit.label for unit in as_profile(make_plan(cases, 1, programs=BOTH)).units] == [
+        "OneFlow",
+        "OneFlow (tuned)",
+    ]
 
 
 @pytest.mark.parametrize("programs", [(), ("fast",)])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.launch.local import local_programs
+from repro.launch.local_attempt import local_programs
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
 from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, measure

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repro.cluster.cluster import Image
+from repro.preflight import installed
 from repro.preflight.framework import FAILED, OK, UNAVAILABLE, run_checks
 from repro.preflight.installed import checks
 from tests.support.clusters import DIGEST, V100
@@ -72,6 +73,15 @@ def test_a_check_finds(name, cluster, answers, result, message):
     assert entry.finding.result == result
     assert message in entry.finding.found
     assert bool(entry.finding.fix) == (result == FAILED), "what fails says what to do"
+
+
+def test_a_data_set_is_looked_for_as_provisioning_does(tmp_path, monkeypatch):
+    role = tmp_path / "main.yml"
+    role.write_text('data_set_parts: ["*.rec", "x-*"]\n')
+    monkeypatch.setattr(installed, "DATA_ROLE", role)
+    node = machine({"find -L /data/ofrecord -type f ( -name *.rec -o -name x-* )": "/data/ofrecord/x-1\n"})
+    (entry,) = next(run_checks([named(V100, "data")], [node]))
+    assert (entry.finding.result, entry.finding.found) == (OK, "1 parts in /data/ofrecord")
 
 
 def named(cluster, name):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from repro.launch.attempt import Limits, interruptible
-from repro.launch.local import LocalAttempt
+from repro.launch.local_attempt import LocalAttempt
 from repro.utils.signals import as_of_a_process, held, signal_name
 from tests.support import tasks
 from tests.support.processes import processes_of

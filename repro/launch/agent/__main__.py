@@ -26,8 +26,9 @@ from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, swee
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
-from repro.launch.agent.processes import identity, lock_all_memory, of_session
+from repro.launch.agent.processes import end_group, identity, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
+from repro.launch.agent.tracing import link_cupti
 from repro.launch.agent.unlock import free, survey
 
 POLL_S = 0.1
@@ -128,6 +129,20 @@ def probe(order: dict) -> None:
     send(end=0)
 
 
+def ask(order: dict) -> None:
+    """Send what a program prints on this node, and its exit status."""
+    done = subprocess.run(
+        order["argv"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=order["patience_s"],
+        check=False,
+    )
+    send(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    send(end=0)
+
+
 def hold(order: dict) -> None:
     """Hold this node for one run: nobody else gets the lock, and what dead runs of this account left is removed."""
     try:
@@ -159,21 +174,27 @@ def hold(order: dict) -> None:
 
 def run(order: dict) -> None:
     """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop."""
-    folder = order["folder"]
-    for name in order["logs"]:
-        os.makedirs(os.path.join(folder, "logs", name))
     for path in order["caches"]:
         os.makedirs(path, exist_ok=True)
-    with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(order["config"], file)
+    make_libraries(order["libraries"])
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
-    make_libraries(order["libraries"])
-    process = start(order)
+    folder = order["folder"]
+    os.makedirs(folder)
+    try:
+        for name in order["logs"]:
+            os.makedirs(os.path.join(folder, "logs", name))
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump(order["config"], file)
+        link_cupti(order["cupti"])
+        process = start(order)
+    except BaseException:  # nothing has run that could have left anything to look at
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     send(agent=identity(os.getpid()))
     lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
-    beat(lease, folder)
+    beat(lease, order["work"])
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
     try:
@@ -210,11 +231,13 @@ def start(order: dict) -> subprocess.Popen:
 
 def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
-    files = Files(order["folder"], order["log_cap"])
+    files = Files(order["folder"], order["log_cap"], bool(order["cupti"]))
     ranks = Ranks(launcher_of(process.pid, order["container"], order["inside"]), order["first"], order["ranks"])
     killed, before = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
+        if not os.path.isdir(order["folder"]):
+            send(deleted=order["folder"])
         send_added(files)
         for rank, status in ended:
             send(rank=rank, status=status)
@@ -230,7 +253,7 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
         end(process, order["container"])
     finally:
         send_rest(files, lease)
-    free = free_mib(order["folder"])
+    free = free_mib(order["work"])
     sizes = files.sizes()
     shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
     send(end=code, memory_kills=out_of_memory_kills() - killed, free_mib=free, sizes=sizes)
@@ -267,27 +290,10 @@ def send_rest(files: Files, lease: Lease) -> None:
 
 def end(process: subprocess.Popen, container: str) -> None:
     """End every process that was started, at last the container: first its client, so that it starts none any more."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        if group_has_ended(process, kind, 0.0 if container else GRACE_S):
-            break
+    end_group(process, 0.0 if container else GRACE_S)
     end_processes(of_session(process.pid))  # what mounts an image for Apptainer is in a group of its own
     if container:
         remove_containers(f"name=^/?{container}$", f"label={AGENT}={identity(os.getpid())}")
-
-
-def group_has_ended(process: subprocess.Popen, kind: int, patience: float) -> bool:
-    """Signal a process's group, and say whether all of it has ended after a while."""
-    deadline = time.monotonic() + patience
-    while True:
-        process.poll()
-        try:
-            os.killpg(process.pid, kind)
-        except ProcessLookupError:
-            return True
-        if time.monotonic() >= deadline:
-            return False
-        kind = 0
-        time.sleep(0.02)
 
 
 def sample(lease: Lease, argv: list[str]) -> None:
@@ -337,7 +343,7 @@ def main() -> None:
     order = json.loads(line)
     try:
         verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
-        verbs |= {"end": end_agent}
+        verbs |= {"ask": ask, "end": end_agent}
         verbs[order["do"]](order)
     except (OSError, subprocess.SubprocessError) as error:
         send(error=str(error))

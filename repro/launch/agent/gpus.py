@@ -11,9 +11,12 @@ COMPILE_S = 120
 FIELDS = ("name", "driver_version", "uuid")
 
 
-def gpus() -> list[dict]:
-    """The GPUs that nvidia-smi shows: name, driver and UUID, and the compute capability if the driver reports it."""
-    found = query(FIELDS)
+def gpus(fields: tuple[str, ...] = FIELDS) -> list[dict]:
+    """The GPUs that nvidia-smi shows, each with these fields; none without the tool or without a GPU.
+
+    Drivers before 2021 do not report the compute capability; then `compute_cap` is missing.
+    """
+    found = query(fields)
     for gpu, capability in zip(found, query(("compute_cap",))):
         gpu.update(capability)
     return found
@@ -56,6 +59,8 @@ def make_libraries(commands: dict[str, list[str]]) -> None:
             done = subprocess.run(
                 argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_S, check=False
             )
+        except FileNotFoundError:
+            raise OSError(f"there is no {argv[0]}, which compiles {path}: install it there") from None
         except subprocess.TimeoutExpired:
             raise OSError(f"{path} cannot be compiled within {COMPILE_S} s") from None
         if done.returncode:

@@ -6,11 +6,13 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterable
 
 END_S = 8.0
 POLL_S = 0.05
+GROUP_POLL_S = 0.02
 
 
 def identity(pid: int) -> str:
@@ -87,6 +89,28 @@ def end(chosen: Iterable[str]) -> list[str]:
         while (left := [each for each in left if goes_on(each)]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
     return left
+
+
+def end_group(process: subprocess.Popen, grace_s: float) -> None:
+    """End every process of the group that one leads: with SIGTERM, and what is left after a while with SIGKILL."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if _group_has_ended(process, kind, grace_s):
+            break
+
+
+def _group_has_ended(process: subprocess.Popen, kind: int, grace_s: float) -> bool:
+    """Signal a process's group, and say whether all of it has ended after a while."""
+    deadline = time.monotonic() + grace_s
+    while True:
+        process.poll()  # until it is asked for, a process that has ended still counts as one of its group
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        kind = 0
+        time.sleep(GROUP_POLL_S)
 
 
 def of_account() -> list[int]:

@@ -16,6 +16,9 @@ LAUNCHER_LOG = "launcher.log"
 METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
 RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\x00-\x1f\x7f\ud800-\udfff]+)")
 """A file of a rank's logs; names that are not text, or would steer a terminal, are not taken."""
+TRACE_NAME = "trace"
+TRACE = re.compile(TRACE_NAME + r"\.\d+")
+"""What the tracer of kernels writes: the process's number is appended."""
 CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
 TAIL = 1 << 20
@@ -27,11 +30,12 @@ class Files:
     """What was added to the logs and metrics in a folder since the last time, in pieces; links are skipped.
 
     Of a log of more than `cap` bytes, what lies between its beginning and its last `TAIL` bytes is never sent: they
-    are sent by `rest`, when it has its final size. Metrics have no such gap: each of their lines counts.
+    are sent by `rest`, when it has its final size. Metrics have no such gap: each of their lines counts. With `traces`
+    the traces of kernels are sent too, as logs are.
     """
 
-    def __init__(self, folder: str, cap: int):
-        self._folder, self._head = folder, max(cap - TAIL, 0)
+    def __init__(self, folder: str, cap: int, traces: bool = False):
+        self._folder, self._head, self._traces = folder, max(cap - TAIL, 0), traces
         self._sent: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
@@ -72,9 +76,13 @@ class Files:
             for name in names:
                 path = os.path.join(base, name)
                 relative = os.path.relpath(path, self._folder)
-                wanted = relative == LAUNCHER_LOG or METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative)
-                if wanted and os.path.isfile(path) and not os.path.islink(path):
+                if self._is_wanted(relative) and os.path.isfile(path) and not os.path.islink(path):
                     yield relative, path, os.path.getsize(path)
+
+    def _is_wanted(self, relative: str) -> bool:
+        if self._traces and TRACE.fullmatch(relative):
+            return True
+        return relative == LAUNCHER_LOG or bool(METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative))
 
     def _pieces(self, path: str, relative: str, offset: int, end: int) -> Iterator[tuple[str, int, bytes]]:
         with open(path, "rb") as file:

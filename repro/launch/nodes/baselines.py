@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import secrets
+from collections.abc import Mapping
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.ssh import Remote, RemoteError
-from repro.images.runtime import docker_gpus
+from repro.cluster.ssh import Remote, RemoteError, Result
+from repro.images.runtime import Container
+from repro.launch.agent.leftovers import RUN, USER, WORK
+from repro.launch.nodes.commands import baseline_home
 from repro.planning.baselines import PATIENCE_S, PROBE
 
-
-def probe_argv(cluster: Cluster) -> list[str]:
-    """The command with which a node's PyTorch tells of itself."""
-    program = [cluster.baseline.python, "-c", PROBE]
-    if not cluster.runtime.in_image:
-        return program
-    if not cluster.runtime.engine:
-        shown = ["--nv"] if cluster.gpu else []
-        return ["apptainer", "--silent", "exec", "--cleanenv", "--no-home", *shown, cluster.baseline.image, *program]
-    gpus = ["--gpus", docker_gpus(",".join(map(str, range(cluster.gpus_per_node))))] if cluster.gpu else []
-    return ["docker", "run", "--rm", "--pull", "never", "--network", "none", *gpus, cluster.baseline.image, *program]
+REMOVE_S = 30
+WHAT = "the versions of PyTorch"
 
 
-def versions_on(remote: Remote) -> dict:
-    """What a node's PyTorch says of itself; RemoteError if it does not start, or sees too few GPUs."""
-    cluster = remote.cluster
-    done = remote.run(probe_argv(cluster), timeout=PATIENCE_S, check=False)
+def probe_argv(cluster: Cluster, user: str, owner: str = "probe") -> list[str]:
+    """The command that prints the versions of a node's PyTorch, in a container if the node's ranks run in one.
+
+    `user` is "uid:gid" there. The container's name has a part of its own besides `owner`.
+    """
+    container = Container(
+        image=cluster.baseline.image,
+        folder="/tmp",
+        binds=(),
+        environment=baseline_home(cluster),
+        user=user,
+        gpus=",".join(map(str, range(cluster.gpus_per_node))) if cluster.gpu else "",
+        name=f"reproduction-{secrets.token_hex(5)}-{owner}",
+        labels=((RUN, WHAT), (USER, user.partition(":")[0]), (WORK, cluster.work)),
+    )
+    return [*cluster.runtime.command(container), cluster.baseline.python, "-c", PROBE]
+
+
+def versions_on(remote: Remote, user: str) -> dict:
+    """What a node's PyTorch says of itself; RemoteError as `versions_in`. `user` is "uid:gid" of the account there."""
+    cluster, argv = remote.cluster, probe_argv(remote.cluster, user)
+    try:
+        done = remote.run(argv, timeout=PATIENCE_S, check=False)
+    except RemoteError:
+        if cluster.runtime.engine:
+            name = argv[argv.index("--name") + 1]
+            with contextlib.suppress(RemoteError):
+                remote.run(["docker", "rm", "--force", "--volumes", name], check=False, timeout=REMOVE_S)
+        raise
+    return versions_in(cluster, remote.node.name, done)
+
+
+def versions_in(cluster: Cluster, node: str, done: Result) -> dict:
+    """What a node's PyTorch has said of itself; RemoteError if it did not start, or sees too few GPUs."""
     if done.status:
         message = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
-        raise RemoteError(remote.node.name, f"the baselines cannot run: {message}. {_fix(cluster)}")
+        raise RemoteError(node, f"the baselines cannot run: {message}. {_fix(cluster)}")
     found = json.loads(done.stdout.strip().splitlines()[-1])
     if cluster.gpu and found["gpus"] < cluster.gpus_per_node:
         seen = f"PyTorch {found['torch']} sees {found['gpus']} of the {cluster.gpus_per_node} GPUs"
-        raise RemoteError(remote.node.name, f"{seen}; its CUDA has to suit the driver. {_fix(cluster)}")
+        raise RemoteError(node, f"{seen}; its CUDA has to suit the driver. {_fix(cluster)}")
     return found
+
+
+def unequal(found: Mapping[str, dict]) -> str:
+    """What nodes say whose versions differ, "" if all are equal; `found` by the names of the nodes."""
+    versions = {json.dumps(each, sort_keys=True): name for name, each in found.items()}
+    return "; ".join(f"{name}: {text}" for text, name in versions.items()) if len(versions) > 1 else ""
 
 
 def _fix(cluster: Cluster) -> str:

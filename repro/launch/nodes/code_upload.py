@@ -7,7 +7,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import Remote, RemoteError
-from repro.images.stack import compat_sources
+from repro.images.stack import COMPAT, TRACER, compat_sources
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
 from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
@@ -16,10 +16,9 @@ from repro.utils.paths import PACKAGE, TRAINER, sha256_of
 
 PATIENCE_S = 60
 RECEIVE = """
-import hashlib, json, os, sys
+import hashlib, json, os, shutil, sys, tempfile
 order = json.load(sys.stdin)
 root = os.path.join(order["work"], "code", order["digest"])
-partial = root + ".%d" % os.getpid()
 def digest(folder):
     paths = [os.path.join(base, name) for base, _, names in os.walk(folder) for name in names]
     found = hashlib.sha256()
@@ -28,24 +27,32 @@ def digest(folder):
             found.update(json.dumps([name, hashlib.sha256(file.read()).hexdigest()]).encode())
     return found.hexdigest()
 if not os.path.isdir(root):
-    for name, text in order["files"].items():
-        path = os.path.join(partial, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+    os.makedirs(os.path.dirname(root), exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix=order["digest"] + ".", dir=os.path.dirname(root))
     try:
-        os.rename(partial, root)
-    except OSError:
-        if not os.path.isdir(root):
-            raise
+        partial = os.path.join(scratch, "code")
+        for name, text in order["files"].items():
+            path = os.path.join(partial, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        try:
+            os.rename(partial, root)
+        except OSError:
+            if not os.path.isdir(root):
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 if digest(root) != order["digest"]:
     sys.exit(root + " is not as it was sent; remove it")
 print(root)
 """
+"""Several may run it at once, also on nodes that share the folder: each writes one of its own, and the first gives it
+its name."""
 
 
 class Code:
-    """What is sent: the node agent, the models' specifications, a trainer's folder, and that of the baselines.
+    """What is sent: the node agent, the models' specifications, a trainer's folder, that of the baselines, and the tracer.
 
     Models from outside lie among the project's own there, so that nodes need not know of their folders.
 
@@ -71,8 +78,8 @@ class Code:
         paths = {"repro/__init__.py": PACKAGE / "__init__.py"}
         for target, folder in sources:
             paths |= {f"{target}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))}
-        if forwarders:
-            paths |= {f"{COMPAT_FOLDER}/{path.name}": path for path in compat_sources()}
+        compiled = compat_sources() if forwarders else [COMPAT / f"{TRACER}.c"]
+        paths |= {f"{COMPAT_FOLDER}/{path.name}": path for path in compiled}
         self.files = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
         self.digest = files_digest((name, sha256_of(text.encode())) for name, text in self.files.items())
 

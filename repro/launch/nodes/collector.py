@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.launch.agent.ranks import LAUNCHER_LOG, METRICS, RANK_LOG
+from repro.launch.agent.ranks import LAUNCHER_LOG, METRICS, RANK_LOG, TRACE
 from repro.launch.attempt import Event, Tail
 from repro.launch.placement import Placement
 from repro.runs.record import CutLog
@@ -27,10 +27,13 @@ class _Copy:
 
 
 class LogCollector:
-    """The folder of an attempt over several nodes; only names that belong to a node's own ranks are taken from it."""
+    """The folder of an attempt over several nodes; only names that belong to a node's own ranks are taken from it.
 
-    def __init__(self, folder: Path, placement: Placement, cap: int = LOG_CAP):
-        self.folder, self._cap = folder, cap
+    With `traces`, also the traces of kernels of the first node, which are cut as logs are.
+    """
+
+    def __init__(self, folder: Path, placement: Placement, cap: int = LOG_CAP, traces: bool = False):
+        self.folder, self._cap, self._traces = folder, cap, traces
         self._placement = placement
         self.tails = {rank: Tail(folder / f"metrics-rank{rank}.jsonl") for rank in range(placement.world_size)}
         self._new: set[int] = set()
@@ -100,6 +103,8 @@ class LogCollector:
             return self.tails[int(found[1])].path
         if (found := RANK_LOG.fullmatch(name)) and int(found[1]) < len(ranks) and found[2] not in (".", ".."):
             return self.rank_folder(ranks[int(found[1])]) / found[2]
+        if self._traces and index == 0 and TRACE.fullmatch(name):
+            return self.folder / name
         return None
 
     def events(self) -> list[Event]:

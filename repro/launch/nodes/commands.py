@@ -36,7 +36,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Share:
-    """A node's part of an attempt: its rank among the nodes, and the folders it uses there."""
+    """A node's part of an attempt: its rank among the nodes, the folders it uses there, and what containers see besides."""
 
     rank: int
     nodes: int
@@ -47,6 +47,7 @@ class Share:
     trainers: str
     script: str = "run.py"
     baseline: bool = False
+    binds: tuple[Bind, ...] = ()
 
     @property
     def code(self) -> str:
@@ -72,13 +73,12 @@ def node_argv(
 
     Those of a baseline have the image or the interpreter that the inventory names for it.
     """
-    if share.baseline and cluster.runtime.in_image:  # PyTorch's compiler keeps a cache in the home folder
-        home = {"HOME": "/tmp"} if cluster.runtime.engine else {}  # Apptainer sets its own
-        environment = {**environment, **home, "LOGNAME": "reproduction"}
+    if share.baseline:
+        environment = {**environment, **baseline_home(cluster)}
     container = Container(
         image=_image(cluster, host, share),
         folder=share.folder,
-        binds=_binds(cluster, share),
+        binds=(*_binds(cluster, share), *share.binds),
         environment=environment,
         user=host.user,
         gpus=",".join(map(str, range(share.ranks))) if device == "cuda" else "",
@@ -90,6 +90,14 @@ def node_argv(
     )
     program = _baseline_program(cluster, share) if share.baseline else _trainer_program(cluster, host, share)
     return [*cluster.runtime.command(container), *program]
+
+
+def baseline_home(cluster: Cluster) -> dict[str, str]:
+    """What PyTorch's compiler needs in an image, as it keeps a cache in the home folder of somebody."""
+    if not cluster.runtime.in_image:
+        return {}
+    home = {"HOME": "/tmp"} if cluster.runtime.engine else {}  # Apptainer sets its own
+    return {**home, "LOGNAME": "reproduction"}
 
 
 def launcher_words(cluster: Cluster, share: Share) -> list[str]:

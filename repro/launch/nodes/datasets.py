@@ -7,6 +7,7 @@ import posixpath
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import Remote, RemoteError
+from repro.launch.nodes.collector import safe
 from repro.launch.nodes.commands import standins
 from repro.planning.datasets import FACTS, Dataset
 
@@ -23,11 +24,13 @@ def bring(remote: Remote, dataset: Dataset) -> None:
     if not remote.run(["test", "-f", facts], check=False).status:
         return
     remote.run(["mkdir", "-p", folder])
-    sums = dataset.facts["sha256"]
+    sums, own = dataset.facts["sha256"], f"{folder}/{safe(remote.node.name)}-"  # other nodes may share the folder
     for name in sums:
-        remote.put(dataset.folder / name, posixpath.join(folder, name))
-    found = remote.run(["sha256sum", "--", *(posixpath.join(folder, name) for name in sums)]).stdout.splitlines()
+        remote.put(dataset.folder / name, own + name)
+    found = remote.run(["sha256sum", "--", *(own + name for name in sums)]).stdout.splitlines()
     altered = [name for (name, expected), line in zip(sums.items(), found, strict=True) if line.split()[0] != expected]
     if altered:
         raise RemoteError(remote.node.name, f"{', '.join(altered)} arrived altered in {folder}")
-    remote.run(["sh", "-c", 'cat > "$1"', "-", facts], stdin=json.dumps(dataset.facts))
+    remote.run(["sh", "-c", 'cat > "$1"', "-", own + FACTS], stdin=json.dumps(dataset.facts))
+    for name in (*sums, FACTS):
+        remote.run(["mv", "--", own + name, posixpath.join(folder, name)])

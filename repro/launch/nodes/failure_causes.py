@@ -161,6 +161,13 @@ def evidence_cut(log: CutLog) -> Failure:
     )
 
 
+def folder_gone(node: str, folder: str) -> Failure:
+    """A node whose ranks have lost the folder that they write to."""
+    return Failure(
+        N_("{folder} on {node} was deleted or moved while ranks wrote to it"), {"folder": folder, "node": node}
+    )
+
+
 def node_full(node: str, free_mib: int) -> Failure:
     """A node on whose disk there is no room for logs."""
     return Failure(N_("the disk of {node} has only {free} MiB left"), {"node": node, "free": free_mib}, FULL)

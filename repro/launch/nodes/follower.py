@@ -23,6 +23,7 @@ from repro.launch.nodes.failure_causes import (
     controller_slept,
     engine_restarted,
     evidence_cut,
+    folder_gone,
     lock_lost,
     node_ended,
     node_full,
@@ -68,7 +69,7 @@ class AttemptFollower:
     def __init__(self, work: Work, folder: Path, limits: Limits, ends_ranks_by: frozenset[int] = frozenset()):
         self.folder = folder
         self._work, self._limits, self._ends_ranks_by = work, limits, ends_ranks_by
-        self._collector = LogCollector(folder, work.placement)
+        self._collector = LogCollector(folder, work.placement, traces=work.tracing is not None)
         self._inbox: queue.SimpleQueue[tuple[int, dict | End]] = queue.SimpleQueue()
         self._ended: dict[int, dict] = {}
         self._failed: set[int] = set()
@@ -183,6 +184,8 @@ class AttemptFollower:
         node = self._name(index)
         if message.get("free_mib", FULL_MIB) < FULL_MIB:
             self._failures.add(node_full(node, message["free_mib"]))
+        if "deleted" in message:
+            self._failures.add(folder_gone(node, message["deleted"]))
         if "file" in message:
             self._collector.write(index, message["file"], message["at"], message["data"])
         elif "sample" in message:

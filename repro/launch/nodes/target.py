@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from repro.cluster.cluster import Cluster
+from repro.cluster.cluster import Cluster, baseline_conflict
 from repro.cluster.fingerprint import (
     CLOCK,
     Difference,
@@ -23,11 +23,14 @@ from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture
+from repro.launch.nodes.baselines import unequal
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.placement import misfit_on
+from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
+from repro.planning.profiling import FOR_GPUS
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 
@@ -92,6 +95,14 @@ class ClusterTarget:
         gpus = [gpu for each in fingerprints.values() for gpu in _gpus(each)]
         return {**capture(), "gpus": gpus, "cluster": described}
 
+    def baseline_program(self, variants: Sequence[str], found: Mapping[str, dict]) -> BaselineProgram:
+        """How baselines are started, with the versions that nodes have, by their names; ClusterError if these differ."""
+        if said := unequal(found):
+            raise ClusterError(f"the baselines' environments are not equal: {said}")
+        cluster, versions = self.cluster, next(iter(found.values()), {})
+        command = (cluster.baseline.python, self.code.baseline_script)
+        return BaselineProgram(command, versions, tuple(variants), cluster.baseline.image)
+
     def check_unchanged(self, environment: dict, fingerprints: Fingerprints) -> None:
         """ClusterError if a node is not what it was when the run with this recorded environment began."""
         accepted = [*self.cluster.accepted, CLOCK]
@@ -127,6 +138,11 @@ class ClusterLauncher(Launcher):
                 f"BASELINES: {cluster.variables} does not say where nodes have PyTorch; set cluster_baseline, such as "
                 "{python: /opt/pytorch/bin/python}, in containers with its image"
             )
+        if wanted.baselines and (wrong := baseline_conflict(cluster.runtime_name, cluster.baseline)):
+            name, value, should = wrong
+            raise PlanError(
+                f"BASELINES: {name} in {cluster.variables} is {value!r}, and the runtime is {cluster.runtime_name}: {should}"
+            )
         if wanted.scale == PUBLISHED and not cluster.gpu:
             raise PlanError(
                 f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
@@ -139,6 +155,15 @@ class ClusterLauncher(Launcher):
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )
+
+    def trace_refusal(self) -> str | None:
+        cluster = self.target.cluster
+        if not cluster.gpu:
+            return f"{FOR_GPUS}, and cluster_gpu is empty in {cluster.variables}"
+        if cluster.runtime.whole_step:
+            runtime = cluster.runtime.launched_by
+            return f"make profile: no compiler is beside ranks that {runtime} starts; set another cluster_runtime"
+        return None
 
     def dataset_folder(self, dataset: Dataset) -> str:
         return folder_on_nodes(self.target.cluster, dataset)

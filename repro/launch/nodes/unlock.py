@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.ssh import Remote, RemoteError, on_all
+from repro.cluster.ssh import Remote, on_all
+from repro.launch.nodes.agent_answer import ask_agent
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.holder import container_text, described, is_heard, last_heard, whom_to_ask
 
@@ -76,9 +76,4 @@ def free(cluster: Cluster, chosen: list[Occupancy]) -> dict[str, str | Exception
 
 
 def _ask(remote: Remote, code: Code, order: dict) -> dict:
-    argv = code.agent(remote.cluster.work, remote.cluster.python)
-    done = remote.run(argv, stdin=json.dumps(order) + "\n", timeout=ANSWER_S, check=False)
-    answer = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else {"error": done.stderr.strip()}
-    if "error" in answer:
-        raise RemoteError(remote.node.name, answer["error"])
-    return answer
+    return ask_agent(remote, code.agent(remote.cluster.work, remote.cluster.python), order, ANSWER_S)

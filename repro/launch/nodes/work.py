@@ -24,6 +24,7 @@ from repro.launch.nodes.commands import (
     standins,
 )
 from repro.launch.nodes.libraries import forwarder_orders, library_environment
+from repro.launch.nodes.tracing import Tracing
 from repro.launch.placement import Placement, place
 from repro.planning.plan import Unit
 from repro.planning.program_data import located
@@ -34,7 +35,10 @@ LEASE_S = 15.0
 
 @dataclass(frozen=True)
 class Work:
-    """One attempt as the nodes get it: the unit, where its ranks go, and the names it has there."""
+    """One attempt as the nodes get it: the unit, where its ranks go, and the names it has there.
+
+    With `tracing`, the kernels of rank 0 are traced.
+    """
 
     cluster: Cluster
     placement: Placement
@@ -46,6 +50,7 @@ class Work:
     trainers: str
     script: str
     baseline: bool = False
+    tracing: Tracing | None = None
 
     def on(self, nodes: Sequence[str]) -> Work:
         """The same on these nodes of the cluster, which hold as many ranks each."""
@@ -73,10 +78,9 @@ class Work:
         """For how many seconds its nodes go on without a controller."""
         return LEASE_S
 
-    @property
-    def folder(self) -> str:
-        """The attempt's folder on each node."""
-        return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}"
+    def folder(self, index: int) -> str:
+        """The attempt's folder on the node at a position: one of its own, for nodes may share a file system."""
+        return f"{self.cluster.work}/runs/{safe(self.run)}/{safe(self.unit)[:80]}-{self.key}-{index}"
 
     @property
     def code_folder(self) -> str:
@@ -85,20 +89,26 @@ class Work:
 
     def order(self, index: int, hosts: list[Host]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
-        share, device = self._share(index, hosts), self.config["device"]
+        tracing = self.tracing if index == 0 else None
+        share, device, folder = self._share(index, hosts), self.config["device"], self.folder(index)
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         environment |= {} if self.baseline else library_environment(self.cluster, device)
+        libraries = forwarder_orders(self.cluster, self.code_folder) if device == "cuda" and not self.baseline else {}
+        if tracing:
+            environment |= tracing.environment(self.cluster, folder)
+            libraries |= tracing.libraries(self.cluster, self.code_folder)
+            share = replace(share, binds=tracing.binds(self.cluster, folder))
         output = [LAUNCHER_LOG, LAUNCHER_LOG]
         if share.exclusive:
-            environment["GLOG_log_dir"] = f"{self.folder}/logs/local_rank_0"
+            environment["GLOG_log_dir"] = f"{folder}/logs/local_rank_0"
             output = ["logs/local_rank_0/stdout", "logs/local_rank_0/stderr"]
         labels = {OWN: self.run, "reproduction.unit": self.unit, "reproduction.attempt": self.attempt}
         return {
             "do": "run",
             "work": self.cluster.work,
-            "folder": self.folder,
-            "config": {**located(self.config, standins(self.cluster)), "output": self.folder},
+            "folder": folder,
+            "config": {**located(self.config, standins(self.cluster)), "output": folder},
             "output": output,
             "logs": [f"local_rank_{rank}" for rank in range(share.ranks)],
             "first": self.placement.ranks(index)[0],
@@ -106,9 +116,8 @@ class Work:
             "port": self.port if index == 0 and not share.exclusive else 0,
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": list(caches(self.cluster)),
-            "libraries": forwarder_orders(self.cluster, self.code_folder)
-            if device == "cuda" and not self.baseline
-            else {},
+            "libraries": libraries,
+            "cupti": tracing.cupti_order(folder) if tracing else {},
             "container": name if self.cluster.runtime.engine else "",
             "inside": launcher_words(self.cluster, share) if self.cluster.runtime.wrapped else [],
             "sample": sample_command() if device == "cuda" else [],
@@ -122,7 +131,7 @@ class Work:
             self.placement.per_node,
             hosts[0].address,
             self.port,
-            self.folder,
+            self.folder(index),
             self.trainers,
             self.script,
             self.baseline,

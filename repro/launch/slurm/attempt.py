@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
@@ -13,6 +14,7 @@ from repro.launch.attempt import Interrupts, Limits, OnEvent
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.node_check import host_of
+from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import Work, work_of
 from repro.launch.placement import Placement
 from repro.launch.slurm.allocation import LOG, Allocation, Step
@@ -38,6 +40,10 @@ class SlurmTransport:
         self._orders: dict[str, dict]
         self._step: Step | None = None
 
+    def traced(self, tracing: Tracing) -> SlurmTransport:
+        """The same with a trace of rank 0's kernels."""
+        return SlurmTransport(self._unit, replace(self._work, tracing=tracing), self._folder, self._jobs)
+
     def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> SlurmWork:
         """Take a job, which may have to be waited for, and hold its nodes against what is known of the run's others."""
         size = size_of(self._jobs.cluster, self._work)
@@ -46,6 +52,8 @@ class SlurmTransport:
             write_text(self._folder / "job.sh", allocation.request.script(shown=True))
             write_json(self._folder / FINGERPRINTS, as_json(allocation.request.cluster, allocation.fingerprints))
             self._jobs.refuse_wrong(allocation, self._unit.model)
+            if self._work.baseline:
+                self._jobs.baselines_on(allocation, interrupts)
             placement = Placement(allocation.nodes(size.nodes), self._work.placement.per_node)
             work = work_of_step(allocation.request, self._work, placement)
             hosts = [host_of(node, allocation.facts[node.name]) for node in placement.nodes]
@@ -93,12 +101,23 @@ def size_of(cluster: Cluster, work: Work) -> Size:
     return Size(len(work.placement.nodes), cluster.gpus_per_node if work.config["device"] == "cuda" else 0)
 
 
-def slurm_attempts(jobs: Jobs, limits: Limits, spread: bool) -> Callable[[Unit, Path], NodesAttempt]:
+@dataclass
+class SlurmAttempt(NodesAttempt):
+    """An attempt on nodes that Slurm chooses."""
+
+    transport: SlurmTransport
+
+    def traced(self, tracing: Tracing) -> SlurmAttempt:
+        """The same with a trace of rank 0's kernels in its folder."""
+        return replace(self, transport=self.transport.traced(tracing))
+
+
+def slurm_attempts(jobs: Jobs, limits: Limits, spread: bool) -> Callable[[Unit, Path], SlurmAttempt]:
     """What makes a run's attempts in jobs of Slurm; `spread` uses as many nodes as possible."""
 
-    def attempt_of(unit: Unit, folder: Path) -> NodesAttempt:
+    def attempt_of(unit: Unit, folder: Path) -> SlurmAttempt:
         work = work_of(jobs.cluster, jobs.code, unit, spread, jobs.port, jobs.run, folder.name)
-        return NodesAttempt(SlurmTransport(unit, work, folder, jobs), folder, limits)
+        return SlurmAttempt(SlurmTransport(unit, work, folder, jobs), folder, limits)
 
     return attempt_of
 

@@ -167,9 +167,8 @@ class SlurmWork(Work):
     def lease_s(self) -> float:
         return self.cluster.slurm.lease_seconds
 
-    @property
-    def folder(self) -> str:
-        """What a rank's files are written below."""
+    def folder(self, index: int) -> str:
+        """What a rank's files are written below; the folder of the step has the node's position already."""
         return f"{self.home}/attempt"
 
     def orders(self, hosts: Sequence[Host]) -> dict[str, dict]:

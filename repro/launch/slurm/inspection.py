@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
+from repro.cluster.ssh import Result
 from repro.launch.attempt import Interrupts, Limits
 from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
@@ -56,7 +57,7 @@ def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupt
     }
     owner = allocation.request.owner(WHAT, allocation.request.run)
     step = allocation.start(owner, dict.fromkeys(allocation.names, order), code, answers)
-    received = _received(allocation, step, answers, interrupts)
+    received = _received(allocation, step, answers, "probe", PROBE_S, interrupts)
     allocation.wait(step)
     for node in allocation.nodes():
         message, at = received[node.name]
@@ -69,12 +70,27 @@ def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupt
         raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": "; ".join(found)}))
 
 
+def ask(
+    allocation: Allocation, names: Iterable[str], code: Code, argv: list[str], patience: float, interrupts: Interrupts
+) -> dict[str, Result]:
+    """What a program prints on these nodes of a job, by their names; NotStarted names a node that does not answer."""
+    cluster, answers = allocation.request.cluster, Answers()
+    order = {"do": "ask", "argv": argv, "patience_s": patience, "work": cluster.work, "container": ""}
+    owner = allocation.request.owner(WHAT, allocation.request.run)
+    step = allocation.start(owner, dict.fromkeys(names, order), code, answers)
+    received = _received(allocation, step, answers, "status", patience + PROBE_S, interrupts)
+    allocation.wait(step)
+    return {
+        name: Result(message["stdout"], message["stderr"], message["status"]) for name, (message, _) in received.items()
+    }
+
+
 def _received(
-    allocation: Allocation, step: Step, answers: Answers, interrupts: Interrupts
+    allocation: Allocation, step: Step, answers: Answers, key: str, patience: float, interrupts: Interrupts
 ) -> dict[str, tuple[dict, float]]:
-    """Each node's answer, and when it came."""
+    """Each node's answer, the message that has this key, and when it came."""
     found: dict[str, tuple[dict, float]] = {}
-    deadline = time.monotonic() + PROBE_S
+    deadline = time.monotonic() + patience
     while len(found) < len(step.names):
         interrupts.check()
         try:
@@ -82,7 +98,7 @@ def _received(
         except queue.Empty:
             if time.monotonic() > deadline:
                 late = ", ".join(name for name in step.names if name not in found)
-                said = f"{late}: no answer within {PROBE_S:.0f} s"
+                said = f"{late}: no answer within {patience:.0f} s"
                 raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": said})) from None
             continue
         if message.get("failure"):
@@ -93,7 +109,7 @@ def _received(
             raise NotStarted(node_says(step.names[index], others_text(allocation.request.cluster, message["others"])))
         if "error" in message:
             raise NotStarted(node_says(step.names[index], message["error"]))
-        if "probe" in message:
+        if key in message:
             found[step.names[index]] = message, at
     return found
 

@@ -10,21 +10,26 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, differences
+from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
+from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.slurm.allocation import Allocation
 from repro.launch.slurm.batch_script import JobRequest
-from repro.launch.slurm.inspection import inspect, programs_in_job
+from repro.launch.slurm.inspection import ask, inspect, programs_in_job
+from repro.planning.baselines import PATIENCE_S
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
 SPARE_MINUTES, KERNEL_MINUTES = 2, 10
 DIFFERENT = N_("the nodes of job {job} are not equal, or not what others of this run were: {said}")
 WRONG = N_("operators of {model} compute wrongly on the nodes of job {job}: {example}")
+BASELINES_DIFFER = N_("the baselines' environments on the nodes of this run are not equal: {said}")
 NOT_COMPARED = N_("operators cannot be compared with the CPU on the nodes of job {job}: {said}")
 
 
@@ -47,6 +52,7 @@ class Jobs:
     ----------
     minutes : the time limit of a job for one attempt.
     compares : whether the operators of GPUs are compared with the CPU before an attempt gets them.
+    asks : whether nodes are asked for the PyTorch of baselines before an attempt of one gets them.
 
     Attributes
     ----------
@@ -54,11 +60,14 @@ class Jobs:
     largest : the size of a job that is kept for a whole run.
     """
 
-    def __init__(self, cluster: Cluster, code: Code, port: int, run: str, minutes: int, compares: bool):
+    def __init__(
+        self, cluster: Cluster, code: Code, port: int, run: str, minutes: int, compares: bool, asks: bool = True
+    ):
         self.cluster, self.code, self.port, self.run = cluster, code, port, run
         self.known: dict[str, Fingerprint] = {}
         self.largest = Size(1)
-        self._minutes, self._compares = minutes, compares
+        self._minutes, self._compares, self._asks = minutes, compares, asks
+        self._baselines: dict[str, dict] = {}
         self._kernels: dict[str, Kernels] = {}
         self._kept: Allocation | None = None
         self._keeps = cluster.slurm.allocation == "run"
@@ -127,6 +136,28 @@ class Jobs:
             raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
         if kernels and model in kernels.wrong_models:
             raise NotStarted(Failure(WRONG, {**values, "example": kernels.of(model)[0].text()}))
+
+    def baselines_on(self, allocation: Allocation, interrupts: Interrupts) -> dict[str, dict]:
+        """The versions of the baselines' PyTorch on the nodes that the run has used for them, those of this job included.
+
+        A node that was used is not asked again. NotStarted if it does not start on one, or if they differ.
+        """
+        new = [name for name in allocation.names if name not in self._baselines] if self._asks else []
+        if not new:
+            return self._baselines
+        found = {**self._baselines}
+        user = allocation.facts[new[0]]["user"]
+        owner = f"{allocation.request.token}-probe"  # the job ends what is left of its containers by this token
+        argv = probe_argv(self.cluster, user, owner)
+        for name, done in ask(allocation, new, self.code, argv, PATIENCE_S, interrupts).items():
+            try:
+                found[name] = versions_in(self.cluster, name, done)
+            except RemoteError as error:
+                raise NotStarted(node_says(name, str(error).removeprefix(f"{name}: "))) from error
+        if said := unequal(found):
+            raise NotStarted(Failure(BASELINES_DIFFER, {"said": said}))
+        self._baselines = found
+        return found
 
     def _check_equal(self, allocation: Allocation) -> None:
         found = refused(self.cluster, self.known, allocation.fingerprints)

@@ -24,6 +24,7 @@ from repro.launch.slurm.attempt import minutes_of, size_of, slurm_attempts
 from repro.launch.slurm.batch_script import fill, work_of_step
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.launch.slurm.jobs import Jobs, Size
+from repro.planning.baselines import BaselineProgram
 from repro.planning.plan import Plan, PlanError, Unit
 from repro.runs.record import Run
 
@@ -76,7 +77,8 @@ class SlurmLauncher(ClusterLauncher):
     def _jobs(self, run: str, plan: Plan | None = None) -> Jobs:
         target = self.target
         minutes = minutes_of(target.cluster, target.attempt_s, bool(target.cluster.gpu))
-        jobs = Jobs(target.cluster, target.code, target.port, run, minutes, not target.replaced)
+        compares, asks = not target.replaced, not target.baseline_replaced
+        jobs = Jobs(target.cluster, target.code, target.port, run, minutes, compares, asks)
         if plan:
             jobs.largest = self.largest(plan)
         return jobs
@@ -115,6 +117,15 @@ class SlurmSession(LaunchSession):
             return None
         with self._job(plan) as allocation:
             return self.jobs.compared(allocation, plan.models)
+
+    def baselines(self, plan: Plan) -> BaselineProgram:
+        """With the versions on the nodes of a job as large as this plan's largest; later jobs are held against these."""
+        try:
+            with self._job(plan) as allocation, interruptible() as interrupts:
+                found = self.jobs.baselines_on(allocation, interrupts)
+        except NotStarted as error:
+            raise ClusterError(f"{self.jobs.cluster.name}: {error}") from error
+        return self.launcher.target.baseline_program(plan.variants, found)
 
     def environment(self, plan: Plan) -> dict:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""

@@ -8,17 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from repro.cluster.ssh import Remote
+from repro.cluster.ssh import NO_STATUS, Remote, connection_goes_on
 from repro.launch.agent.__main__ import CUT_OFF
 from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
 CHUNK = 1 << 18
 CONNECTION_LOST = "the connection was lost"
-CUT_S = 0.5
 ENDS = {CUT_OFF: f"it had heard nothing from this controller for {LEASE_S:.0f} s"}
-KILLED = -1
-"""The status of a process that a signal ended: SSH sends none, and paramiko passes its signal over."""
 
 
 class AgentClient:
@@ -87,18 +84,16 @@ class AgentClient:
     def _why(self) -> dict:
         """Why an agent ended before its work: what it printed last, its status, or that the connection ended.
 
-        `connected` says that the connection outlives it. One that was cut ends within moments of its channels.
+        `connected` says that the connection outlives it.
         """
         output = b""
         while self._channel.recv_stderr_ready():
             output += self._channel.recv_stderr(CHUNK)
         lines = output.decode("utf-8", "replace").strip().splitlines()
-        transport = self._channel.get_transport()
-        transport.join(CUT_S)
-        if not transport.is_active():
+        if not connection_goes_on(self._channel):
             return {"gone": lines[-1] if lines else CONNECTION_LOST}
-        status = self._channel.exit_status if self._channel.exit_status_ready() else KILLED
-        if status == KILLED or status > 128:
+        status = self._channel.exit_status if self._channel.exit_status_ready() else NO_STATUS
+        if status == NO_STATUS or status > 128:
             return {"gone": "it was killed", "connected": True}
         return {"gone": ENDS.get(status, lines[-1] if lines else f"status {status}"), "connected": True}
 

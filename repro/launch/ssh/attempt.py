@@ -16,6 +16,7 @@ from repro.launch.check_programs import Program, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
+from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import Work, work_of
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.nodes import NodePool
@@ -38,6 +39,10 @@ class SshTransport:
     def on(self, nodes: Sequence[str]) -> SshTransport:
         """The same on these nodes, by their names in the inventory."""
         return SshTransport(self._work.on(nodes), self._pool)
+
+    def traced(self, tracing: Tracing) -> SshTransport:
+        """The same with a trace of rank 0's kernels."""
+        return SshTransport(replace(self._work, tracing=tracing), self._pool)
 
     def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> Work:
         """Connect again to nodes that an earlier attempt lost."""
@@ -105,6 +110,10 @@ class SshAttempt(NodesAttempt):
     def on(self, names: Sequence[str]) -> SshAttempt:
         """The same on these nodes, by their names in the inventory."""
         return replace(self, transport=self.transport.on(names))
+
+    def traced(self, tracing: Tracing) -> SshAttempt:
+        """The same with a trace of rank 0's kernels in its folder."""
+        return replace(self, transport=self.transport.traced(tracing))
 
 
 def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Callable[[Unit, Path], SshAttempt]:

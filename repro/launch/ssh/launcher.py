@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import Remote
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession, Places
@@ -85,18 +83,12 @@ class SshSession(LaunchSession):
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, plan.models, attempts_on)
 
-    def baselines(self, variants: Sequence[str]) -> BaselineProgram:
+    def baselines(self, plan: Plan) -> BaselineProgram:
         """With the versions that every node has; ClusterError if they differ, or if they do not start."""
-        cluster = self.target.cluster
-        command = (cluster.baseline.python, self.target.code.baseline_script)
-        if self.target.baseline_replaced:
-            return BaselineProgram(command, {}, tuple(variants), cluster.baseline.image)
-        found = self.pool.on_each(versions_on)
-        versions = {json.dumps(each, sort_keys=True): name for name, each in found.items()}
-        if len(versions) > 1:
-            said = "; ".join(f"{name}: {text}" for text, name in versions.items())
-            raise ClusterError(f"the baselines' environments are not equal: {said}")
-        return BaselineProgram(command, next(iter(found.values())), tuple(variants), cluster.baseline.image)
+        users = {name: member.host.user for name, member in self.pool.members.items()}
+        asked = not self.target.baseline_replaced
+        found = self.pool.on_each(lambda remote: versions_on(remote, users[remote.node.name])) if asked else {}
+        return self.target.baseline_program(plan.variants, found)
 
     def bring(self, datasets: Sequence[Dataset]) -> None:
         """To every node; ClusterError with a line for each that did not get them."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.rank_environment import after_prologue
 from repro.cluster.ssh import Remote, RemoteError, each_of
+from repro.launch.nodes.agent_answer import ask_agent
 from repro.launch.nodes.code_upload import Code, deliver
 from repro.launch.nodes.commands import Host
 from repro.launch.nodes.holder import held_text, holder, others_text
@@ -127,12 +128,8 @@ class NodeSession:
             self._on_lost(self._without_lock)
 
     def _check(self, port: int) -> tuple[dict, Host]:
-        argv = self._agent()
         asked = time.time()
-        done = self.remote.run(argv, stdin=json.dumps(check_order(self.cluster, port)) + "\n", timeout=ANSWER_S)
-        facts = json.loads(done.stdout)
-        if "error" in facts:
-            raise RemoteError(self.node.name, facts["error"])
+        facts = ask_agent(self.remote, self._agent(), check_order(self.cluster, port), ANSWER_S)
         found = problems(self.cluster, self.node, facts, _skew(facts["time"], asked, time.time()), port)
         if found:
             raise NodeProblems(self.node.name, found)
@@ -164,11 +161,15 @@ class NodePool:
         self.members: dict[str, NodeSession] = {}
 
     def __enter__(self) -> NodePool:
-        failed = self.recover()
-        if failed:
+        try:
+            failed = self.recover()
+            if failed:
+                lines = [str(error) for error in failed.values()]
+                raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *lines]))
+        except BaseException:
             self.__exit__()
-            lines = [str(error) for error in failed.values()]
-            raise ClusterError("\n".join([f"cluster {self.cluster.name} cannot be used now:", *lines]))
+            raise
+        self.members = {node.name: self.members[node.name] for node in self.cluster.nodes}
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -197,24 +198,25 @@ class NodePool:
         return [node for node in nodes if node.name not in self.members or self.members[node.name].lost]
 
     def recover(self, nodes: Iterable[Node] | None = None) -> dict[str, RemoteError]:
-        """Open all nodes, or these, that are not open; the errors of those that cannot be opened, by name."""
+        """Open all nodes, or these, that are not open; the errors of those that cannot be opened, by name.
+
+        Whatever it raises, all that were opened are members, which the pool closes at its end.
+        """
         missing = self.lost(self.cluster.nodes if nodes is None else nodes)
         for node in missing:
             if node.name in self.members:
                 self.drop(node.name)
         failed = {}
-        for node, found in zip(missing, each_of(self._open, missing), strict=True):
-            if isinstance(found, NodeSession):
-                self.members[node.name] = found
-            elif isinstance(found, RemoteError):
-                failed[node.name] = found
-            else:
-                raise found
+        for node, error in zip(missing, each_of(self._open, missing), strict=True):
+            if isinstance(error, RemoteError):
+                failed[node.name] = error
+            elif error:
+                raise error
         return failed
 
     def drop(self, name: str) -> None:
         """Close the connection to a node that was lost; `recover` opens it again."""
         self.members.pop(name).close()
 
-    def _open(self, node: Node) -> NodeSession:
-        return NodeSession(self.cluster, node, self.code, self._owner, self.port)
+    def _open(self, node: Node) -> None:
+        self.members[node.name] = NodeSession(self.cluster, node, self.code, self._owner, self.port)

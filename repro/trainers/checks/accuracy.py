@@ -53,6 +53,8 @@ def compare(comparison: Comparison) -> None:
     flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
     chosen = [each for each in every if not comparison.models or set(comparison.models).intersection(each.models)]
     chosen = [each for each in chosen if not comparison.operators or each.name in comparison.operators]
+    part, parts = comparison.share
+    chosen = chosen[len(chosen) * (part - 1) // parts : len(chosen) * part // parts]
     metrics.write("operators", names=[operator.name for operator in chosen])
     for operator in chosen:
         about = {"operator": operator.name, "models": operator.models, "precision": operator.precision}

@@ -14,7 +14,8 @@ SCALES = ("published", "small")
 class Comparison:
     """The operators to compare with the CPU: of these models, by name; of all models, and all, if none is given.
 
-    `scale` selects the published sizes or small ones. `layout` is that of a single process.
+    `scale` selects the published sizes or small ones. `layout` is that of a single process. `share` is (k, n) for the
+    k-th of n parts of these operators, counted from 1.
     """
 
     device: str
@@ -22,6 +23,7 @@ class Comparison:
     scale: str
     models: tuple[str, ...]
     operators: tuple[str, ...]
+    share: tuple[int, int]
     output: str
 
 
@@ -48,6 +50,16 @@ def names(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def share(key: str, value: object) -> tuple[int, int]:
+    """Which of how many parts, [k, n]; ConfigError if there is no such part."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise ConfigError(f"{key}: {value!r} is not [k, n]")
+    parts = whole(f"{key}[1]", value[1], 1)
+    if (part := whole(f"{key}[0]", value[0], 1)) > parts:
+        raise ConfigError(f"{key}: there is no part {part} of {parts}")
+    return part, parts
+
+
 def parse_comparison(values: dict) -> Comparison:
     """Build a Comparison from the decoded JSON; ConfigError names the first key that is wrong."""
     require_table("", values, Comparison)
@@ -60,6 +72,7 @@ def parse_comparison(values: dict) -> Comparison:
         scale=one_of("scale", values["scale"], SCALES),
         models=names("models", values["models"]),
         operators=names("operators", values["operators"]),
+        share=share("share", values["share"]),
         output=text("output", values["output"]),
     )
 

@@ -1,5 +1,6 @@
 """The agent's own loop where what it asks for fails: it never outlives its controller, nor leaves ranks behind."""
 
+import socket
 import subprocess
 import sys
 
@@ -35,19 +36,56 @@ def test_an_engine_that_hangs_is_asked_again_later(tmp_path, monkeypatch):
     assert node.first_process("any") == 0
 
 
-def test_ranks_end_with_an_agent_that_cannot_follow_them(tmp_path, monkeypatch):
-    ended = []
-    order = {
-        "folder": str(tmp_path / "run"),
+def order_in(folder, **changes):
+    return {
+        "folder": str(folder / "run"),
         "logs": ["local_rank_0"],
         "caches": [],
         "config": {},
         "port": 0,
         "libraries": {},
+        "cupti": {},
         "lease_s": 60,
-        "container": "c",
+        "container": "",
         "sample": [],
+        "output": ["out", "err"],
+        "argv": ["true"],
+        "work": str(folder),
+        **changes,
     }
+
+
+def test_a_port_that_is_taken_leaves_no_folder(tmp_path, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        agent.run(order_in(tmp_path, port=taken.getsockname()[1]))
+    assert "is taken by another program" in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_cannot_be_made_leaves_no_folder(tmp_path):
+    library = tmp_path / "compat" / "library.so"
+    with pytest.raises(OSError, match="no compiler"):
+        agent.run(order_in(tmp_path, libraries={str(library): ["sh", "-c", "echo no compiler >&2; exit 1"]}))
+    assert [path.name for path in tmp_path.iterdir()] == ["compat"]
+
+
+def test_a_program_that_is_not_there_leaves_no_folder(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        agent.run(order_in(tmp_path, argv=["/nonexistent"]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_another_is_left_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log").touch()
+    with pytest.raises(FileExistsError):
+        agent.run(order_in(tmp_path))
+    assert (tmp_path / "run" / "log").exists()
+
+
+def test_ranks_end_with_an_agent_that_cannot_follow_them(tmp_path, monkeypatch):
+    ended = []
+    order = order_in(tmp_path, container="c")
 
     class NoLease:
         def __init__(self, *given):

@@ -109,3 +109,10 @@ def test_once_the_end_is_asked_for_only_the_end_of_each_log_is_sent(monkeypatch,
     agent.send_rest(Files(str(folder), 1 << 30), lease)
     assert sum(len(each["data"]) for each in messages) < 2 * TAIL
     assert messages[-1]["at"] + len(messages[-1]["data"]) == 4 * TAIL
+
+
+def test_a_trace_of_kernels_is_sent_where_one_is_wanted(folder):
+    for name in ("trace.17", "trace.17.old", "trace"):
+        (folder / name).write_text(name)
+    assert sent(Files(str(folder), 1 << 30).added()) == {}
+    assert sent(Files(str(folder), 1 << 30, traces=True).added()) == {"trace.17": b"trace.17"}

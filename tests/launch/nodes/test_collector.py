@@ -78,3 +78,15 @@ def test_a_rank_that_prints_beyond_the_cap_goes_on(tmp_path):
     before = collected.bytes
     collected.write(0, "logs/local_rank_0/stdout", 1000, "")
     assert collected.bytes == before + 999
+
+
+def test_a_trace_comes_from_the_first_node_where_one_is_wanted(tmp_path):
+    for traces, index, taken in ((False, 0, False), (True, 1, False), (True, 0, True)):
+        folder = tmp_path / f"{traces}-{index}"
+        folder.mkdir()
+        made = collector(folder, traces=traces)
+        for name in ("trace.17", "trace.17/x", "../trace.17", "trace"):
+            made.write(index, name, 0, "x")
+        made.sizes(index, {"trace.17": 5})
+        assert [path.name for path in folder.iterdir() if path.is_file()] == ["trace.17"] * taken
+        assert [log.path for log in made.cut()] == ["trace.17"] * taken

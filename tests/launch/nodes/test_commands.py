@@ -75,6 +75,16 @@ def test_the_launcher_is_told_of_every_node():
     assert (first["port"], others[0]["port"]) == (29500, 0), "only rank 0's node listens"
 
 
+def test_nodes_that_share_a_file_system_have_folders_of_their_own():
+    made = orders(data=32)
+    folders = {order["folder"] for order in made}
+    assert len(folders) == len(made) == 4
+    for order in made:
+        inside = order["config"]["output"], after(order["argv"], "--logdir")[0].removesuffix("/logs")
+        assert inside == (order["folder"], order["folder"])
+        assert not [word for word in order["argv"] for other in folders - {order["folder"]} if other in word]
+
+
 def test_one_process_needs_no_launcher():
     (order,) = orders()
     assert "--nnodes" not in order["argv"]

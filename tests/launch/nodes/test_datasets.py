@@ -1,6 +1,7 @@
 """Data that models learn, brought to nodes; and the PyTorch that nodes have for baselines."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ class Node(Recorded):
     def __init__(self, cluster=V100, altered=(), there=False):
         self.cluster, self.node, self.files = cluster, cluster.nodes[0], {}
         self._altered = altered
-        super().__init__({"test -f": (0 if there else 1, ""), "mkdir": "", "sh -c": "", "sha256sum": ""})
+        super().__init__({"test -f": (0 if there else 1, ""), "mkdir": "", "sh -c": "", "sha256sum": "", "mv": ""})
 
     def put(self, local, remote):
         self.files[remote] = "x" if local.name in self._altered else local.read_text()
@@ -48,8 +49,10 @@ def test_data_is_copied_and_checked_once(text):
     bring(node, text)
     folder = folder_on_nodes(V100, text)
     assert folder.startswith("/var/lib/w/standins/datasets/text-"), "where containers see it"
-    assert node.files == {f"{folder}/text.bin": "text.bin", f"{folder}/text.idx": "text.idx"}
-    assert node.commands[-1].startswith("sh -c") and node.commands[-1].endswith("/facts.json"), "that says it is whole"
+    own = f"{folder}/n1-"
+    assert node.files == {f"{own}text.bin": "text.bin", f"{own}text.idx": "text.idx"}, "nodes may share the folder"
+    moved = [f"mv -- {own}{name} {folder}/{name}" for name in ("text.bin", "text.idx", "facts.json")]
+    assert node.commands[-3:] == moved, "the last says that it is whole"
     there = Node(there=True)
     bring(there, text)
     assert there.files == {}
@@ -87,10 +90,44 @@ FOUND = {"torch": "2.4.0", "cuda": "12.4", "gpus": 8}
 def test_pytorch_is_asked_in_its_image():
     node = Node(IN_IMAGE)
     node.answers = {"docker run --rm": json.dumps(FOUND)}
-    assert versions_on(node) == FOUND
-    assert "pytorch:1" in probe_argv(IN_IMAGE)
+    assert versions_on(node, "7:8") == FOUND
+    argv = probe_argv(IN_IMAGE, "7:8", "a-name")
+    assert argv[-4:-2] == ["pytorch:1", "/opt/conda/bin/python"]
     venv = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), runtime_name="venv")
-    assert probe_argv(venv)[0] == "/opt/pytorch/bin/python"
+    assert probe_argv(venv, "7:8", "a-name")[:2] == ["env", "/opt/pytorch/bin/python"]
+    sif = replace(V100, baseline=Baseline("/opt/pytorch/bin/python", "/x.sif"), runtime_name="apptainer")
+    assert {"--nv", "/x.sif"} <= set(probe_argv(sif, "7:8", "a-name"))
+
+
+def test_the_container_that_is_asked_has_the_name_and_limits_of_all_others():
+    """So that it can be found and removed, and passes no privilege on."""
+    given = " ".join(probe_argv(IN_IMAGE, "7:8", "a-name"))
+    assert re.search(r"--init --name reproduction-[0-9a-f]+-a-name ", given), (
+        "as a job's sweep finds those with its token"
+    )
+    for words in (
+        "--cap-drop ALL --security-opt no-new-privileges --user 7:8",
+        "--label reproduction.run=the versions of PyTorch --label reproduction.user=7 --label reproduction.work=/var/lib/w",
+    ):
+        assert words in given
+
+
+def test_a_container_that_does_not_answer_is_removed(monkeypatch):
+    node = Node(IN_IMAGE)
+    answer = node.run
+
+    def run(argv, **options):
+        done = answer(argv, **options)
+        if argv[:2] == ["docker", "run"]:
+            raise RemoteError("n1", "took longer than 60 s")
+        return done
+
+    node.run = run
+    with pytest.raises(RemoteError, match="took longer"):
+        versions_on(node, "7:8")
+    started, removed = node.commands
+    (name,) = re.findall(r"--name (\S+)", started)
+    assert removed == f"docker rm --force --volumes {name}"
 
 
 @pytest.mark.parametrize(
@@ -107,5 +144,5 @@ def test_a_node_without_it_is_named_with_the_variable(answer, message):
     node = Node(IN_IMAGE)
     node.answers = {"docker run --rm": answer}
     with pytest.raises(RemoteError) as error:
-        versions_on(node)
+        versions_on(node, "7:8")
     assert str(error.value).startswith(message) and "cluster_baseline in" in str(error.value)

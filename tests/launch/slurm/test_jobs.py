@@ -14,7 +14,7 @@ import pytest
 
 from repro.cli.session import Session
 from repro.cli.settings import Exit, Invocation
-from repro.cluster.cluster import Cluster, Image, Node, Slurm
+from repro.cluster.cluster import Baseline, Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.agent.lock import current_holder
@@ -24,6 +24,7 @@ from repro.launch.kernels import KernelError
 from repro.launch.nodes import kernels as on_nodes
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.target import ClusterTarget
+from repro.launch.nodes.tracing import Tracing
 from repro.launch.slurm import allocation as allocations
 from repro.launch.slurm import inspection
 from repro.launch.slurm.allocation import Allocation, Step
@@ -32,9 +33,12 @@ from repro.launch.slurm.batch_script import JobRequest
 from repro.launch.slurm.client import Backoff, Job
 from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
+from repro.launch.traced import traced_on_nodes
 from repro.planning.plan import Plan, make_plan
+from repro.planning.profiling import as_profile
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
+from tests.support.compat import needs_gcc
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.programs import lay_gpu, standins
 from tests.support.slurm import lay_slurm, submitted
@@ -79,12 +83,12 @@ def cluster(tmp_path, jobs_folder):
 def bench(tmp_path, cluster):
     """`make bench` of some units on the cluster; the run."""
 
-    def run(plan, code=None, before=None, **changes):
+    def run(plan, code=None, before=None, wrapped=lambda attempt_of: attempt_of, **changes):
         changed = replace(cluster, **changes)
         target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
         session = Session(Invocation("bench", {}), tmp_path / "runs", before and before.id)
         try:
-            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}))
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), changed=wrapped)
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -231,6 +235,113 @@ def test_the_published_libraries_are_refused_on_a_newer_gpu(bench, gpu):
     ):
         bench(on_gpus(("gpt",)), code, **changes)
     assert gpu.calls() == 0
+
+
+# Baselines
+
+
+PYTORCH = """#!/bin/sh
+[ "$1" = -c ] || exec {python} "$@"
+case $SLURMD_NODENAME in
+{broken}) echo "ModuleNotFoundError: No module named 'torch'" >&2; exit 1;;
+{other}) echo '{{"torch": "2.5.0", "cuda": "12.4", "gpus": 2}}';;
+*) echo '{{"torch": "2.4.0", "cuda": "12.4", "gpus": 2}}';;
+esac
+"""
+
+
+@pytest.fixture
+def pytorch(tmp_path):
+    """Lays an interpreter that says on `other` that it has another PyTorch, and on `broken` that it has none."""
+    interpreter = tmp_path / "interpreter"
+
+    def lay(other="-", broken="-"):
+        interpreter.write_text(PYTORCH.format(python=TRAINER_PYTHON, other=other, broken=broken))
+        interpreter.chmod(0o755)
+        return {"code": Code(STANDIN, baseline=STANDIN), "baseline": Baseline(str(interpreter))}
+
+    return lay
+
+
+def with_baselines(plan: Plan) -> Plan:
+    own = [
+        replace(each, name=f"{each.name}.pytorch", framework="pytorch", baseline_of=each.name) for each in plan.units
+    ]
+    return replace(plan, units=tuple(unit for pair in zip(plan.units, own, strict=True) for unit in pair))
+
+
+def test_baselines_run_in_jobs_with_the_pytorch_of_their_nodes(bench, pytorch, jobs_folder, tmp_path):
+    run = bench(with_baselines(smoke((4, 1))), **pytorch())
+    assert run.description()["baseline"] == {
+        "command": [f"{tmp_path}/interpreter", "trainer.py"],
+        "versions": {"torch": "2.4.0", "cuda": "12.4", "gpus": 2},
+        "variants": ["pytorch"],
+        "image": "",
+    }
+    assert [(each["unit"], each["status"]) for each in run.attempts()] == [
+        *(("bert on 4", "ok"), ("bert on 4.pytorch", "ok"), ("bert on 1", "ok"), ("bert on 1.pytorch", "ok"))
+    ]
+    for each in run.attempts():
+        commands = json.loads((run.folder / each["folder"] / "command.json").read_text())["commands"]
+        for argv in commands.values():
+            assert any(
+                f"/repro/{'baselines' if 'pytorch' in each['unit'] else 'trainers'}/trainer.py" in w for w in argv
+            )
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            {"other": "node2"},
+            r"some: the baselines' environments on the nodes of this run are not equal: node1: .*2\.5\.0",
+        ),
+        ({"broken": "node2"}, "some: node2: the baselines cannot run: ModuleNotFoundError: .* cluster_baseline in "),
+    ],
+)
+def test_nodes_without_the_same_pytorch_get_no_run(bench, pytorch, tmp_path, fault, message):
+    with pytest.raises(ClusterError, match=message):
+        bench(with_baselines(smoke((4,))), **pytorch(**fault))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_node_that_is_new_to_a_run_is_asked_before_a_baseline_gets_it(cluster, pytorch, tmp_path):
+    """One that differs harms no later attempt; where tests replace the program, nothing is asked."""
+    given = pytorch(other="node2")
+    changed = replace(cluster, baseline=given["baseline"])
+    alone, both = with_baselines(smoke((1, 4))).units[1::2]
+
+    def messages(asks):
+        jobs = Jobs(changed, given["code"], cluster.port, "the run", 10, True, asks)
+        make = slurm_attempts(jobs, Limits(), True)
+        turns = enumerate((alone, both, alone))
+        failures = [make(unit, _folder(tmp_path, f"{turn} {asks}")).run().failure for turn, unit in turns]
+        return [failure and failure.message for failure in failures]
+
+    refused = "the baselines' environments on the nodes of this run are not equal: {said}"
+    assert messages(asks=True) == [None, refused, None]
+    assert messages(asks=False) == [None, None, None]
+
+
+# Profiles
+
+
+@needs_gcc
+def test_the_kernels_of_a_job_are_traced_on_its_node(bench, gpu, tmp_path):
+    """With the tracer that the node compiles, and a CUPTI that it has; the report is that of one machine."""
+    code, changes = gpu()
+    (tmp_path / "libcupti.so.12").touch()
+
+    def traced(attempt_of):
+        return traced_on_nodes(attempt_of, Tracing(str(tmp_path)))
+
+    run = bench(as_profile(on_gpus(("gpt",))), code, wrapped=traced, **changes)
+    (attempt,) = run.attempts()
+    assert attempt["status"] == "ok", attempt["failure"]
+    folder = run.folder / attempt["folder"]
+    assert json.loads((folder / "profile.json").read_text())["busy_ms"] == pytest.approx(8.49)
+    assert [path.name for path in folder.glob("trace.*")] == ["trace.json"]
+    assert "| Communication (NCCL) | 2.000 |" in (run.folder / "report.en.md").read_text()
 
 
 # One job for many attempts

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,16 +20,18 @@ from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.unlock import free, survey
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.attempt import ssh_attempts
-from repro.launch.ssh.nodes import NodePool
+from repro.launch.ssh.nodes import NodePool, NodeSession
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.manifest import record
 from repro.runs.record import Run, cut_logs
+from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.processes import processes_of
 from tests.support.ssh_server import SshServer
@@ -367,6 +370,22 @@ def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
     assert not processes_of(f"{cluster.work}/runs")
 
 
+def test_an_attempt_whose_folder_is_deleted_on_its_node_says_so(cluster, tmp_path):
+    target = tmp_path / "attempt"
+    target.mkdir()
+
+    def inject(event):
+        shutil.rmtree(Path(cluster.work, "runs"), ignore_errors=True)
+
+    with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
+    said = outcome.failure.text()
+    assert said.startswith(f"{cluster.work}/runs/") and said.endswith(
+        " on node0 was deleted or moved while ranks wrote to it"
+    )
+    assert not processes_of(f"{cluster.work}/runs")
+
+
 def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
     """A job of Slurm keeps the messages of an agent: read there later, such a rank would be taken for the cause."""
     argv = ["bash", "-c", "trap 'sleep 1' TERM; sleep 60 & echo started; wait"]
@@ -385,6 +404,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "ranks": 1,
         "caches": [],
         "libraries": {},
+        "cupti": {},
         "sample": [],
         "log_cap": 1 << 24,
         "lease_s": 60,
@@ -405,6 +425,16 @@ def test_code_that_was_changed_on_a_node_is_not_run(cluster, tmp_path):
         Path(sent.folder(cluster.work), "repro/trainers/trainer.py").write_text("print('mine')")
         with pytest.raises(RemoteError, match="is not as it was sent; remove it"):
             deliver(pool.members["node0"].remote, sent)
+
+
+def test_a_node_that_cannot_be_looked_at_says_why(cluster, tmp_path, monkeypatch):
+    """In the agent's own words, not as its message."""
+    agent = NodeSession._agent
+    fails = """cat > /dev/null; echo '{"error": "[Errno 5] Input/output error"}'; exit 1"""
+    monkeypatch.setattr(NodeSession, "_agent", lambda self, *mark: agent(self, *mark) if mark else ["sh", "-c", fails])
+    with pytest.raises(ClusterError) as error:
+        NodePool(cluster, code(tmp_path / "code"), "tests").__enter__()
+    assert str(error.value).splitlines()[1:] == ["node0: [Errno 5] Input/output error"]
 
 
 def test_a_work_folder_that_is_not_there(cluster, tmp_path):
@@ -489,3 +519,46 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
     assert "## 被截断的日志" in chinese
     where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.kept} of the {log.printed} bytes"
     assert any(where in line for line in verify(run).holds)
+
+
+DRIVER = """
+import ctypes, os, runpy, sys
+if "CUDA_INJECTION64_PATH" in os.environ:
+    ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+os.environ["STANDIN"] = "untraced"  # else it would write a trace of its own
+runpy.run_path({standin!r}, run_name="__main__")
+"""
+
+
+def traced_attempt(cluster, tmp_path, cupti: Path, ranks: int = 2):
+    """An attempt whose ranks call the tracer as a GPU's driver does."""
+    script = tmp_path / "code" / "trainer.py"
+    script.parent.mkdir()
+    script.write_text(DRIVER.format(standin=str(STANDIN)))
+    target = tmp_path / "attempt"
+    target.mkdir()
+    with NodePool(cluster, Code(script), "tests") as pool:
+        made = ssh_attempts(pool, "run", Limits(), True)(unit(ranks), target)
+        return made.traced(Tracing(str(cupti))).run(), target
+
+
+@needs_gcc
+def test_a_node_compiles_the_tracer_and_the_trace_of_rank_0_comes_back(cluster, tmp_path):
+    cupti = tmp_path / "cupti" / "libcupti.so.12"
+    cupti.parent.mkdir()
+    compile_library(ROOT / "tests/compat/fake_cupti.c", cupti)
+    outcome, folder = traced_attempt(cluster, tmp_path, cupti.parent)
+    assert outcome.failure is None, outcome
+    pids = [json.loads((folder / f"metrics-rank{rank}.jsonl").read_text().splitlines()[0])["pid"] for rank in (0, 1)]
+    (trace,) = folder.glob("trace.*")
+    assert trace.name == f"trace.{pids[0]}"
+    lines = trace.read_text().splitlines()
+    assert lines[0].startswith("trace 1 130001 ") and lines[0].endswith("/libcupti.so")
+    assert any(line.endswith("void foo::bar<float>(float*)") for line in lines)
+    assert (outcome.cut, list(Path(cluster.work, "runs").rglob("trace*"))) == ((), [])
+    assert len(list(Path(cluster.work, "compat").iterdir())) == 1
+
+
+def test_a_node_without_a_cupti_is_named(cluster, tmp_path):
+    outcome, _ = traced_attempt(cluster, tmp_path, tmp_path / "nothing")
+    assert outcome.failure.text().startswith(f"node0: CUPTI={tmp_path}/nothing: on a cluster it is a libcupti.so")

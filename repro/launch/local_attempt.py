@@ -1,0 +1,330 @@
+"""One start of a trainer on this machine: its ranks are started here and watched until every process has ended."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
+from repro.launch.agent.leftovers import mark
+from repro.launch.agent.processes import end as end_processes
+from repro.launch.agent.processes import end_group, of_session
+from repro.launch.agent.ranks import exit_status, new_ranks
+from repro.launch.attempt import (
+    Interrupts,
+    Limits,
+    LossWatch,
+    OnEvent,
+    Outcome,
+    StallDetector,
+    Tail,
+    free_port,
+    ignore,
+    interruptible,
+)
+from repro.launch.check_programs import ProgramOf
+from repro.launch.gpu_sampler import Sampler
+from repro.launch.local_container import LocalContainer
+from repro.planning.plan import Unit
+from repro.planning.program_data import STANDINS, located
+from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.runs.record import write_json
+from repro.utils.i18n import N_
+from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
+from repro.utils.signals import as_of_a_process, signal_name
+
+POLL_S = 0.1
+START_POLL_S = 0.02
+GRACE_S = 5.0
+PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
+PR_SET_PDEATHSIG = 1
+
+
+def local_attempts(
+    limits: Limits,
+    port: int | None,
+    trainer: tuple[str, ...] = (),
+    baseline: tuple[str, ...] = (),
+    environment: dict | None = None,
+    container: LocalContainer | None = None,
+) -> Callable[[Unit, Path], LocalAttempt]:
+    """What makes attempts on this machine.
+
+    Parameters
+    ----------
+    trainer : replaces the trainer's command.
+    baseline : the command of baselines.
+    environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
+        frameworks communicate in the same way.
+    container : the image that trainers run in. Baselines have no image: they run in their own environment.
+    """
+    trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
+    shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
+
+    def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
+        if unit.baseline_of:
+            return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
+        return LocalAttempt(
+            unit.config, folder, limits, port, trainer, environment=environment or {}, container=container
+        )
+
+    return attempt_of
+
+
+def local_programs(
+    program: Path,
+    limits: Limits,
+    environment: dict,
+    python: str = str(TRAINER_PYTHON),
+    container: LocalContainer | None = None,
+) -> ProgramOf:
+    """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
+    return lambda config, folder: LocalAttempt(
+        config, folder.resolve(), limits, None, (python, str(program)), environment=environment, container=container
+    )
+
+
+@dataclass
+class LocalAttempt:
+    """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
+
+    Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
+    the trainer's own. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs
+    in that image, with its Python.
+    """
+
+    config: dict
+    folder: Path
+    limits: Limits
+    port: int | None = None
+    trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
+    launcher: str | None = None
+    environment: dict = field(default_factory=dict)
+    container: LocalContainer | None = None
+    metrics: dict[int, Tail] = field(default_factory=dict)
+    processes: dict[int, int] = field(default_factory=dict)
+    _launched: int = 0
+
+    @property
+    def world_size(self) -> int:
+        layout = self.config["layout"]
+        return layout["data"] * layout["tensor"] * layout["pipeline"]
+
+    def on(self, gpus: Sequence[str]) -> LocalAttempt:
+        """The same on these GPUs, by their names in CUDA_VISIBLE_DEVICES; on the CPU nothing changes."""
+        return replace(self, environment={**self.environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)})
+
+    def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
+        """As `repro.launch.attempt.Attempt` says."""
+        loss = LossWatch(on_event)
+        self._prepare()
+        argv = self.argv(str(self.port or free_port()))
+        write_json(self.folder / "command.json", argv)
+        started = time.monotonic()
+        sampled = Sampler(self.folder, self.config.get("device") == "cuda", self._visible(), _end_with_parent)
+        with interruptible(stop) as interrupts, sampled as sampler:
+            process = self._start(argv)
+            try:
+                failure = self._watch(process, loss, sampler, interrupts)
+            finally:
+                end_group(process, GRACE_S)
+                process.wait()
+                if self.container:
+                    end_processes(of_session(process.pid))
+                    self.container.end(self._name)
+        self._read_metrics(loss)
+        failure = failure or loss.failure
+        if failure is None:
+            failure = self._unfinished(process.returncode)
+        tail = self._log_tail(failure) if failure else ""
+        if failure:
+            failure = explain_logs(failure, self.log_files(), self.config.get("device", "cpu"))
+        return Outcome(failure, time.monotonic() - started, tail)
+
+    def _visible(self) -> str:
+        return self.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+
+    def log_files(self) -> list[Path]:
+        """Everything the ranks and the launcher printed, rank 0's standard output first."""
+        ranks = [self._rank_folder(rank) / name for rank in range(self.world_size) for name in ("stdout", "stderr")]
+        return [path for path in [*ranks, self.folder / "launcher.log"] if path.exists()]
+
+    def _prepare(self) -> None:
+        for rank in range(self.world_size):
+            self._rank_folder(rank).mkdir(parents=True)
+            self.metrics[rank] = Tail(self.folder / f"metrics-rank{rank}.jsonl")
+        config = located(self.config, str(STANDINS))
+        write_json(self.folder / "config.json", {**config, "output": str(self.folder)})
+
+    def _rank_folder(self, rank: int) -> Path:
+        return self.folder / "logs" / f"local_rank_{rank}"
+
+    def argv(self, port: str) -> list[str]:
+        """The trainer itself for one rank; oneflow.distributed.launch around it for several, which meet at `port`.
+
+        The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
+        """
+        python = IMAGE_PYTHON if self.container else self.trainer[0]
+        rank = [python, "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
+        outside: list[str] = []
+        if self.container:
+            given, script = self._variables(), Path(self.trainer[-1]).resolve()
+            outside = self.container.command(self.folder, self.config, given, self._name, script)
+        if self.world_size == 1:
+            return [*outside, *rank]
+        python = self.launcher or python
+        return [
+            *outside,
+            python,
+            IMAGE_LAUNCHER if self.container else str(_launcher(Path(python))),
+            "--nproc_per_node",
+            str(self.world_size),
+            "--master_port",
+            port,
+            "--redirect_stdout_and_stderr",
+            "--logdir",
+            str(self.folder / "logs"),
+            "--no_python",
+            *rank,
+        ]
+
+    @property
+    def _name(self) -> str:
+        """That of the attempt's container."""
+        return f"reproduction-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]}-{os.getpid()}"
+
+    def _variables(self) -> dict[str, str]:
+        """What the ranks get besides this process's own environment."""
+        cuda, found = self.config.get("device") == "cuda", {}
+        if cuda and self.world_size > 1:  # the log then says which network was used
+            known = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+            found = {name: value for name, value in known.items() if name not in os.environ}
+        if self.world_size == 1:
+            found["GLOG_log_dir"] = str(self._rank_folder(0))
+        return {**found, **(self.environment if cuda else {})}
+
+    def _start(self, argv: list[str]) -> subprocess.Popen:
+        environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+        for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            environment.pop(name, None)
+        environment |= mark(str(ROOT)) if self.container else self._variables()
+        single = self.world_size == 1
+        out = self._rank_folder(0) / "stdout" if single else self.folder / "launcher.log"
+        err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
+        with open(out, "ab") as stdout, open(err, "ab") as stderr:
+            return subprocess.Popen(
+                argv,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    def _watch(
+        self, process: subprocess.Popen, on_event: LossWatch, sampler: Sampler, interrupts: Interrupts
+    ) -> Failure | None:
+        """Pass events on until the process ends; the failure if a rank fails, the loss is no
+        number or a limit is exceeded before that."""
+        poller = select.poll()
+        handle = os.pidfd_open(process.pid)
+        try:
+            poller.register(handle, select.POLLIN)
+            stall = StallDetector(self.limits)
+            launcher = self.container.launcher_of(process.pid, self._name) if self.container else lambda: process.pid
+            while not self._has_ended(poller):
+                interrupts.check()
+                ended = self._ended_ranks(launcher)
+                self._read_metrics(on_event)
+                for event in sampler.read():
+                    on_event(event)
+                failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
+                failure = failure or on_event.failure or stall.check(self._bytes_written())
+                if failure:
+                    return failure
+        finally:
+            os.close(handle)
+        return None
+
+    def _has_ended(self, poller: select.poll) -> bool:
+        """Wait a short while, the shorter while not all ranks are known; whether the first process has ended."""
+        seconds = POLL_S if self.world_size in (1, len(self.processes)) else START_POLL_S
+        return bool(poller.poll(seconds * 1000))
+
+    def _read_metrics(self, on_event: OnEvent) -> None:
+        for rank, tail in self.metrics.items():
+            for event in tail.read():
+                on_event(event | {"rank": rank})
+
+    def _finished(self, rank: int) -> bool:
+        return self.metrics[rank].last.get("event") == "end"
+
+    def _ended_ranks(self, launcher_of: Callable[[], int]) -> list[tuple[int, int]]:
+        """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
+
+        One that the launcher has waited for already ended with status 0: any other makes it end them all.
+        """
+        if self.world_size == 1:
+            return []
+        self._launched = self._launched or launcher_of()
+        if self._launched:
+            self.processes |= new_ranks(self._launched, self.world_size, self.processes)
+        found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
+        return [(rank, status) for rank, status in found if status is not None]
+
+    def _bytes_written(self) -> int:
+        return sum(
+            path.stat().st_size
+            for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
+            if path.exists()
+        )
+
+    def _unfinished(self, returncode: int) -> Failure | None:
+        missing = [rank for rank in self.metrics if not self._finished(rank)]
+        if returncode == 0 and not missing:
+            return None
+        if self.container and returncode in self.container.runtime.refusals:
+            lines = last_lines(self._rank_folder(0) / "stderr") or last_lines(self.folder / "launcher.log")
+            values = {"runtime": self.container.runtime.launched_by, "said": refusal(lines)}
+            return Failure(N_("{runtime} did not start the container: {said}"), values)
+        if self.world_size == 1:
+            return _rank_failure(0, as_of_a_process(returncode) if self.container else returncode)
+        if missing:
+            return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
+        return Failure("the launcher exited with status {status}", {"status": returncode})
+
+    def _log_tail(self, failure: Failure) -> str:
+        rank = failure.values.get("rank", 0)
+        logs = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
+        return "\n".join(next(filter(None, map(last_lines, logs)), []))
+
+
+def _launcher(python: Path) -> Path:
+    found = next(python.parent.parent.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
+    if found is None:
+        raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it again")
+    return found
+
+
+def _end_with_parent() -> None:
+    """Lets the kernel end this process when its parent has ended."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _rank_failure(rank: int, status: int) -> Failure:
+    if status < 0:
+        return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal_name(-status)})
+    if status == 0:
+        return Failure("rank {rank} ended before its work was done", {"rank": rank})
+    return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})

@@ -1,0 +1,35 @@
+"""What an agent answers, and what is said where it does not."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from repro.cluster.ssh import RemoteError, Result
+from repro.launch.nodes.agent_answer import ask_agent
+
+
+def node_that_says(stdout="", stderr="", status=0):
+    result = Result(stdout, stderr, status)
+    return SimpleNamespace(node=SimpleNamespace(name="n1"), run=lambda argv, **options: result)
+
+
+def test_the_last_line_is_the_answer():
+    """Before it there may be what a prologue prints."""
+    assert ask_agent(node_that_says('module loaded\n{"host": "n1"}\n'), ["agent"], {"do": "check"}, 1) == {"host": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"stdout": '{"error": "no space left"}\n', "status": 1}, "n1: no space left"),
+        (
+            {"stderr": "Traceback\nImportError: no json\n", "status": 1},
+            "n1: its agent gave no answer: ImportError: no json",
+        ),
+        ({"stdout": "module loaded\n", "status": 127}, "n1: its agent gave no answer: it ended with status 127"),
+    ],
+)
+def test_without_an_answer_the_reason_is_given(said, message):
+    with pytest.raises(RemoteError) as error:
+        ask_agent(node_that_says(**said), ["agent"], {"do": "check"}, 1)
+    assert str(error.value) == message

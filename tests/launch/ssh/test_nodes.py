@@ -1,0 +1,75 @@
+"""A pool of nodes: whatever goes wrong with one while they are opened, none of the others stays open."""
+
+import pytest
+
+from repro.cluster.inventory import ClusterError
+from repro.cluster.ssh import RemoteError
+from repro.launch.nodes.code_upload import Code
+from repro.launch.ssh import nodes
+from repro.launch.ssh.nodes import NodePool
+from tests.support.clusters import V100
+
+NAMES = [node.name for node in V100.nodes]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Stand-ins for sessions: those that are open by the name of their node, and what else to raise for a node."""
+
+    class Session:
+        lost = False
+
+        def __init__(self, cluster, node, *given):
+            if error := self.errors.get(node.name):
+                raise error
+            self.node = node
+            self.now.append(node.name)
+
+        def release(self):
+            self.now.remove(self.node.name)
+
+        close = release
+
+    Session.errors, Session.now = {}, []
+    monkeypatch.setattr(nodes, "NodeSession", Session)
+    return Session
+
+
+def test_members_are_in_the_order_of_the_inventory(opened):
+    with NodePool(V100, Code(), "tests") as pool:
+        assert list(pool.members) == NAMES
+        assert sorted(opened.now) == sorted(NAMES)
+    assert opened.now == []
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RemoteError("n", "no route"), ClusterError),
+        (ValueError("a defect"), ValueError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_no_session_stays_open_where_one_cannot_be_opened(opened, which, error, expected):
+    opened.errors = {NAMES[which]: error}
+    with pytest.raises(expected):
+        NodePool(V100, Code(), "tests").__enter__()
+    assert opened.now == []
+
+
+def test_what_was_opened_again_is_closed_with_the_pool_although_another_failed(opened):
+    with NodePool(V100, Code(), "tests") as pool:
+        for name in NAMES:
+            pool.drop(name)
+        opened.errors = {NAMES[0]: ValueError("a defect")}
+        with pytest.raises(ValueError, match="a defect"):
+            pool.recover()
+        assert sorted(opened.now) == sorted(NAMES[1:])
+    assert opened.now == []
+
+
+def test_nodes_that_are_out_of_reach_are_named(opened):
+    opened.errors = {NAMES[0]: RemoteError(NAMES[0], "no route")}
+    with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[0]}: no route"):
+        NodePool(V100, Code(), "tests").__enter__()

@@ -1,0 +1,70 @@
+"""What is said of a simulated node that does not come up: the cause, as far as it can be known."""
+
+import subprocess
+
+import pytest
+
+from repro.simulation.engine import EngineError
+from repro.simulation.nodes import STARTED, Nodes
+
+
+class Recorded:
+    """An engine around nodes that answers what was recorded, by the first word that tells a command from the others."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+
+    def docker(self, *argv, check=True, **options):
+        return next(answer for word, answer in self.answers.items() if word in map(str, argv))
+
+
+def node(**answers):
+    return Nodes(Recorded(**answers), "sim", 1, 1)
+
+
+def test_a_node_that_runs_is_up():
+    node(timeout="running").wait("node1")
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            {"timeout": "degraded", "inspect": "running with status 0", "systemctl": "docker.service failed"},
+            "sim-node1 has started, but not all of its services:\ndocker.service failed",
+        ),
+        (
+            {"timeout": "", "inspect": "running with status 0", "systemctl": "0 loaded units"},
+            "sim-node1 is not up after 180 s:\n0 loaded units",
+        ),
+        (
+            {"timeout": "", "inspect": "exited with status 3"},
+            "sim-node1 does not run any more: exited with status 3",
+        ),
+        (
+            {"timeout": "", "inspect": ""},
+            "sim-node1 does not run any more: it is gone",
+        ),
+    ],
+)
+def test_why_a_node_is_not_up(answers, message):
+    with pytest.raises(EngineError) as error:
+        node(**answers).wait("node1")
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("states", "said"), [(["running"], "running"), (["degraded"], "degraded"), (["starting", "", "running"], "running")]
+)
+def test_the_state_of_a_node_is_waited_for(tmp_path, states, said):
+    """systemctl ends with 1 unless all is well, and before the bus is up with nothing."""
+    for number, state in enumerate(states):
+        (tmp_path / str(number)).write_text(state)
+    tool = tmp_path / "systemctl"
+    tool.write_text(
+        f'#!/bin/sh\ncd {tmp_path}\nset -- [0-9]\nstate=$(cat $1)\nrm $1\necho $state\n[ "$state" = running ]\n'
+    )
+    tool.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", STARTED], env=environment, capture_output=True, text=True, timeout=20)
+    assert done.stdout.strip() == said
