@@ -105,7 +105,7 @@ def stack_of(
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
     overlay = _overlay(gpus, given, notes)
     own = _modern(libraries, given, notes) if chosen == "cu102-modern" else {} if in_image else _published(notes)
-    variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen))
+    variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen, notes))
     for variable in sorted(variables.keys() & given.keys()):
         if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
@@ -182,11 +182,13 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
     }
 
 
-def _forwarders(stack: str) -> dict:
-    """What hands OneFlow's calls to these libraries, compiled here."""
+def _forwarders(stack: str, notes: list[str]) -> dict:
+    """What hands OneFlow's calls to these libraries, and calls cuDNN's fused attention, compiled here."""
+    from repro.images.attention_operator import attention_environment
+
     if stack != "cu102-modern":
         return {}
-    return {"LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS)}
+    return {"LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS)} | attention_environment(notes)
 
 
 def _published(notes: list[str]) -> dict:

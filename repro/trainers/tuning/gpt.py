@@ -1,4 +1,4 @@
-"""The tuned GPT: blockwise attention, a lookup of positions, and a head that computes losses in parts."""
+"""The tuned GPT: fused or blockwise attention, a lookup of positions, and a head that computes losses in parts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from repro.trainers.models.gpt import COMPARED, COMPARED_LAYER, EPSILON, plain_c
 from repro.trainers.models.layers import LayerNorm, look_up, shared
 from repro.trainers.models.operators import HALF, NO_DROPS, SINGLE, Input, Operator
 from repro.trainers.models.parameters import Parameters
+from repro.trainers.tuning.attention import FusedAttention, attend, fusing, loaded, usable
 from repro.trainers.tuning.layers import MLP, Attention, attention_blocks, causal_attention
 from repro.trainers.tuning.rewrite import REWRITES
 
@@ -55,7 +56,9 @@ class Layer(nn.Module):
         size, name = config.shape.hidden_size, f"layer{index}"
         std = gpt.outward_std(config)
         self.norm1 = LayerNorm(make, size, EPSILON, stage)
-        self.attention = Attention(make, f"{name}.attention", size, config.shape.attention_heads, std, stage)
+        sizes = (size, config.shape.attention_heads)
+        self.fused = usable(config)
+        self.attention = (FusedAttention if self.fused else Attention)(make, f"{name}.attention", *sizes, std, stage)
         self.norm2 = LayerNorm(make, size, EPSILON, stage)
         self.perceptron = MLP(make, f"{name}.perceptron", size, std, stage)
         amp = config.precision == "amp"
@@ -64,7 +67,8 @@ class Layer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x):
-        x = x + ops.bias_dropout(*self.attention(self.norm1(x), self.attend), self.dropout)
+        y = self.norm1(x)
+        x = x + ops.bias_dropout(*(self.attention(y) if self.fused else self.attention(y, self.attend)), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
 
 
@@ -131,25 +135,38 @@ MODEL = GPT
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Attention in as many blocks as the program uses; half precision only on CUDA."""
+    """Attention in as many blocks as the program uses, and fused if that is available; half precision only on CUDA."""
     sizes = COMPARED[scale]
     heads = tuple(Input(name, sizes.heads_shape, 1) for name in ("query", "key", "value"))
-    return [
-        Operator(
-            f"causal attention in blocks, {SPEC.name} {precision}",
+
+    def operator(name: str, precision: str, call, changes: tuple) -> Operator:
+        named = f"{name}, {SPEC.name} {precision}"
+        return Operator(
+            named,
             (SPEC.name,),
             precision,
             heads,
-            compared_attention,
+            call,
             plain_causal_attention,
             axis=1,
             places=1,
-            changes=REWRITES,
+            changes=changes,
         )
-        for precision in ((SINGLE, HALF) if device == "cuda" else (SINGLE,))
+
+    precisions = (SINGLE, HALF) if device == "cuda" else (SINGLE,)
+    found = [
+        operator("causal attention in blocks", precision, attention_in_blocks, REWRITES) for precision in precisions
     ]
+    if device == "cuda" and loaded():
+        found.append(operator("causal attention by cuDNN", HALF, fused_attention, (fusing(NO_DROPS),)))
+    return found
 
 
-def compared_attention(query, key, value):
+def attention_in_blocks(query, key, value):
     blocks = attention_blocks(query.shape[2], nested=False, amp=query.dtype == flow.float16)
     return causal_attention(query, key, value, COMPARED_LAYER, blocks, NO_DROPS)
+
+
+def fused_attention(query, key, value):
+    products = flow.cat([query, key, value], dim=-1).permute(0, 2, 1, 3)
+    return attend(products).permute(0, 2, 1, 3)

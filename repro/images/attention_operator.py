@@ -1,0 +1,97 @@
+"""The OneFlow operators for fused attention, compiled for the trainers' OneFlow from `docker/attention`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON
+
+SOURCES = ROOT / "docker" / "attention"
+LIBRARY = "ATTENTION_OPERATOR"
+"""The environment variable that names the library to the trainers (`repro/trainers/tuning/attention.py`)."""
+TAKEN = ("oneflow", "google", "absl", "half.hpp")
+"""What is taken of the wheel's headers, beside which lie those of the system that it was built on."""
+
+
+class CompileError(Exception):
+    """The operators cannot be compiled here; the message says why."""
+
+
+def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "attention") -> Path:
+    """The compiled library, made once for a OneFlow and a state of the sources.
+
+    Raises
+    ------
+    CompileError
+        There is no OneFlow or g++ here, or the wheel's headers are not there, and the library was not compiled before.
+    """
+    libraries = next(python.parent.parent.glob("lib/python3*/site-packages/oneflow.libs"), None)
+    if libraries is None:
+        raise CompileError(f"no OneFlow belongs to {python}")
+    needed = [only(libraries, name) for name in ("liboneflow-*.so", "libof_protoobj-*.so", "libprotobuf-*.so*")]
+    library = folder / f"libattention-{digest(needed)}.so"
+    if library.exists():
+        return library
+    compiler, headers = shutil.which("g++"), libraries.with_name("oneflow") / "include"
+    if compiler is None:
+        raise CompileError("there is no g++ to compile it with")
+    if not headers.is_dir():
+        raise CompileError(f"the headers of OneFlow are not in {headers}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / library.name
+        included = Path(scratch) / "include"
+        included.mkdir()
+        for name in TAKEN:
+            (included / name).symlink_to(headers / name)
+        command = compile_command(compiler, included, headers / "glog-build", needed, made)
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(f"g++ failed: {done.stderr.strip()[:500]}")
+        made.replace(library)
+    return library
+
+
+def only(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise CompileError(f"{folder} has {len(found)} files {pattern}, not one")
+    return found[0]
+
+
+def digest(needed: list[Path]) -> str:
+    """What tells a library apart: the sources, and which build of OneFlow it is for."""
+    made = hashlib.sha256()
+    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        made.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    made.update("\0".join(path.name for path in needed).encode())
+    return made.hexdigest()[:12]
+
+
+def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path], target: Path) -> list[str]:
+    """The wheel is of the old ABI of libstdc++, and has a glog to link in; OneFlow's libraries are loaded already."""
+    options = ["-std=c++17", "-O2", "-fPIC", "-shared", "-fpermissive", "-w"]
+    definitions = ["-D_GLIBCXX_USE_CXX11_ABI=0", "-DHALF_ENABLE_CPP11_USER_LITERALS=0"]
+    folders = [f"-I{SOURCES / 'headers'}", f"-I{included}", f"-I{glog}"]
+    linked = [str(glog / "libglog.a"), "-Wl,--exclude-libs,ALL", "-Wl,--allow-shlib-undefined", "-ldl"]
+    source = str(SOURCES / "attention_operator.cpp")
+    return [compiler, *options, *definitions, *folders, source, "-o", str(target), *map(str, needed), *linked]
+
+
+def attention_environment(notes: list[str]) -> dict[str, str]:
+    """The variable for the trainers, or none where the operators cannot be had; a note says which it is."""
+    if os.environ.get(LIBRARY):
+        notes.append(f"fused attention for the tuned program: {os.environ[LIBRARY]}")
+        return {LIBRARY: os.environ[LIBRARY]}
+    try:
+        library = attention_operator()
+    except CompileError as error:
+        notes.append(f"no fused attention for the tuned program: {error}")
+        return {}
+    notes.append("fused attention for the tuned program: cuDNN's")
+    return {LIBRARY: str(library)}
