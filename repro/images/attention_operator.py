@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -85,13 +84,10 @@ def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path
 
 def attention_environment(notes: list[str]) -> dict[str, str]:
     """The variable for the trainers, or none where the operators cannot be had; a note says which it is."""
-    if os.environ.get(LIBRARY):
-        notes.append(f"fused attention for the tuned program: {os.environ[LIBRARY]}")
-        return {LIBRARY: os.environ[LIBRARY]}
     try:
         library = attention_operator()
     except CompileError as error:
         notes.append(f"no fused attention for the tuned program: {error}")
         return {}
-    notes.append("fused attention for the tuned program: cuDNN's")
+    notes.append("fused attention for the tuned program, by cuDNN")
     return {LIBRARY: str(library)}

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from repro import bootstrap
+from repro.images.attention_operator import CompileError, attention_operator
 from repro.images.fatbins import leave_out
 from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
@@ -52,7 +53,7 @@ class Contents:
 
 
 def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
-    """The checkout at its commit, both interpreters, and the compiled forwarders."""
+    """The checkout at its commit, both interpreters, and the libraries that are compiled from it."""
     yield from _checkout(scratch)
     for environment in pythons:
         yield from _python(environment, pythons[environment])
@@ -64,6 +65,11 @@ def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterato
                 contents.notes.append(f"the host needs gcc: {error}")
                 break
             yield Entry(f".cache/compat/{library.name}", library)
+        try:
+            library = attention_operator(bootstrap.TRAINER / "bin" / "python")
+            yield Entry(f".cache/attention/{library.name}", library)
+        except CompileError as error:
+            contents.notes.append(f"no fused attention for the tuned program: {error}")
 
 
 def _checkout(scratch: Path) -> Iterator[Entry]:

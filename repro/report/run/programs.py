@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
 from repro.models.registry import spec_of
@@ -13,6 +13,8 @@ from repro.report.programs import choice_table, deviation_table
 from repro.report.run.data import ReportData
 from repro.utils.i18n import N_, Translate
 
+FUSED = "repro_attention"
+"""The operator of the tuned program that fuses attention."""
 PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
 
 
@@ -38,12 +40,19 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     labels = {unit.label for unit in units}
     versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
     releases = dict.fromkeys(str(each["oneflow"]) for each in versions if "oneflow" in each)
+    fused = [unit.name for unit in units if any(FUSED in operators for operators in _censuses(data, unit.name))]
     listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(units)))
     return [
         words(_("Training program"), _("; ").join(named)),
         words(_("Deviations"), listed),
         words("OneFlow", ", ".join(releases) or _("not known")),
+        *([words(_("Attention fused by cuDNN"), ", ".join(fused))] if fused else []),
     ]
+
+
+def _censuses(data: ReportData, unit: str) -> Iterator[Mapping[str, int]]:
+    """How often each type of operator was in the compiled job, for each attempt of a unit that recorded it."""
+    return (each["operators"] for each in data.attempts if each["unit"] == unit and each.get("operators"))
 
 
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:

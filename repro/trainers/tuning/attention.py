@@ -152,8 +152,9 @@ def become(op, kind: str, dropout: float, seed: int) -> None:
 
 
 def seed_of(name: str) -> int:
-    """The seed of a layer's random numbers, the same when the layer is recomputed."""
-    return flow.initial_seed() ^ zlib.crc32(name.removeprefix(RECOMPUTED).encode())
+    """The seed of a layer's random numbers, from its path in the model: the same when the layer is recomputed."""
+    layer = name.removeprefix(RECOMPUTED).rpartition("-narrow-")[0]
+    return flow.initial_seed() ^ zlib.crc32(layer.encode())
 
 
 def describe(blob, shape: tuple, data_type: int) -> None:

@@ -1,0 +1,98 @@
+"""The library with the operators for fused attention: compiled once for a OneFlow, and named only where it can be had."""
+
+import os
+
+import pytest
+
+from repro.images import attention_operator as module
+from repro.images.attention_operator import LIBRARY, CompileError, attention_environment, attention_operator
+
+LIBRARIES = ("liboneflow-1.so", "libof_protoobj-2.so", "libprotobuf-3.so.3.9")
+COMPILER = """#!/bin/sh
+echo "$@" >>"$0.calls"
+while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done
+"""
+
+
+@pytest.fixture
+def python(tmp_path):
+    """The interpreter of an environment whose OneFlow has libraries and headers, all empty."""
+    site = tmp_path / "env" / "lib" / "python3.10" / "site-packages"
+    (site / "oneflow" / "include").mkdir(parents=True)
+    (site / "oneflow.libs").mkdir()
+    for name in LIBRARIES:
+        (site / "oneflow.libs" / name).touch()
+    return tmp_path / "env" / "bin" / "python"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A g++ that makes an empty file and notes its arguments, in front on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "g++").write_text(COMPILER)
+    (folder / "g++").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "g++.calls"
+
+
+def test_it_is_compiled_once_for_a_oneflow_and_a_state_of_the_sources(python, compiler, tmp_path, monkeypatch):
+    first = attention_operator(python, tmp_path / "cache")
+    assert attention_operator(python, tmp_path / "cache") == first
+    assert len(compiler.read_text().splitlines()) == 1
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "attention_operator.cpp").write_text("other")
+    monkeypatch.setattr(module, "SOURCES", sources)
+    other = attention_operator(python, tmp_path / "cache")
+    assert other != first
+    (python.parent.parent / "lib/python3.10/site-packages/oneflow.libs/liboneflow-1.so").rename(
+        python.parent.parent / "lib/python3.10/site-packages/oneflow.libs/liboneflow-9.so"
+    )
+    assert attention_operator(python, tmp_path / "cache") not in (first, other)
+
+
+def test_it_takes_no_system_headers_of_the_wheel(python, compiler, tmp_path):
+    attention_operator(python, tmp_path / "cache")
+    (command,) = compiler.read_text().splitlines()
+    assert f"-I{python.parent.parent}/lib/python3.10/site-packages/oneflow/include " not in command
+    assert "-D_GLIBCXX_USE_CXX11_ABI=0" in command
+
+
+@pytest.mark.parametrize("missing", ["g++", "headers", "oneflow"])
+def test_without_what_it_takes_the_reason_is_noted(python, compiler, tmp_path, monkeypatch, missing):
+    site = python.parent.parent / "lib/python3.10/site-packages"
+    if missing == "g++":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    elif missing == "headers":
+        (site / "oneflow" / "include").rmdir()
+    else:
+        for name in LIBRARIES:
+            (site / "oneflow.libs" / name).unlink()
+        (site / "oneflow.libs").rmdir()
+    said = {"g++": "no g\\+\\+", "headers": "headers of OneFlow are not", "oneflow": "no OneFlow belongs to"}[missing]
+    with pytest.raises(CompileError, match=said):
+        attention_operator(python, tmp_path / "cache")
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(python, compiler, tmp_path):
+    compiler.with_name("g++").write_text("#!/bin/sh\necho 'no such type' >&2\nexit 1\n")
+    with pytest.raises(CompileError, match="no such type"):
+        attention_operator(python, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_path):
+    notes: list[str] = []
+    monkeypatch.setattr(module, "attention_operator", lambda: tmp_path / "libattention.so")
+    assert attention_environment(notes) == {LIBRARY: str(tmp_path / "libattention.so")}
+
+    def refuse():
+        raise CompileError("there is no g++ to compile it with")
+
+    monkeypatch.setattr(module, "attention_operator", refuse)
+    assert attention_environment(notes) == {}
+    assert notes == [
+        "fused attention for the tuned program, by cuDNN",
+        "no fused attention for the tuned program: there is no g++ to compile it with",
+    ]

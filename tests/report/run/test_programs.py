@@ -1,0 +1,32 @@
+"""What the first table of a run's report says of the training programs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from repro.planning.plan import Unit
+from repro.report.run.programs import program_rows
+from repro.utils.i18n import catalogue
+
+CONFIG = {
+    "model": "gpt",
+    "program": "tuned",
+    "log_generation": "E",
+    "precision": "amp",
+    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+    "data": {"kind": "synthetic"},
+    "accumulation_steps": 1,
+    "optimizer_sharding": 0,
+    "activation_checkpointing": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("operators", "said"), [({"repro_attention": 2}, ["DP", "MP"]), ({"batch_matmul": 4}, []), (None, [])]
+)
+def test_attention_is_named_where_cudnn_fused_it(operators, said):
+    units = [Unit(name, "gpt", CONFIG, {}, 8) for name in ("DP", "MP")]
+    attempts = [{"unit": unit.name, "operators": operators} for unit in units]
+    data = SimpleNamespace(plan=SimpleNamespace(units=units), attempts=attempts, starts={})
+    rows = [[cell.text for cell in row] for row in program_rows(catalogue("en").gettext, data)]
+    assert [text.split(", ") for name, text in rows if name == "Attention fused by cuDNN"] == ([said] if said else [])

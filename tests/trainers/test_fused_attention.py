@@ -1,0 +1,98 @@
+"""Fused attention of the tuned program: the losses of the published one, in every layout, by the library's CPU kernels."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from repro.images.attention_operator import LIBRARY, attention_operator
+from tests.trainers.conftest import configuration
+from tests.trainers.test_parity import agree
+
+FORWARD, BACKWARD = "repro_attention", "repro_attention_grad"
+
+
+@pytest.fixture(scope="module")
+def library():
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++, which compiles the operators")
+    return attention_operator()
+
+
+@pytest.fixture
+def fused(library, monkeypatch):
+    monkeypatch.setenv(LIBRARY, str(library))
+
+
+def operators(outcome) -> dict:
+    return next(event["operators"] for event in outcome.events[0] if event.get("event") == "census")
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "passes"),
+    [
+        ((1, 1, 1), {}, 1),
+        ((1, 1, 1), {"activation_checkpointing": True}, 2),
+        ((1, 2, 1), {}, 1),
+        ((2, 2, 1), {}, 1),
+        ((2, 1, 1), {"log_generation": "D"}, 1),
+        ((2, 1, 2), {"accumulation_steps": 2, "activation_checkpointing": True}, 2),
+    ],
+    ids=["one", "checkpointed", "tensor", "data-tensor", "small-data", "data-pipeline-accumulated-checkpointed"],
+)
+def test_it_has_the_losses_of_the_published_program(train, losses, fused, layout, changes, passes):
+    layers = {"shape": {"layers": 2}}
+    outcome = train(configuration("gpt", layout, program="tuned", **layers, **changes))
+    assert outcome.returncode == 0, outcome.stderr[-4000:]
+    census = operators(outcome)
+    assert (census[FORWARD], census[BACKWARD]) == (2 * passes, 2)
+    kept = {name: value for name, value in changes.items() if name == "log_generation"}
+    assert agree(outcome.losses, losses(configuration("gpt", **layers, **kept)))
+
+
+def test_the_published_program_and_other_models_do_not_take_it(train, fused):
+    for config in (configuration("gpt"), configuration("bert", program="tuned")):
+        outcome = train({**config, "iterations": 1, "log_interval": 1})
+        assert outcome.returncode == 0, outcome.stderr[-4000:]
+        assert FORWARD not in operators(outcome)
+
+
+def test_heads_that_cudnn_does_not_take_are_left_to_oneflow(train, fused):
+    config = configuration("gpt", program="tuned", shape={"hidden_size": 48, "attention_heads": 4})
+    outcome = train({**config, "iterations": 1, "log_interval": 1})
+    assert outcome.returncode == 0, outcome.stderr[-4000:]
+    assert FORWARD not in operators(outcome)
+
+
+@pytest.fixture(scope="module")
+def dropped(library, probe):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LIBRARY, str(library))
+        (line,) = probe("fused_attention_probe.py")[-1:]
+    return json.loads(line)
+
+
+def test_a_recomputed_layer_drops_the_same_weights(dropped):
+    once, again = dropped["once"], dropped["again"]
+    assert (once["operators"][FORWARD], again["operators"][FORWARD]) == (1, 2)
+    for name in ("contexts", "gradients"):
+        assert np.allclose(once[name], again[name], rtol=1e-6), name
+
+
+def test_each_call_drops_other_weights(dropped):
+    first, second = map(np.array, dropped["once"]["contexts"])
+    assert (first != second).mean() > 0.5
+
+
+def test_the_gradient_drops_what_the_forward_pass_dropped(dropped):
+    """Contexts are linear in the values, so the gradients of their squares' sum times the values are twice that sum."""
+    once = dropped["once"]
+    values = thirds(once["products"])[2]
+    for squares, gradients in zip(once["contexts"], once["gradients"], strict=True):
+        assert np.isclose((thirds(gradients)[2] * values).sum(), 2 * np.sum(squares), rtol=1e-4)
+
+
+def thirds(products: list) -> list:
+    """The queries, keys and values in products (b, s, n, 3d)."""
+    return np.split(np.array(products), 3, axis=-1)
