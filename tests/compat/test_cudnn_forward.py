@@ -79,7 +79,8 @@ def test_fp32_takes_tf32_if_asked_for(call, asked, math):
     lines, _ = call(f"{new}\ncall('cudnnSetConvolutionMathType', p(32), 0)", CUDNN_FORWARD_TF32=asked)
     assert {f"math 0x10 {math}", f"math 0x20 {math}"} <= set(lines)
     lines, errors = call(
-        "call('cudnnSetConvolutionMathType', p(32), 3)\ncall('cudnnCreate', ctypes.byref(handle))", CUDNN_FORWARD_TF32=asked
+        "call('cudnnSetConvolutionMathType', p(32), 3)\ncall('cudnnCreate', ctypes.byref(handle))",
+        CUDNN_FORWARD_TF32=asked,
     )
     assert "math 0x20 3" in lines
     assert errors.rstrip().endswith(", fp32 convolutions in TF32") == (asked == "1")
