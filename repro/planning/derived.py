@@ -53,6 +53,11 @@ def in_precision(case: Case, precision: str) -> Case:
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
 
 
+def trained_in(case: Case) -> str:
+    """The precision that the trainer of a case computes in, "fp32" or "amp": it knows nothing of TF32."""
+    return "fp32" if case.precision == TF32 else case.precision
+
+
 def least_rows(case: Case) -> int:
     """The minimum number of printed rows that a case's rule needs.
 

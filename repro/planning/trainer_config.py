@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
-from repro.planning.derived import TF32
+from repro.planning.derived import trained_in
 from repro.published.cases import Case, Layout
 
 SMOKE_PROCESSES = 4
@@ -15,7 +15,7 @@ SEED = 12345
 
 
 def config_of(case: Case, device: str) -> dict:
-    """The trainer's configuration of a case in its published shape; to the trainer TF32 is fp32."""
+    """The trainer's configuration of a case in its published shape."""
     training = case.training
     return {
         "model": case.model,
@@ -25,7 +25,7 @@ def config_of(case: Case, device: str) -> dict:
         "layout": asdict(case.layout),
         "micro_batch": case.micro_batch,
         "accumulation_steps": case.accumulation_steps,
-        "precision": "fp32" if case.precision == TF32 else case.precision,
+        "precision": trained_in(case),
         "activation_checkpointing": case.activation_checkpointing,
         "optimizer_sharding": case.optimizer_sharding,
         "dropout": training.get("dropout", 0.0),

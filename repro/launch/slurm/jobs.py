@@ -13,7 +13,7 @@ from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, difference
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.check_programs import ProgramOf
-from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels
+from repro.launch.kernels import LIMITS, PROGRAM, SINGLE, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
 from repro.launch.nodes.code_upload import Code
@@ -58,7 +58,7 @@ class Jobs:
     ----------
     known : the nodes that the run has used so far, by name.
     largest : the size of a job that is kept for a whole run.
-    precisions : those in which the operators of each of the run's models are compared, by the model.
+    precisions : those in which the operators of each of the run's models are compared, by the model; fp32 for others.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Jobs:
         """NotStarted if a job's nodes compute operators of a model wrongly, or cannot be compared."""
         values = {"job": allocation.number, "model": model}
         try:
-            kernels = self.compared(allocation, {model: self.precisions[model]}, say=lambda text: None)
+            kernels = self.compared(allocation, {model: self.precisions.get(model, SINGLE)}, say=lambda text: None)
         except KernelError as error:
             raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
         if kernels and model in kernels.wrong_models:
