@@ -361,6 +361,24 @@ def test_tf32_has_its_own_tolerance_and_reaches_the_process_by_its_environment(t
     assert attempts[-1].environment == {"A": "b"}
 
 
+def test_all_models_are_compared_in_half_precision_on_cuda_too(python):
+    code = (
+        "from repro.trainers.checks.accuracy import operators\n"
+        "for device in ('cuda', 'cpu'):\n"
+        "    for each in operators('small', device):\n"
+        "        print(device, *each.models, each.precision, each.name, sep=';')"
+    )
+    done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = [line.split(";") for line in done.stdout.splitlines() if line.startswith(("cuda;", "cpu;"))]
+    half = [(device, model, name) for device, model, precision, name in listed if precision == "fp16"]
+    assert {device for device, _, _ in half} == {"cuda"}
+    assert {model for _, model, _ in half} == {"bert", "gpt", "resnet50"}
+    resnet50 = [name for _, model, name in half if model == "resnet50"]
+    assert sum(name.startswith("convolution") for name in resnet50) == 23
+    assert sum(name.startswith("batch norm") for name in resnet50) == 4
+    assert "masked attention, fused, bert fp16" in {name for _, _, name in half}
+
+
 def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatch, wrong):
     """As two benchmarks do that begin side by side, each on a GPU of its own."""
     begun = []
