@@ -51,7 +51,7 @@ def test_only_layout_precision_and_batch_make_a_configuration_the_published_one(
 
 def test_tf32_is_never_the_published_precision():
     """Although the trainer's own precision is then that of the cases in fp32."""
-    cases = load_catalogue().select("bert", "bert_1n1g_bs96")
-    (unit,), (exact,) = (make_plan(cases, 1, precision=each).units for each in ("tf32", "fp32"))
+    cases = load_catalogue().select("bert", "bert_1n8g_bs96")
+    (unit,), (exact,) = (make_plan(cases, 8, precision=each).units for each in ("tf32", "fp32"))
     assert same_configuration(unit) is None and published_efficiency(unit) is None
     assert same_configuration(exact) == cases[0] and published_efficiency(exact)
