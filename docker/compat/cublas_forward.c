@@ -6,6 +6,8 @@
  * CUBLAS_FORWARD_LIBRARY names, or else the first that the loader finds of libcublas.so.13, .12 and .11. It is opened
  * with RTLD_DEEPBIND, so that it calls its own functions and not these.
  *
+ * Products of fp32 matrices stay true fp32, unless CUBLAS_FORWARD_TF32=1 lets them be computed in TF32.
+ *
  * Nothing here aborts: a call that cannot be forwarded says why on standard error and returns a cuBLAS status, with
  * which OneFlow ends the run.
  */
@@ -15,6 +17,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef int status_t;
 typedef void *handle_t;
@@ -26,12 +29,26 @@ enum { DEFAULT_MATH = 0, DEFAULT_ALGORITHM = -1 };
 enum { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_C_32F = 4, CUDA_C_64F = 5, CUDA_R_32I = 10 };
 
 /* cublasComputeType_t, which cuBLAS 11 and later take instead. */
-enum { COMPUTE_16F = 64, COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_32I = 72, COMPUTE_UNKNOWN = -1 };
+enum {
+    COMPUTE_16F = 64,
+    COMPUTE_32F = 68,
+    COMPUTE_64F = 70,
+    COMPUTE_32I = 72,
+    COMPUTE_TF32 = 77,
+    COMPUTE_UNKNOWN = -1
+};
 
 static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static void *library;
 static char path[4096];
+static int takes_tf32;
+
+__attribute__((constructor)) static void ask_for_tf32(void)
+{
+    const char *asked = getenv("CUBLAS_FORWARD_TF32");
+    takes_tf32 = asked && *asked && strcmp(asked, "0") != 0;
+}
 
 static void say_what_is_used(void)
 {
@@ -39,7 +56,8 @@ static void say_what_is_used(void)
     status_t (*property)(int, int *) = (status_t (*)(int, int *))dlsym(library, "cublasGetProperty");
     for (int which = 0; property && which < 3; which++)
         property(which, &number[which]);
-    fprintf(stderr, "cublas_forward: cuBLAS calls go to %s (%d.%d.%d)\n", path, number[0], number[1], number[2]);
+    fprintf(stderr, "cublas_forward: cuBLAS calls go to %s (%d.%d.%d)%s\n", path, number[0], number[1], number[2],
+            takes_tf32 ? ", fp32 products in TF32" : "");
 }
 
 static void open_library(void)
@@ -96,12 +114,18 @@ static void *find(const char *name, status_t *status)
         found = find(symbol, &status);                                \
     return found ? ((status_t(*) types)(void *)found)arguments : status
 
+/* The type that products of matrices of this type are computed in if they accumulate in fp32. */
+static int in_fp32(int type)
+{
+    return type == CUDA_R_32F && takes_tf32 ? COMPUTE_TF32 : COMPUTE_32F;
+}
+
 #include "cublas_search.h"
 
 /* Whether a product is of one type, fp32 or half, and computed in fp32, as all of a training step are. */
-static int can_choose(int atype, int btype, int ctype, int compute)
+static int can_choose(int atype, int btype, int ctype, int data_type)
 {
-    return compute == COMPUTE_32F && atype == btype && btype == ctype && (atype == CUDA_R_32F || atype == CUDA_R_16F);
+    return data_type == CUDA_R_32F && atype == btype && btype == ctype && (atype == CUDA_R_32F || atype == CUDA_R_16F);
 }
 
 status_t cublasCreate_v2(handle_t *handle)
@@ -121,7 +145,7 @@ status_t cublasSetStream_v2(handle_t handle, void *stream)
 
 /*
  * Math modes are accepted and forgotten. OneFlow sets CUBLAS_TENSOR_OP_MATH around fp16 products, for which later
- * versions use tensor cores anyway; fp32 stays fp32, as in 2020.
+ * versions use tensor cores anyway; those of fp32 have TF32 or not by the type that they are computed in.
  */
 status_t cublasSetMathMode(handle_t handle, int mode)
 {
@@ -139,12 +163,13 @@ status_t cublasGetMathMode(handle_t handle, int *mode)
     return SUCCESS;
 }
 
-static int compute_type(int data_type)
+static int compute_type(int data_type, int atype)
 {
     switch (data_type) {
     case CUDA_R_16F:
         return COMPUTE_16F;
     case CUDA_R_32F:
+        return in_fp32(atype);
     case CUDA_C_32F:
         return COMPUTE_32F;
     case CUDA_R_64F:
@@ -163,11 +188,11 @@ status_t cublasGemmEx(handle_t handle, int transa, int transb, int m, int n, int
                       int atype, int lda, const void *b, int btype, int ldb, const void *beta, void *c, int ctype,
                       int ldc, int data_type, int algorithm)
 {
-    const int compute = compute_type(data_type);
+    const int compute = compute_type(data_type, atype);
     (void)algorithm;
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
-    if (can_choose(atype, btype, ctype, compute) &&
+    if (can_choose(atype, btype, ctype, data_type) &&
         multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, 1, 0, 0, 0, 0, 0},
                    &(operands_t){alpha, a, b, beta, c}))
         return SUCCESS;
@@ -183,11 +208,11 @@ status_t cublasGemmStridedBatchedEx(handle_t handle, int transa, int transb, int
                                     int ldb, long long strideb, const void *beta, void *c, int ctype, int ldc,
                                     long long stridec, int count, int data_type, int algorithm)
 {
-    const int compute = compute_type(data_type);
+    const int compute = compute_type(data_type, atype);
     (void)algorithm;
     if (compute == COMPUTE_UNKNOWN)
         return NOT_SUPPORTED;
-    if (can_choose(atype, btype, ctype, compute) &&
+    if (can_choose(atype, btype, ctype, data_type) &&
         multiplied(handle, &(product_t){transa, transb, m, n, k, lda, ldb, ldc, ctype, count, stridea, strideb, stridec,
                                           0, 0},
                    &(operands_t){alpha, a, b, beta, c}))

@@ -4,7 +4,7 @@
  * cuBLAS chooses a kernel by rules. Which one is fastest is found here by timing: at the first product of a shape each
  * proposal is run on the caller's own matrices, and the fastest is kept for the rest of the process if it beats
  * cuBLAS's own choice by 2 %. On an H200 that took 2.2 % from the time of BERT's fp32 products, and 4.8 % from those of
- * a GPT in half precision. The type that a product is computed in stays as it is: fp32 takes no TF32.
+ * a GPT in half precision. The type that a product is computed in is that of the plain call: fp32, or TF32 if asked for.
  *
  * A product that adds to its output (beta is not 0) is timed on memory in its place. What fails is left to cuBLAS.
  * CUBLAS_FORWARD_SEARCH=0 turns the search off, CUBLAS_FORWARD_LOG=1 prints what it finds.
@@ -12,7 +12,6 @@
  * Included by cublas_forward.c, which declares the types and opens the library.
  */
 #include <stdint.h>
-#include <string.h>
 
 enum { PROPOSALS = 16, SHAPES = 4096, STREAMS = 16, MOST_RUNS = 20, FEWEST_RUNS = 3 };
 enum { LEAST_ALIGNMENT = 16, MOST_ALIGNMENT = 256 };
@@ -138,10 +137,10 @@ static status_t plain(handle_t handle, const product_t *p, const operands_t *o)
 {
     if (p->count == 1)
         return call.gemm(handle, p->transa, p->transb, p->m, p->n, p->k, o->alpha, o->a, p->type, p->lda, o->b, p->type,
-                         p->ldb, o->beta, o->c, p->type, p->ldc, COMPUTE_32F, DEFAULT_ALGORITHM);
+                         p->ldb, o->beta, o->c, p->type, p->ldc, in_fp32(p->type), DEFAULT_ALGORITHM);
     return call.batched(handle, p->transa, p->transb, p->m, p->n, p->k, o->alpha, o->a, p->type, p->lda, p->stridea, o->b,
-                        p->type, p->ldb, p->strideb, o->beta, o->c, p->type, p->ldc, p->stridec, p->count, COMPUTE_32F,
-                        DEFAULT_ALGORITHM);
+                        p->type, p->ldb, p->strideb, o->beta, o->c, p->type, p->ldc, p->stridec, p->count,
+                        in_fp32(p->type), DEFAULT_ALGORITHM);
 }
 
 /* A cuBLAS handle serves cublasLt too. */
@@ -168,7 +167,7 @@ static status_t describe(choice_t *choice)
 {
     const product_t *p = &choice->product;
     const int ta = p->transa, tb = p->transb;
-    return call.create_description(&choice->description, COMPUTE_32F, CUDA_R_32F) ||
+    return call.create_description(&choice->description, in_fp32(p->type), CUDA_R_32F) ||
            call.describe(choice->description, DESC_TRANSA, &ta, sizeof ta) ||
            call.describe(choice->description, DESC_TRANSB, &tb, sizeof tb) ||
            lay_out(&choice->a, p->type, ta ? p->k : p->m, ta ? p->m : p->k, p->lda, p->count, p->stridea) ||
@@ -238,7 +237,7 @@ static void search(handle_t handle, choice_t *choice, const operands_t *o, void 
     }
     if (getenv("CUBLAS_FORWARD_LOG"))
         fprintf(stderr, "cublas_forward: %s %c%c %d %d %d x%d: %.4f ms, fastest of %d proposals %.4f ms\n",
-                p->type == CUDA_R_16F ? "fp16" : "fp32", p->transa ? 'T' : 'N', p->transb ? 'T' : 'N', p->m, p->n, p->k,
+                p->type == CUDA_R_16F ? "fp16" : takes_tf32 ? "tf32" : "fp32", p->transa ? 'T' : 'N', p->transb ? 'T' : 'N', p->m, p->n, p->k,
                 p->count, first, found, choice->replaced ? best : first);
 }
 

@@ -1,8 +1,6 @@
 /* A convolution that OneFlow calls for: the functions that compute it, and what it is. A part of cudnn_search.h. */
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 enum { FLOAT_DATA = 0, NCHW = 0, NHWC = 1, ALIGNMENT = 16, MOST_DIMENSIONS = 8 };
 
@@ -163,6 +161,12 @@ static bool describe_filter(descriptor_t of, struct tensor *tensor, int *rank)
     return true;
 }
 
+/* Whether an fp32 convolution of this type of mathematics is one in true fp32, or in TF32 where that is taken. */
+static bool is_fp32_math(int math)
+{
+    return takes_tf32 ? math != CONVERTING_MATH : math == FMA_MATH;
+}
+
 /* Whether a call is to be searched for, and as what. */
 static bool describe(const struct call *c, struct key *key)
 {
@@ -173,7 +177,7 @@ static bool describe(const struct call *c, struct key *key)
     if (((uintptr_t)c->x | (uintptr_t)c->w | (uintptr_t)c->y) % ALIGNMENT ||
         !describe_tensor(c->x_is, &key->x, &x_rank) || !describe_tensor(c->y_is, &key->y, &y_rank) ||
         !describe_filter(c->w_is, &key->w, &w_rank) || x_rank != w_rank || y_rank != w_rank ||
-        the_cudnnGetConvolutionMathType(c->convolution, &math) || math != FMA_MATH ||
+        the_cudnnGetConvolutionMathType(c->convolution, &math) || !is_fp32_math(math) ||
         the_cudnnGetConvolutionGroupCount(c->convolution, &groups) || groups != 1 ||
         the_cudnnGetConvolutionNdDescriptor(c->convolution, MOST_DIMENSIONS - 2, &rank, pads, steps, dilations, &mode,
                                             &type) ||

@@ -7,6 +7,8 @@
  * CUDNN_FORWARD_LIBRARY names, or else the first that the loader finds of libcudnn.so.9 and .8. It is opened with
  * RTLD_DEEPBIND, so that it calls its own functions and not these.
  *
+ * fp32 convolutions stay true fp32, unless CUDNN_FORWARD_TF32=1 lets them be computed in TF32.
+ *
  * What OneFlow calls has kept its parameters since 7.6.5, so a call is a jump, whatever its parameters are. Only the
  * meaning of the default mathematics has changed, which functions at the end deal with, and convolutions have got new
  * and faster ways, among which cudnn_search.h chooses. Nothing here aborts: a function that cannot be forwarded returns
@@ -15,8 +17,10 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef int status_t;
 typedef void *handle_t;
@@ -25,18 +29,20 @@ typedef void *descriptor_t;
 enum { SUCCESS = 0, NOT_INITIALIZED = 1 };
 
 /* cudnnMathType_t. Until 7 the default took no tensor cores for fp32; from 8 on it may (TF32), and FMA_MATH may not. */
-enum { DEFAULT_MATH = 0, FMA_MATH = 3 };
+enum { DEFAULT_MATH = 0, CONVERTING_MATH = 2, FMA_MATH = 3 };
 
 static const char *const libraries[] = {"libcudnn.so.9", "libcudnn.so.8"};
 static void *library;
 static char path[4096];
+static bool takes_tf32;
 
 __attribute__((constructor(101))) static void open_library(void)
 {
-    const char *given = getenv("CUDNN_FORWARD_LIBRARY");
+    const char *given = getenv("CUDNN_FORWARD_LIBRARY"), *tf32 = getenv("CUDNN_FORWARD_TF32");
     const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
     struct link_map *map;
 
+    takes_tf32 = tf32 && *tf32 && strcmp(tf32, "0") != 0;
     if (given && *given)
         library = dlopen(given, flags);
     else
@@ -141,27 +147,30 @@ status_t cudnnCreate(handle_t *handle)
 {
     static int said;
     if (library && !__sync_lock_test_and_set(&said, 1))
-        fprintf(stderr, "cudnn_forward: cuDNN calls go to %s (%zu)\n", path,
-                ((size_t(*)(void))find("cudnnGetVersion"))());
+        fprintf(stderr, "cudnn_forward: cuDNN calls go to %s (%zu)%s\n", path,
+                ((size_t(*)(void))find("cudnnGetVersion"))(), takes_tf32 ? ", fp32 convolutions in TF32" : "");
     return FORWARD("cudnnCreate", (handle_t *), (handle));
 }
 
-/* fp32 stays fp32, as in 2020: no descriptor is left with the newer default. */
+/*
+ * fp32 stays fp32, as in 2020: no descriptor is left with the newer default. That default is what takes TF32, so with it
+ * descriptors stay as the newer cuDNN makes them.
+ */
 status_t cudnnSetConvolutionMathType(descriptor_t convolution, int mode)
 {
     return FORWARD("cudnnSetConvolutionMathType", (descriptor_t, int),
-                   (convolution, mode == DEFAULT_MATH ? FMA_MATH : mode));
+                   (convolution, mode == DEFAULT_MATH && !takes_tf32 ? FMA_MATH : mode));
 }
 
-static status_t without_tensor_cores(descriptor_t convolution, status_t status)
+static status_t in_default_math(descriptor_t convolution, status_t status)
 {
-    return status == SUCCESS ? cudnnSetConvolutionMathType(convolution, FMA_MATH) : status;
+    return status == SUCCESS ? cudnnSetConvolutionMathType(convolution, DEFAULT_MATH) : status;
 }
 
 status_t cudnnSetConvolution2dDescriptor(descriptor_t convolution, int pad_h, int pad_w, int stride_h, int stride_w,
                                          int dilation_h, int dilation_w, int mode, int type)
 {
-    return without_tensor_cores(
+    return in_default_math(
         convolution, FORWARD("cudnnSetConvolution2dDescriptor", (descriptor_t, int, int, int, int, int, int, int, int),
                              (convolution, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w, mode, type)));
 }
@@ -169,7 +178,7 @@ status_t cudnnSetConvolution2dDescriptor(descriptor_t convolution, int pad_h, in
 status_t cudnnSetConvolutionNdDescriptor(descriptor_t convolution, int rank, const int *pads, const int *strides,
                                          const int *dilations, int mode, int type)
 {
-    return without_tensor_cores(
+    return in_default_math(
         convolution,
         FORWARD("cudnnSetConvolutionNdDescriptor", (descriptor_t, int, const int *, const int *, const int *, int, int),
                 (convolution, rank, pads, strides, dilations, mode, type)));

@@ -82,7 +82,10 @@ static descriptor_t make_graph(struct pile *pile, const struct key *key)
                : NULL;
 }
 
-/* Whether an engine computes in fp32 throughout; one that does not tell counts as one that does not. */
+/*
+ * Whether an engine computes in fp32 throughout, but for TF32 where that is taken: in fp32 graphs that is what engines on
+ * tensor cores compute in unless they convert their inputs first. One that does not tell counts as one that does not.
+ */
 static bool computes_fp32(descriptor_t engine)
 {
     int32_t notes[32];
@@ -91,7 +94,7 @@ static bool computes_fp32(descriptor_t engine)
     if (the_cudnnBackendGetAttribute(engine, 1303, A_NUMERICAL_NOTE, 32, &count, notes) || count > 32)
         return false;
     for (int i = 0; i < count; i++)
-        if (notes[i] == TENSOR_CORE || notes[i] == DOWN_CONVERT_INPUTS || notes[i] == REDUCED_PRECISION_REDUCTION)
+        if ((notes[i] == TENSOR_CORE && !takes_tf32) || notes[i] == DOWN_CONVERT_INPUTS || notes[i] == REDUCED_PRECISION_REDUCTION)
             return false;
     return true;
 }
@@ -155,7 +158,7 @@ static bool add_plan(struct ways *ways, struct pile *pile, handle_t handle, desc
     return false;
 }
 
-/* What each of the heuristics proposes first; proposals that use tensor cores often lead. */
+/* What each of the heuristics proposes first; proposals that use tensor cores often lead, taken or not. */
 static void add_plans(struct ways *ways, struct pile *pile, handle_t handle, descriptor_t graph)
 {
     for (size_t i = 0; i < sizeof heuristics / sizeof *heuristics; i++) {

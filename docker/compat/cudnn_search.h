@@ -7,8 +7,9 @@
  * tensors, and the fastest is taken from then on. It replaces the call as it came, the plain call, if it takes 2 % less
  * time at least.
  *
- * fp32 stays true fp32: engines that use tensor cores or reduce precision are left out. What is not an fp32 convolution
- * of one group without tensor cores stays the plain call, and so does whatever fails here, without a word.
+ * fp32 stays true fp32: engines that use tensor cores or reduce precision are left out. With CUDNN_FORWARD_TF32=1 those on
+ * tensor cores are timed too, but none that converts its inputs to a shorter type. What is not an fp32 convolution of one
+ * group without other mathematics stays the plain call, and so does whatever fails here, without a word.
  *
  * A way that needs more workspace than OneFlow gives gets this library's own, of 512 MiB at most for each handle and
  * stream. A call that adds to its output (beta is not 0) is timed on memory in its place.

@@ -86,7 +86,7 @@ def bench(
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)
         gpus = 0 if scale == SMOKE else gpu_count()
-        baseline = None if name else baseline_program_of(baseline_python, baselines, gpus)
+        baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
         plan = chosen_launcher.plan(chosen, wanted)

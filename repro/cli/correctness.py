@@ -223,7 +223,8 @@ def profile(
 
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)
-        baseline = None if name else baseline_program_of(baseline_python, baselines, chosen_launcher.gpus)
+        gpus = chosen_launcher.gpus
+        baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(PUBLISHED, 1, max_gpus, None, precision or None, variants, program)
         return as_profile(chosen_launcher.plan(chosen, wanted)), {"baseline": baseline.as_json()} if baseline else {}

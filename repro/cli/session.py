@@ -290,14 +290,16 @@ def baseline_command() -> tuple[str, ...]:
     return tuple(shlex.split(os.environ.get("REPRO_BASELINE_COMMAND", "")))
 
 
-def baseline_program_of(python: str | None, variants: tuple[str, ...], gpus: int) -> BaselineProgram | None:
+def baseline_program_of(
+    python: str | None, variants: tuple[str, ...], gpus: int, precision: str | None = None
+) -> BaselineProgram | None:
     """The baselines' program, if any are asked for."""
     command = baseline_command()
     if not (python or variants or command):
         return None
     from repro.planning.baselines import baseline_program
 
-    return baseline_program(python, command, ",".join(variants), gpus)
+    return baseline_program(python, command, ",".join(variants), gpus, precision)
 
 
 def _import_report(plan: Plan) -> None:

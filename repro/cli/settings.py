@@ -59,7 +59,7 @@ OPTIONS = {
     "port": "rendezvous port (default: a free one)",
     "program": "what trains: published, the program of the report; tuned, the same with faster operators and settings; or "
     "published,tuned for both in turn, with the gain",
-    "precision": "run every case in fp32 or amp; those published in the other become derived cases",
+    "precision": "run every case in fp32, tf32 (GPUs newer than Turing) or amp; those published in another become derived cases",
     "repeats": "runs of each case (default: 6 to 12, until its verdict is decided; 2 in a smoke run)",
     "retries": "how many times to retry a failed attempt",
     "run": "a run, by its name or folder",

@@ -26,6 +26,8 @@ UP_TO_TURING = re.compile(r"\b(K80|M40|M60|P4|P40|P100|V100S?|T4|TITAN (V|RTX)|R
 FORWARDERS = ("cublas_forward", "cudnn_forward")
 TRACER = "kernel_trace"
 """The source of docker/compat that writes down when kernels ran."""
+TF32 = {"CUBLAS_FORWARD_TF32": "1", "CUDNN_FORWARD_TF32": "1"}
+"""What these forwarders read: fp32 products and convolutions may then be computed in TF32."""
 CACHE_BYTES = 4_000_000_000
 OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
@@ -157,6 +159,18 @@ def after_turing(gpu: dict) -> bool:
         series = gpu["driver_version"].partition(".")[0]
         old = series.isdigit() and int(series) < DRIVER_OF_AMPERE
         return not old and not UP_TO_TURING.search(gpu["name"])
+
+
+def tf32_refusal(gpus: list[dict], name: str | None) -> str | None:
+    """Why these GPUs cannot compute in TF32 with the stack `name`, by default that of their generation; None if they can."""
+    chosen = name or _by_generation(gpus)
+    if chosen == "cu102-modern" and gpus and all(map(after_turing, gpus)):
+        return None
+    found = ", ".join(dict.fromkeys(gpu["name"] for gpu in gpus)) or "no GPU"
+    return (
+        f"PRECISION=tf32 needs GPUs newer than Turing and stack cu102-modern, whose cuBLAS and cuDNN know TF32; here are "
+        f"{found} and stack {chosen}. PRECISION=fp32 runs the same in true fp32"
+    )
 
 
 def needs_newer_libraries(architectures: Iterable[int]) -> bool:

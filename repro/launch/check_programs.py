@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Protocol
 
 from repro.launch.attempt import Attempt, Outcome
+from repro.planning.derived import TF32
 
 
 class Program(Protocol):
     """A program of a check that is ready to start."""
 
     def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
+
+
+def takes_tf32(config: dict) -> bool:
+    """Whether a check's program, by its configuration, is to compute in TF32."""
+    return TF32 in config.get("precisions", ())
 
 
 ProgramOf = Callable[[dict, Path], Program]

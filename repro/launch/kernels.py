@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from repro.launch.attempt import Limits, Outcome, interruptible
 from repro.launch.check_programs import ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.registry import specs
+from repro.planning.derived import TF32
 from repro.planning.plan import Plan
 from repro.utils.filelock import exclusive
 from repro.utils.i18n import N_
@@ -28,6 +30,8 @@ LIMITS = Limits(stall_timeout_s=900.0, total_s=1800.0)
 SHOWN = 3
 CORES_EACH, MOST_PROCESSES = 4, 4
 SCALES = {"cuda": "published", "cpu": "small"}
+SINGLE, HALF = ("fp32",), ("fp32", "fp16")
+"""The precisions of operators that are compared for trainings in fp32 alone, and for those under AMP."""
 FIX = (
     "CUDNN=<folder> and CUBLAS=<folder> name newer libraries; `make bench` takes the pinned ones without them "
     "(STACK=cu102-modern on GPUs after Turing)"
@@ -207,9 +211,14 @@ def processes_here() -> int:
 
 
 def compare(
-    attempt_of: ProgramOf, device: str, folder: Path, models: Sequence[str] = (), processes: int = 1
+    attempt_of: ProgramOf,
+    device: str,
+    folder: Path,
+    models: Sequence[str] = (),
+    processes: int = 1,
+    precisions: Sequence[str] = HALF,
 ) -> Kernels:
-    """Compare the operators of these models, of all if none is given, on "cuda" or "cpu".
+    """Compare the operators of these models, of all if none is given, in these precisions on "cuda" or "cpu".
 
     The operators are divided among `processes`, which run at the same time. Files stay in `folder`, which must not exist
     yet.
@@ -227,6 +236,7 @@ def compare(
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
         "scale": SCALES[device],
         "models": list(models),
+        "precisions": list(precisions),
     }
 
     def share(number: int) -> _Share:
@@ -291,45 +301,84 @@ def _reason(outcome: Outcome) -> str:
     return "; ".join((failure, *outcome.log_tail.splitlines()[-1:]))
 
 
+def precisions_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """The precisions in which the operators of each of a plan's models are compared, by the model."""
+    found: dict[str, tuple[str, ...]] = {}
+    for model in plan.models:
+        trained = {unit.precision for unit in plan.units if unit.model == model}
+        found[model] = (TF32,) if TF32 in trained else HALF if "amp" in trained else SINGLE
+    return found
+
+
 def kernels_here(
     gpus: list[dict],
     stack: Stack,
     attempt_of: ProgramOf,
-    models: Collection[str],
+    precisions: Mapping[str, tuple[str, ...]],
     cache: Path = CACHE / "kernels",
     say: Callable[[str], None] = print,
     image: dict | None = None,
 ) -> Kernels:
     """The comparison for this machine's GPUs and libraries, and the image that holds them if any, as `compared`."""
     subject = f"what {gpus[0]['name']} computes"
-    return compared(_identity(gpus, stack, image), models, attempt_of, subject, cache, say, processes_here())
+    return compared(_identity(gpus, stack, image), precisions, attempt_of, subject, cache, say, processes_here())
 
 
 def compared(
     identity: dict,
-    models: Collection[str],
+    precisions: Mapping[str, tuple[str, ...]],
     attempt_of: ProgramOf,
     subject: str,
     cache: Path,
     say: Callable[[str], None],
     processes: int = 1,
 ) -> Kernels:
-    """The comparison of these models' operators for everything that decides which kernels run, in `processes` at a time.
+    """The comparison of models' operators for everything that decides which kernels run, in `processes` at a time.
 
-    Only models that none is kept of in `cache` are compared. Of several that want it at the same time one makes it, and
-    the others wait. KernelError where nothing can be compared.
+    `precisions` are those of each model, as `precisions_of` gives them. Only models that none is kept of in `cache` are
+    compared. Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be
+    compared.
     """
+    found = [
+        _compared_in(
+            each,
+            identity,
+            [model for model in precisions if precisions[model] == each],
+            attempt_of,
+            subject,
+            cache,
+            say,
+            processes,
+        )
+        for each in dict.fromkeys(precisions.values())
+    ]
+    return functools.reduce(Kernels.added, found)
+
+
+def _compared_in(
+    precisions: tuple[str, ...],
+    identity: dict,
+    models: Collection[str],
+    attempt_of: ProgramOf,
+    subject: str,
+    cache: Path,
+    say: Callable[[str], None],
+    processes: int,
+) -> Kernels:
+    """The same of models whose operators are compared in the same precisions, which keep it apart from others."""
+    identity = {**identity, "precisions": precisions}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     kept = cache / f"{digest}.json"
     found = _kept(kept)
     if missing := _missing(found, models):
         say(
-            f"comparing {subject} for {', '.join(missing)} with the CPU; this is done once for its driver and libraries"
+            f"comparing {subject} for {', '.join(missing)} in {', '.join(precisions)} with the CPU; this is done once for "
+            "its driver and libraries"
         )
         with exclusive(cache / digest):
             found = _kept(kept)
             if missing := _missing(found, models):
-                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing, processes)
+                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing, processes, precisions)
                 found = found.added(new) if found else new
                 content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
                 kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -351,7 +400,7 @@ def _missing(found: Kernels | None, models: Collection[str]) -> list[str]:
 
 def sources() -> list[Path]:
     """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
-    folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
+    folders = [TRAINERS / "models", TRAINERS / "tuning", *map(Path, folders_of("trainers/models"))]
     own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
     return [*(TRAINERS / name for name in SOURCES), *own]
 
@@ -375,4 +424,4 @@ def _identity(gpus: list[dict], stack: Stack, image: dict | None) -> dict:
 
 def program_digests() -> dict[str, str | None]:
     """The SHA-256 of each of `sources`."""
-    return {path.name: sha256(path) for path in sources()}
+    return {f"{path.parent.name}/{path.name}": sha256(path) for path in sources()}

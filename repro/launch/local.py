@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.images.runtime import Venv
-from repro.images.stack import Stack, stack_of
+from repro.images.stack import Stack, stack_of, tf32_refusal
 from repro.launch.agent.leftovers import sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import Limits
@@ -88,14 +88,17 @@ class LocalLauncher(Launcher):
         yield LocalSession(self)
 
     def stack(self, plan: Plan, recorded: dict | None = None) -> Stack:
-        """The libraries that trainers need on this machine's GPUs; StackError if they are not available.
+        """The libraries that trainers need on this machine's GPUs; StackError or PlanError if they are not available.
 
         `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
         """
         before = (recorded or {}).get("stack") or {}
+        name = self.options.stack or before.get("name")
+        if plan.tf32 and (refusal := tf32_refusal(gpus(), name)):
+            raise PlanError(refusal)
         return stack_of(
             gpus() if plan.device == "cuda" else [],
-            self.options.stack or before.get("name"),
+            name,
             self.options.libraries,
             in_image=self.runtime(recorded) != VENV,
         )
@@ -150,12 +153,13 @@ class LocalSession(LaunchSession):
         """One GPU is enough: they share driver and libraries."""
         if plan.device != "cuda":
             return None
-        from repro.launch.kernels import LIMITS, PROGRAM, kernels_here
+        from repro.launch.kernels import LIMITS, PROGRAM, kernels_here, precisions_of
 
         stack = self.launcher.stack(plan, recorded)
         container = self.launcher.container(stack, recorded)
         programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
-        return kernels_here(gpus(), stack, programs, plan.models, image=container.record() if container else None)
+        image = container.record() if container else None
+        return kernels_here(gpus(), stack, programs, precisions_of(plan), image=image)
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

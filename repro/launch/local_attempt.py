@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
+from repro.images.stack import TF32
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, of_session
@@ -31,7 +32,7 @@ from repro.launch.attempt import (
     ignore,
     interruptible,
 )
-from repro.launch.check_programs import ProgramOf
+from repro.launch.check_programs import ProgramOf, takes_tf32
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
 from repro.planning.plan import Unit
@@ -45,6 +46,12 @@ from repro.utils.signals import as_of_a_process, signal_name
 POLL_S = 0.1
 START_POLL_S = 0.02
 GRACE_S = 5.0
+NOT_INHERITED = (
+    *("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    *TF32,
+    "NVIDIA_TF32_OVERRIDE",
+)
+"""What ranks do not get of this process's own environment: variables of its launcher, and those that decide on TF32."""
 PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
 PR_SET_PDEATHSIG = 1
 
@@ -73,9 +80,8 @@ def local_attempts(
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
             return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
-        return LocalAttempt(
-            unit.config, folder, limits, port, trainer, environment=environment or {}, container=container
-        )
+        given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
+        return LocalAttempt(unit.config, folder, limits, port, trainer, environment=given, container=container)
 
     return attempt_of
 
@@ -88,9 +94,13 @@ def local_programs(
     container: LocalContainer | None = None,
 ) -> ProgramOf:
     """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
-    return lambda config, folder: LocalAttempt(
-        config, folder.resolve(), limits, None, (python, str(program)), environment=environment, container=container
-    )
+
+    def attempt_of(config: dict, folder: Path) -> LocalAttempt:
+        given = {**environment, **(TF32 if takes_tf32(config) else {})}
+        command = (python, str(program))
+        return LocalAttempt(config, folder.resolve(), limits, None, command, environment=given, container=container)
+
+    return attempt_of
 
 
 @dataclass
@@ -214,7 +224,7 @@ class LocalAttempt:
 
     def _start(self, argv: list[str]) -> subprocess.Popen:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
-        for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        for name in NOT_INHERITED:
             environment.pop(name, None)
         environment |= mark(str(ROOT)) if self.container else self._variables()
         single = self.world_size == 1

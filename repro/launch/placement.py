@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.cluster.cluster import Cluster, Node
 from repro.perfmodel.hardware import HardwareError, of_inventory
 from repro.perfmodel.predict import expect
+from repro.planning.derived import trained_in
 from repro.published.cases import Case
 from repro.utils.i18n import N_
 
@@ -74,7 +75,8 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
                     "per_node": cluster.gpus_per_node,
                 },
             }
-        expected = expect(case, hardware) if hardware else None
+        held = replace(case, precision=trained_in(case))  # TF32 is a matter of speed, not of memory
+        expected = expect(held, hardware) if hardware else None
         if hardware and expected and expected.memory_mib / (1 + expected.memory_uncertainty) > hardware.gpu.memory_mib:
             return {
                 "message": MEMORY,

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from repro.models.variants import DEFAULT, VARIANTS
+from repro.planning.derived import TF32
 from repro.planning.plan import PlanError
 from repro.utils.paths import PACKAGE
 
+OF_TF32 = ("pytorch-tf32",)
+"""The variants by default beside OneFlow in TF32: those that compute in it."""
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
@@ -35,7 +38,7 @@ class BaselineProgram:
 
 
 def baseline_program(
-    python: str | None, command: tuple[str, ...], names: str | None, gpus: int
+    python: str | None, command: tuple[str, ...], names: str | None, gpus: int, precision: str | None = None
 ) -> BaselineProgram | None:
     """The program of a run's baselines, None if no baseline is asked for.
 
@@ -45,13 +48,15 @@ def baseline_program(
     command : what replaces that interpreter and the baselines' script, unchecked.
     names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
+    precision : PRECISION, None for each case's own.
 
     Raises
     ------
     PlanError
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
-    variants = variants_of((names or "").replace(" ", ",").split(",")) or DEFAULT
+    default = OF_TF32 if precision == TF32 else DEFAULT
+    variants = variants_of((names or "").replace(" ", ",").split(",")) or default
     if command:
         return BaselineProgram(command, variants=variants)
     if not python:

@@ -13,6 +13,9 @@ from repro.published.cases import Case, Layout, load_catalogue
 if TYPE_CHECKING:
     from repro.planning.plan import Unit
 
+TF32 = "tf32"
+"""The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+
 
 def shrink(layout: Layout, processes: int) -> Layout:
     """The same kind of layout on at most `processes` ranks.
@@ -48,6 +51,11 @@ def in_precision(case: Case, precision: str) -> Case:
     if case.precision == precision:
         return case
     return replace(case, name=f"{case.name}.{precision}", precision=precision)
+
+
+def trained_in(case: Case) -> str:
+    """The precision that the trainer of a case computes in, "fp32" or "amp": it knows nothing of TF32."""
+    return "fp32" if case.precision == TF32 else case.precision
 
 
 def least_rows(case: Case) -> int:
@@ -107,8 +115,11 @@ def published_case(unit: Unit) -> Case | None:
 
 
 def case_of(unit: Unit) -> Case | None:
-    """The case that a unit runs, in its own layout and precision if it was derived from one; None for a baseline."""
-    case = published_case(unit)
+    """The case that a unit runs, in its own layout and precision if it was derived from one.
+
+    None for a baseline, and for TF32, which the performance model does not know.
+    """
+    case = None if unit.tf32 else published_case(unit)
     if case and unit.derived_from:
         case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
     return case

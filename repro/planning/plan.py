@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
-from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import TF32, in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -60,6 +60,7 @@ class Unit:
     baseline_of : for a baseline, the unit whose configuration and rule it shares.
     tuned_of : for a unit of the tuned program that runs in turn with the published one, the unit of the latter.
     role : what it is for in a run that compares loss curves.
+    tf32 : whether the libraries may compute its fp32 products and convolutions in TF32.
     """
 
     name: str
@@ -75,6 +76,12 @@ class Unit:
     baseline_of: str | None = None
     tuned_of: str | None = None
     role: str = ""
+    tf32: bool = False
+
+    @property
+    def precision(self) -> str:
+        """The precision that it trains in: "fp32", "tf32" or "amp"; a baseline has that of its unit."""
+        return TF32 if self.tf32 else self.config["precision"]
 
     @property
     def world_size(self) -> int:
@@ -139,6 +146,11 @@ class Plan:
         return tuple(sorted({unit.model for unit in self.units}))
 
     @property
+    def tf32(self) -> bool:
+        """Whether any of it computes in TF32."""
+        return any(unit.tf32 for unit in self.units)
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """The variants of its baselines, in their order."""
         return tuple(dict.fromkeys(unit.variant for unit in self.units if unit.variant))
@@ -198,7 +210,7 @@ def make_plan(
         skipped.
     baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
     processes : most ranks of a smoke run.
-    precision : "fp32" or "amp" for all cases; a case published in the other precision becomes a derived case.
+    precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
     iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
         a derived case.
     misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
@@ -214,8 +226,8 @@ def make_plan(
         raise PlanError(f"SCALE={scale}: it is smoke or published")
     if repeats is not None and repeats < 1:
         raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
-    if precision not in (None, "fp32", "amp"):
-        raise PlanError(f"PRECISION={precision}: it is fp32 or amp, or left out to take each case's own")
+    if precision not in (None, "fp32", TF32, "amp"):
+        raise PlanError(f"PRECISION={precision}: it is fp32, tf32 or amp, or left out to take each case's own")
     if scale == SMOKE:
         if max_gpus:
             raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
@@ -345,7 +357,14 @@ def _published_unit(case: Case) -> Unit:
     config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
     stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
     return Unit(
-        case.name, case.model, config, asdict(case.rule), case.global_batch, stands_for, derived_from=derived_from
+        case.name,
+        case.model,
+        config,
+        asdict(case.rule),
+        case.global_batch,
+        stands_for,
+        derived_from=derived_from,
+        tf32=case.precision == TF32,
     )
 
 

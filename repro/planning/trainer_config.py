@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
+from repro.planning.derived import trained_in
 from repro.published.cases import Case, Layout
 
 SMOKE_PROCESSES = 4
@@ -24,7 +25,7 @@ def config_of(case: Case, device: str) -> dict:
         "layout": asdict(case.layout),
         "micro_batch": case.micro_batch,
         "accumulation_steps": case.accumulation_steps,
-        "precision": case.precision,
+        "precision": trained_in(case),
         "activation_checkpointing": case.activation_checkpointing,
         "optimizer_sharding": case.optimizer_sharding,
         "dropout": training.get("dropout", 0.0),

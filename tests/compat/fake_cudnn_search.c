@@ -6,7 +6,7 @@
  * bytes. Each computation is printed with its output.
  *
  * A tensor is described by a number: its channels, in half precision from 1000 on. A convolution: its groups, with
- * tensor cores from 1000 on.
+ * tensor cores from 1000 on, and with inputs converted for them from 2000 on.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -113,7 +113,7 @@ int cudnnGetConvolutionNdDescriptor(void *of, int limit, int *rank, int *pads, i
     return 0;
 }
 
-int cudnnGetConvolutionMathType(intptr_t of, int *math) { *math = of >= 1000 ? 1 : 3; return 0; }
+int cudnnGetConvolutionMathType(intptr_t of, int *math) { *math = of >= 2000 ? 2 : of >= 1000 ? 1 : 3; return 0; }
 int cudnnGetConvolutionGroupCount(intptr_t of, int *groups) { *groups = of % 1000; return 0; }
 int cudnnGetStream(void *handle, void **stream) { *stream = handle; return 0; }
 int cudnnDestroy(void *handle) { (void)handle; return 0; }

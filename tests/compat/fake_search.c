@@ -2,7 +2,7 @@
  * A stand-in for a newer cuBLAS with cublasLt, and for the driver's events, in one library with a clock of its own.
  *
  * Each product moves the clock on and is printed: cuBLAS's own by 1 ms, proposal i by the i-th of the numbers in COSTS;
- * a negative one fails.
+ * a negative one fails. What is computed in TF32 is printed as such.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +10,9 @@
 #include <string.h>
 
 static double now;
+static int described; /* the type that the product described last is computed in */
+
+static const char *in(int compute) { return compute == 77 ? " in TF32" : ""; }
 
 static double cost(int which)
 {
@@ -20,19 +23,24 @@ static double cost(int which)
 }
 
 int cublasGemmEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, const void *a, int atype,
-                 int lda, const void *b, int btype, int ldb, const void *beta, void *c)
+                 int lda, const void *b, int btype, int ldb, const void *beta, void *c, int ctype, int ldc, int compute)
 {
     (void)handle, (void)transa, (void)transb, (void)n, (void)k, (void)alpha, (void)a, (void)atype, (void)lda, (void)b;
-    (void)btype, (void)ldb, (void)beta;
-    printf("own %d%s\n", m, c == (void *)128 ? " elsewhere" : "");
+    (void)btype, (void)ldb, (void)beta, (void)ctype, (void)ldc;
+    printf("own %d%s%s\n", m, in(compute), c == (void *)128 ? " elsewhere" : "");
     now += 1.0;
     return 0;
 }
 
-int cublasGemmStridedBatchedEx(void *handle, int transa, int transb, int m)
+int cublasGemmStridedBatchedEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha,
+                               const void *a, int atype, int lda, long long stridea, const void *b, int btype, int ldb,
+                               long long strideb, const void *beta, void *c, int ctype, int ldc, long long stridec,
+                               int count, int compute)
 {
-    (void)handle, (void)transa, (void)transb;
-    printf("own batched %d\n", m);
+    (void)handle, (void)transa, (void)transb, (void)n, (void)k, (void)alpha, (void)a, (void)atype, (void)lda;
+    (void)stridea, (void)b, (void)btype, (void)ldb, (void)strideb, (void)beta, (void)c, (void)ctype, (void)ldc;
+    (void)stridec, (void)count;
+    printf("own batched %d%s\n", m, in(compute));
     now += 1.0;
     return 0;
 }
@@ -56,7 +64,7 @@ int cublasLtMatmul(void *handle, void *description, const void *alpha, const voi
 {
     const double ms = cost((int)*algorithm);
     (void)handle, (void)description, (void)alpha, (void)a, (void)la, (void)b, (void)lb, (void)c, (void)lc, (void)ld;
-    printf("proposal %d, beta %g%s\n", (int)*algorithm, *beta, d == (void *)64 ? "" : " elsewhere");
+    printf("proposal %d, beta %g%s%s\n", (int)*algorithm, *beta, in(described), d == (void *)64 ? "" : " elsewhere");
     now += ms > 0 ? ms : 0;
     return ms < 0 ? 7 : 0;
 }
@@ -73,7 +81,13 @@ int cublasLtMatmul(void *handle, void *description, const void *alpha, const voi
         return 0;            \
     }
 
-OBJECT(cublasLtMatmulDescCreate)
+int cublasLtMatmulDescCreate(void **made, int compute)
+{
+    described = compute;
+    *made = (void *)64;
+    return 0;
+}
+
 OBJECT(cublasLtMatrixLayoutCreate)
 OBJECT(cublasLtMatmulPreferenceCreate)
 SETS(cublasLtMatmulDescSetAttribute)

@@ -52,16 +52,16 @@ def call(built):
     return run
 
 
-def gemm_ex(data_type, algorithm=99):
+def gemm_ex(data_type, algorithm=99, atype=6):
     return (
-        f"call('cublasGemmEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, p(16), 8, 9, p(16), p(16), 10, 11, "
+        f"call('cublasGemmEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), {atype}, 7, p(16), 8, 9, p(16), p(16), 10, 11, "
         f"{data_type}, {algorithm})"
     )
 
 
-def strided(data_type, algorithm=99):
+def strided(data_type, algorithm=99, atype=6):
     return (
-        f"L = ctypes.c_longlong\ncall('cublasGemmStridedBatchedEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, 7, "
+        f"L = ctypes.c_longlong\ncall('cublasGemmStridedBatchedEx', p(16), 1, 2, 3, 4, 5, p(16), p(16), {atype}, 7, "
         f"L(2**40), p(16), 8, 9, L(2**41), p(16), p(16), 10, 11, L(2**42), 12, {data_type}, "
         f"{algorithm})"
     )
@@ -133,6 +133,21 @@ def test_plain_products_are_forwarded(call, name):
     printed, _ = call(f"call('{name}', p(16), 1, 2, 3, 4, 5, p(16), p(16), 6, p(16), 7, p(16), p(16), 8)")
     assert f"{name} 0x10 1 2 3 4 5 0x10 0x10 6 0x10 7 0x10 0x10 8" in printed
     assert f"{name} -> {MARK}" in printed
+
+
+@pytest.mark.parametrize(("asked", "compute"), [("1", 77), ("0", 68), ("", 68)])
+@pytest.mark.parametrize("statement", [gemm_ex(0, atype=0), strided(0, atype=0)])
+def test_products_of_fp32_take_tf32_if_asked_for(call, statement, asked, compute):
+    printed, errors = call(statement, CUBLAS_FORWARD_TF32=asked)
+    assert f"compute={compute} algorithm={DEFAULT_ALGORITHM}" in printed[0] + printed[1]
+    assert errors[0].endswith(", fp32 products in TF32") == (asked == "1")
+
+
+@pytest.mark.parametrize(("data_type", "compute"), COMPUTE.items())
+def test_products_of_other_types_take_no_tf32(call, data_type, compute):
+    for statement in (gemm_ex(data_type, atype=2), strided(data_type, atype=2)):
+        printed, _ = call(statement, CUBLAS_FORWARD_TF32="1")
+        assert f"compute={compute} algorithm={DEFAULT_ALGORITHM}" in printed[0] + printed[1]
 
 
 def test_an_fp32_product_is_one_of_any_type(call):

@@ -109,6 +109,20 @@ def test_half_precision_is_searched_too(run):
     assert run("product(3, type=2)\nproduct(3, type=2)")[0][1] == (["proposal 1, beta 0"], "0")
 
 
+def test_tf32_is_proposed_and_compared_in_tf32(run):
+    parts, errors = run("product(3)\nproduct(3)\nbatched(3)", CUBLAS_FORWARD_TF32="1", CUBLAS_FORWARD_LOG="1")
+    assert {"own 3 in TF32", "proposal 1, beta 0 in TF32"} < set(parts[0][0])
+    assert all(line.endswith(" in TF32") for lines, _ in parts for line in lines)
+    assert parts[1] == (["proposal 1, beta 0 in TF32"], "0")
+    assert errors[1].startswith("cublas_forward: tf32 NT 3 4 5 x1")
+    assert "own batched 3 in TF32" in parts[2][0]
+
+
+def test_half_precision_stays_what_it_is_beside_tf32(run):
+    parts, _ = run("product(3, type=2)\nproduct(3, type=2)", CUBLAS_FORWARD_TF32="1")
+    assert parts[1] == (["proposal 1, beta 0"], "0")
+
+
 def test_the_search_can_be_turned_off(run):
     assert run("product(3)", CUBLAS_FORWARD_SEARCH="0")[0] == [(["own 3"], "0")]
 

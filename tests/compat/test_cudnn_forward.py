@@ -72,6 +72,20 @@ def test_fp32_takes_no_tensor_cores(call):
     assert {"math 0x10 3", "math 0x20 1"} <= set(lines)
 
 
+@pytest.mark.parametrize(("asked", "math"), [("1", 0), ("0", 3), ("", 3)])
+def test_fp32_takes_tf32_if_asked_for(call, asked, math):
+    """Descriptors then keep the default of newer versions, which takes it; FMA_MATH is passed on as another wish."""
+    new = "call('cudnnSetConvolution2dDescriptor', p(16), 1, 2, 3, 4, 5, 6, 1, 0)"
+    lines, _ = call(f"{new}\ncall('cudnnSetConvolutionMathType', p(32), 0)", CUDNN_FORWARD_TF32=asked)
+    assert {f"math 0x10 {math}", f"math 0x20 {math}"} <= set(lines)
+    lines, errors = call(
+        "call('cudnnSetConvolutionMathType', p(32), 3)\ncall('cudnnCreate', ctypes.byref(handle))",
+        CUDNN_FORWARD_TF32=asked,
+    )
+    assert "math 0x20 3" in lines
+    assert errors.rstrip().endswith(", fp32 convolutions in TF32") == (asked == "1")
+
+
 def test_a_refused_descriptor_stays_refused(call):
     lines, _ = call("call('cudnnSetConvolutionNdDescriptor', p(16), 1, ints(7), ints(8), ints(9), 1, 0)")
     assert {"nd 0x10 1 7 8 9 1 0", "cudnnSetConvolutionNdDescriptor -> 3000"} == set(lines)

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 SOURCE = ROOT / "docker/compat/cudnn_forward.c"
 FAKE = Path(__file__).with_name("fake_cudnn_search.c")
-HALF, TENSOR_CORES = 1008, 1001
+HALF, TENSOR_CORES, CONVERTING = 1008, 1001, 2001
 HELPERS = """
 import os
 fake = ctypes.CDLL(os.environ["CUDNN_FORWARD_LIBRARY"])
@@ -109,6 +109,21 @@ def test_fp32_takes_no_engine_of_less_precision(run):
     ((first, _), again), _ = run("forward()\nforward()", engines="0.1,0.1,0.1,2", notes="0,1,2,9")
     assert {line.split(" into ")[0] for line in first} == {"algorithm 0", "algorithm 1", "engine 3"}
     assert again == (["engine 3 into 0x40"], "0")
+
+
+def test_tf32_takes_engines_on_tensor_cores(run):
+    """But none that converts its inputs or reduces in less precision."""
+    ((first, _), again), _ = run(
+        "forward()\nforward()", engines="0.5,0.1,0.1,2", notes="0,1,2,9", CUDNN_FORWARD_TF32="1"
+    )
+    assert {line.split(" into ")[0] for line in first} == {"algorithm 0", "algorithm 1", "engine 0", "engine 3"}
+    assert again == (["engine 0 into 0x40"], "0")
+
+
+@pytest.mark.parametrize(("convolution", "searched"), [(TENSOR_CORES, True), (CONVERTING, False), (2, False)])
+def test_tf32_searches_whatever_mathematics_cudnn_named(run, convolution, searched):
+    (only,), _ = run(f"forward(convolution={convolution})", CUDNN_FORWARD_TF32="1")
+    assert (len(only[0]) > 5) == searched
 
 
 def test_what_fails_is_left_out(run):

@@ -13,7 +13,19 @@ import pytest
 from repro.images.stack import Stack
 from repro.launch import kernels as kernel_check
 from repro.launch.host_environment import capture
-from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels, Result, compare, kernels_here, processes_here
+from repro.launch.kernels import (
+    HALF,
+    LIMITS,
+    PROGRAM,
+    SINGLE,
+    KernelError,
+    Kernels,
+    Result,
+    compare,
+    kernels_here,
+    precisions_of,
+    processes_here,
+)
 from repro.launch.local_attempt import local_programs
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
@@ -259,7 +271,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     library.write_text("9.6")
     compared = []
 
-    def count(attempt_of, device, folder, models, processes):
+    def count(attempt_of, device, folder, models, processes, precisions):
         compared.append(models)
         return wrong.only(models)
 
@@ -268,7 +280,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     lines = []
 
     def here(gpu=H200, stack=stack, models=("gpt", "resnet50")):
-        return kernels_here([gpu], stack, None, models, tmp_path / "cache", lines.append)
+        return kernels_here([gpu], stack, None, dict.fromkeys(models, SINGLE), tmp_path / "cache", lines.append)
 
     assert here() == here() == here(stack=replace(stack, environment={**stack.environment, "CUDA_CACHE_PATH": "/b"}))
     assert len(compared) == len(lines) == 1
@@ -287,12 +299,13 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
 def test_only_models_that_are_not_compared_yet_are(tmp_path, monkeypatch, wrong):
     compared, lines = [], []
 
-    def count(attempt_of, device, folder, models, processes):
+    def count(attempt_of, device, folder, models, processes, precisions):
         compared.append(models)
         return wrong.only(models)
 
     def here(*models):
-        return kernels_here([H200], Stack("cu102-modern", {}), None, models, tmp_path / "cache", lines.append)
+        wanted = dict.fromkeys(models, SINGLE)
+        return kernels_here([H200], Stack("cu102-modern", {}), None, wanted, tmp_path / "cache", lines.append)
 
     monkeypatch.setattr(kernel_check, "compare", count)
     assert here("gpt") == wrong.only(["gpt"])
@@ -300,26 +313,87 @@ def test_only_models_that_are_not_compared_yet_are(tmp_path, monkeypatch, wrong)
     assert here("gpt").wrong == (), "of the other model a run of this one records nothing"
     assert set(here("resnet50", "gpt").results) == set(wrong.results)
     assert compared == [["gpt"], ["resnet50"]]
-    assert ["for gpt with" in line for line in lines] == [True, False]
+    assert ["for gpt in fp32 with" in line for line in lines] == [True, False]
+
+
+def test_precisions_are_compared_apart(tmp_path, monkeypatch, wrong):
+    """One does not stand for another, and a model is compared in those that its units of a plan need."""
+    compared = []
+
+    def count(attempt_of, device, folder, models, processes, precisions):
+        compared.append((*models, *precisions))
+        return wrong.only(models)
+
+    monkeypatch.setattr(kernel_check, "compare", count)
+
+    def here(**precisions):
+        return kernels_here([H200], Stack("cu102-modern", {}), None, precisions, tmp_path / "cache", lambda text: None)
+
+    assert set(here(resnet50=SINGLE, gpt=HALF).results) == set(wrong.results)
+    for again in (SINGLE, HALF, ("tf32",), ("tf32",)):
+        here(resnet50=again)
+    assert compared == [
+        ("resnet50", "fp32"),
+        ("gpt", "fp32", "fp16"),
+        ("resnet50", "fp32", "fp16"),
+        ("resnet50", "tf32"),
+    ]
+    cases = load_catalogue().select(None, "bert_1n1g_bs96,DP_1x1x1*")
+    assert precisions_of(make_plan(cases, 1)) == {"bert": SINGLE, "gpt": HALF}
+    assert precisions_of(make_plan(cases, 1, precision="amp")) == {"bert": HALF, "gpt": HALF}
+    assert precisions_of(make_plan(cases, 1, precision="tf32")) == {"bert": ("tf32",), "gpt": ("tf32",)}
+
+
+def test_tf32_has_its_own_tolerance_and_reaches_the_process_by_its_environment(tmp_path, python):
+    attempts = []
+
+    def attempt_of(config, folder):
+        attempts.append(local_programs(PROGRAM, LIMITS, {"A": "b"}, python)(config, folder))
+        return attempts[-1]
+
+    found = compare(attempt_of, "cpu", tmp_path / "k", ["resnet50"], precisions=("tf32",))
+    assert {(each.precision, each.tolerance) for each in found.results} == {("tf32", 3e-3), ("tf32", 5e-3)}
+    assert found.largest.keys() == {"tf32"} and found.operators > 23
+    assert [each.environment for each in attempts] == [
+        {"A": "b", "CUBLAS_FORWARD_TF32": "1", "CUDNN_FORWARD_TF32": "1"}
+    ]
+    assert compare(attempt_of, "cpu", tmp_path / "h", ["resnet50"], precisions=("fp16",)).results == ()
+    assert attempts[-1].environment == {"A": "b"}
+
+
+def test_all_models_are_compared_in_half_precision_on_cuda_too(python):
+    code = (
+        "from repro.trainers.checks.accuracy import operators\n"
+        "for device in ('cuda', 'cpu'):\n"
+        "    for each in operators('small', device):\n"
+        "        print(device, *each.models, each.precision, each.name, sep=';')"
+    )
+    done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = [line.split(";") for line in done.stdout.splitlines() if line.startswith(("cuda;", "cpu;"))]
+    half = [(device, model, name) for device, model, precision, name in listed if precision == "fp16"]
+    assert {device for device, _, _ in half} == {"cuda"}
+    assert {model for _, model, _ in half} == {"bert", "gpt", "resnet50"}
+    resnet50 = [name for _, model, name in half if model == "resnet50"]
+    assert sum(name.startswith("convolution") for name in resnet50) == 23
+    assert sum(name.startswith("batch norm") for name in resnet50) == 4
+    assert "masked attention, fused, bert fp16" in {name for _, _, name in half}
 
 
 def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatch, wrong):
     """As two benchmarks do that begin side by side, each on a GPU of its own."""
     begun = []
 
-    def slow(attempt_of, device, folder, models, processes):
+    def slow(attempt_of, device, folder, models, processes, precisions):
         folder.mkdir(parents=True)
         begun.append(folder)
         time.sleep(0.5)
         return wrong
 
     monkeypatch.setattr(kernel_check, "compare", slow)
-    stack = Stack("cu102-modern", {})
+    stack, wanted = Stack("cu102-modern", {}), dict.fromkeys(wrong.models, SINGLE)
     with ThreadPoolExecutor(2) as pool:
         found = list(
-            pool.map(
-                lambda _: kernels_here([H200], stack, None, wrong.models, tmp_path / "c", lambda text: None), range(2)
-            )
+            pool.map(lambda _: kernels_here([H200], stack, None, wanted, tmp_path / "c", lambda text: None), range(2))
         )
     assert found == [wrong, wrong]
     assert len(begun) == 1
@@ -330,6 +404,8 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     [
         ({"operators": "all"}, "operators: 'all' is not a list of names"),
         ({"models": [1]}, "models: [1] is not a list of names"),
+        ({"precisions": ["fp64"]}, "precisions[0]: 'fp64' is not one of"),
+        ({"precisions": ["tf32", "fp32"]}, "precisions: the libraries of a process compute in fp32 or in tf32"),
         ({"models": ["vgg"]}, "vgg: there is no such model"),
         ({"scale": "tiny"}, "scale: 'tiny' is not one of"),
         ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout: operators are compared in one process"),
@@ -345,6 +421,7 @@ def test_a_wrong_configuration_names_its_key(tmp_path, python, change, message):
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
         "scale": "small",
         "models": [],
+        "precisions": ["fp32"],
         "operators": [],
         "share": [1, 1],
         "output": str(tmp_path),

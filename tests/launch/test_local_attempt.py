@@ -10,10 +10,12 @@ import time
 
 import pytest
 
+from repro.images.stack import TF32
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail, free_port
-from repro.launch.local_attempt import LocalAttempt
+from repro.launch.local_attempt import LocalAttempt, local_attempts
+from repro.planning.plan import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
@@ -161,6 +163,21 @@ def test_the_last_lines_tell_what_oneflow_said_and_not_its_native_stack(tmp_path
     assert last_lines(log)[-3:] == message
     assert len(last_lines(log)) == 15
     assert last_lines(tmp_path / "nowhere") == []
+
+
+def test_what_decides_on_tf32_is_that_of_the_unit(tmp_path, monkeypatch):
+    """Neither what the user's shell says of it nor the run's other units."""
+    for name in (*TF32, "NVIDIA_TF32_OVERRIDE"):
+        monkeypatch.setenv(name, "9")
+    monkeypatch.setattr(LocalAttempt, "argv", lambda attempt, port: ["/bin/sh", "-c", "env > environment"])
+    config = {**CONFIG, "device": "cuda", "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    attempt_of = local_attempts(Limits(total_s=20), None, environment={"LD_PRELOAD": ""}, baseline=("python",))
+    found = {}
+    for name, more in (("fp32", {}), ("tf32", {"tf32": True}), ("pytorch", {"tf32": True, "baseline_of": "tf32"})):
+        attempt_of(Unit(name, "gpt", config, {}, 8, **more), tmp_path / name).run()
+        seen = dict(line.partition("=")[::2] for line in (tmp_path / name / "environment").read_text().splitlines())
+        found[name] = {each: seen[each] for each in (*TF32, "NVIDIA_TF32_OVERRIDE") if each in seen}
+    assert found == {"fp32": {}, "tf32": TF32, "pytorch": {}}
 
 
 @pytest.mark.parametrize(

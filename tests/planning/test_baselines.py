@@ -47,6 +47,12 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
         recorded_command(found.as_json())
 
 
+def test_beside_tf32_the_baseline_is_in_tf32_too():
+    assert baseline_program(None, ("x",), None, 0, "tf32").variants == ("pytorch-tf32",)
+    assert baseline_program(None, ("x",), "pytorch", 0, "tf32").variants == ("pytorch",)
+    assert baseline_program(None, ("x",), None, 0, "amp").variants == ("pytorch", "pytorch-unfused", "pytorch-tf32")
+
+
 def test_the_wanted_variants_are_kept_in_order(tmp_path):
     assert baseline_program(None, ("x",), "pytorch-tf32, pytorch", 0).variants == ("pytorch-tf32", "pytorch")
 

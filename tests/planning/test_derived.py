@@ -6,8 +6,10 @@ import pytest
 
 from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations
 from repro.analysis.results import summarise
+from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.planning.derived import shrunk_case
+from repro.planning.baselines import OF_TF32
+from repro.planning.derived import case_of, shrunk_case
 from repro.planning.plan import Plan, PlanError, Unit, make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
@@ -108,10 +110,31 @@ def test_another_precision_makes_other_cases():
     assert by_name(plan("bert", "bert_1n1g_bs96", precision="fp32"))["bert_1n1g_bs96"].stands_for == ("bert_1n1g_bs96",)
 
 
+def test_tf32_is_fp32_to_the_trainer_and_stands_for_no_published_case():
+    """No case was published in it, so none that was published in fp32 is stood for; baselines run in it too."""
+    every = plan("bert", "bert_1n1g_bs96,bert_1n8g_bs96", precision="tf32", baselines=OF_TF32, programs=KINDS)
+    names = by_name(every)
+    single = "bert_1n1g_bs96.tf32"
+    assert list(names)[:3] == [single, f"{single}.tuned", f"{single}.pytorch-tf32"]
+    assert "bert_1n8g_bs96.tf32.as_4x1x1" in names
+    assert every.tf32 and {unit.precision for unit in every.units} == {"tf32"}
+    assert {unit.config["precision"] for unit in every.units} == {"fp32"}
+    assert not any(unit.stands_for for unit in every.units)
+    assert names[f"{single}.tuned"].derived_from == ("bert_1n1g_bs96",)
+    assert names[f"{single}.pytorch-tf32"].config["baseline"]["tf32"] is True
+    assert {case_of(unit) for unit in every.units} == {None}, "the performance model does not know it"
+    shorter = plan("bert", "bert_1n1g_bs96", precision="tf32", iterations=130, max_gpus=()).units
+    assert [unit.derived_from for unit in shorter] == [("bert_1n1g_bs96",)]
+    assert Plan.from_json(json.loads(json.dumps(every.as_json()))) == every
+    other = plan("bert", "bert_1n1g_bs96", precision="fp32")
+    assert not other.tf32 and other.units[0].precision == "fp32"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"precision": "fp16"}, "PRECISION=fp16: it is fp32 or amp"),
+        ({"precision": "fp16"}, "PRECISION=fp16: it is fp32, tf32 or amp"),
+        ({"precision": "tf32", "scale": "smoke", "max_gpus": ()}, "PRECISION is for the published shapes"),
         ({"precision": "fp32", "scale": "smoke", "max_gpus": ()}, "PRECISION is for the published shapes"),
         ({"max_gpus": (8,)}, "MAX_GPUS=8: each is a number of GPUs from 1 to the 4 that are here"),
         ({"max_gpus": (0, 4)}, "MAX_GPUS=0,4: each is"),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
+from repro.images.stack import tf32_refusal
 from repro.launch.attempt import interruptible
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import KernelError, Kernels, compared, program_digests
 from repro.launch.nodes.libraries import FIX, forwarder_paths
+from repro.planning.derived import TF32
 from repro.utils.paths import CACHE
 
 WAKE_S = 0.2
@@ -41,7 +43,7 @@ def _names(cluster: Cluster) -> tuple[str, ...]:
 def compared_on_nodes(
     cluster: Cluster,
     facts: Mapping[str, dict],
-    models: Collection[str],
+    precisions: Mapping[str, tuple[str, ...]],
     attempts_on: Callable[[str, threading.Event], ProgramOf],
     cache: Path | None = None,
     say: Callable[[str], None] = print,
@@ -51,14 +53,15 @@ def compared_on_nodes(
     Parameters
     ----------
     facts : those of each node, by its name.
-    models : whose operators to compare.
+    precisions : those in which the operators of each model are compared, by the model.
     attempts_on : makes attempts of the program on a node, which end once the event is set.
     cache : where comparisons are kept on this machine, None for .cache/kernels.
 
     Raises
     ------
     KernelError
-        A node has no GPU, or nothing can be compared on it; the message has a line for each such node.
+        A node has no GPU, or none that computes in a precision, or nothing can be compared on it; the message has a line
+        for each such node.
     """
     missing = [node for node, each in facts.items() if not each["gpus"]]
     if missing:
@@ -66,11 +69,19 @@ def compared_on_nodes(
             f"{', '.join(missing)}: nvidia-smi shows no GPU, and ranks need one: load or reinstall the driver "
             f"(`make provision CLUSTER={cluster.setting}` does it)"
         )
+    if any(TF32 in each for each in precisions.values()):
+        refused = [
+            f"{node}: {text}" for node, each in facts.items() if (text := tf32_refusal(each["gpus"], cluster.stack))
+        ]
+        if refused:
+            raise KernelError("\n".join(refused))
     stop, kept = threading.Event(), cache or CACHE / "kernels"
 
     def one(node: str) -> Kernels:
         subject = f"what {facts[node]['gpus'][0]['name']} of {node} computes"
-        return compared(identity_of(cluster, node, facts[node]), models, attempts_on(node, stop), subject, kept, say)
+        return compared(
+            identity_of(cluster, node, facts[node]), precisions, attempts_on(node, stop), subject, kept, say
+        )
 
     with interruptible(stop) as interrupts, ThreadPoolExecutor(len(facts)) as pool:
         futures = {node: pool.submit(one, node) for node in facts}

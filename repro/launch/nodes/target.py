@@ -26,9 +26,11 @@ from repro.launch.host_environment import capture
 from repro.launch.nodes.baselines import unequal
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import folder_on_nodes
+from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on
 from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
+from repro.planning.derived import TF32
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
 from repro.published.cases import Case
@@ -147,6 +149,11 @@ class ClusterLauncher(Launcher):
             raise PlanError(
                 f"SCALE=published needs GPUs, and cluster_gpu is empty in {cluster.variables}; SCALE=smoke "
                 "runs on any cluster"
+            )
+        if wanted.precision == TF32 and cluster.stack != MODERN:
+            raise PlanError(
+                f"PRECISION=tf32 needs GPUs newer than Turing and stack {MODERN}, and cluster_stack is {cluster.stack} in "
+                f"{cluster.variables}"
             )
         return make_plan(
             cases,

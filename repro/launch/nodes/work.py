@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from repro.cluster.cluster import Cluster
+from repro.images.stack import TF32
 from repro.launch.agent.ranks import LAUNCHER_LOG
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import Code
@@ -37,7 +38,7 @@ LEASE_S = 15.0
 class Work:
     """One attempt as the nodes get it: the unit, where its ranks go, and the names it has there.
 
-    With `tracing`, the kernels of rank 0 are traced.
+    With `tracing`, the kernels of rank 0 are traced. With `tf32`, the libraries may compute in TF32.
     """
 
     cluster: Cluster
@@ -51,6 +52,7 @@ class Work:
     script: str
     baseline: bool = False
     tracing: Tracing | None = None
+    tf32: bool = False
 
     def on(self, nodes: Sequence[str]) -> Work:
         """The same on these nodes of the cluster, which hold as many ranks each."""
@@ -94,6 +96,7 @@ class Work:
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         environment |= {} if self.baseline else library_environment(self.cluster, device)
+        environment |= TF32 if self.tf32 and not self.baseline else {}
         libraries = forwarder_orders(self.cluster, self.code_folder) if device == "cuda" and not self.baseline else {}
         if tracing:
             environment |= tracing.environment(self.cluster, folder)
@@ -146,7 +149,9 @@ def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, r
     baseline = bool(unit.baseline_of)
     folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
     script = code.baseline_script if baseline else code.script
-    return Work(cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline)
+    return Work(
+        cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline, tf32=unit.tf32
+    )
 
 
 def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
 from repro.cluster.ssh import Result
 from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import Program, ProgramOf, Stoppable
+from repro.launch.check_programs import Program, ProgramOf, Stoppable, takes_tf32
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.failure_causes import node_says
@@ -158,7 +158,7 @@ def programs_in_job(
 
     def attempt_of(config: dict, folder: Path) -> Program:
         def work_in(allocation: Allocation) -> SlurmWork:
-            unit = Unit(f"{program.stem} on {name}", "", config, {}, 1)
+            unit = Unit(f"{program.stem} on {name}", "", config, {}, 1, tf32=takes_tf32(config))
             node = next(node for node in allocation.nodes() if node.name == name)
             run = allocation.request.run
             alone = replace(allocation.request.cluster, nodes=(node,))

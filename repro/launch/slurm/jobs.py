@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, difference
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.check_programs import ProgramOf
-from repro.launch.kernels import LIMITS, PROGRAM, KernelError, Kernels
+from repro.launch.kernels import LIMITS, PROGRAM, SINGLE, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
 from repro.launch.nodes.code_upload import Code
@@ -58,6 +58,7 @@ class Jobs:
     ----------
     known : the nodes that the run has used so far, by name.
     largest : the size of a job that is kept for a whole run.
+    precisions : those in which the operators of each of the run's models are compared, by the model; fp32 for others.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Jobs:
         self.cluster, self.code, self.port, self.run = cluster, code, port, run
         self.known: dict[str, Fingerprint] = {}
         self.largest = Size(1)
+        self.precisions: dict[str, tuple[str, ...]] = {}
         self._minutes, self._compares, self._asks = minutes, compares, asks
         self._baselines: dict[str, dict] = {}
         self._kernels: dict[str, Kernels] = {}
@@ -116,22 +118,28 @@ class Jobs:
         self._kept = None
 
     def compared(
-        self, allocation: Allocation, models: Collection[str], say: Callable[[str], None] = print
+        self,
+        allocation: Allocation,
+        precisions: Mapping[str, tuple[str, ...]],
+        say: Callable[[str], None] = print,
     ) -> Kernels | None:
-        """The comparison of these models' operators on a job's nodes, made on those that have none; None if it is not wanted."""
+        """The comparison of models' operators on a job's nodes, made on those that have none; None if it is not wanted.
+
+        `precisions` are those of each model.
+        """
         if not (self._compares and allocation.request.gpus):
             return None
 
         def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
             return programs_in_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
 
-        return compared_on_nodes(self.cluster, allocation.facts, models, attempts_on, say=say)
+        return compared_on_nodes(self.cluster, allocation.facts, precisions, attempts_on, say=say)
 
     def refuse_wrong(self, allocation: Allocation, model: str) -> None:
         """NotStarted if a job's nodes compute operators of a model wrongly, or cannot be compared."""
         values = {"job": allocation.number, "model": model}
         try:
-            kernels = self.compared(allocation, (model,), say=lambda text: None)
+            kernels = self.compared(allocation, {model: self.precisions.get(model, SINGLE)}, say=lambda text: None)
         except KernelError as error:
             raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
         if kernels and model in kernels.wrong_models:

@@ -14,7 +14,7 @@ from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Event, Limits, interruptible
 from repro.launch.base import AttemptOf, LaunchSession, Places
-from repro.launch.kernels import Kernels
+from repro.launch.kernels import Kernels, precisions_of
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.target import ClusterLauncher, spread
 from repro.launch.nodes.work import Work, dry_hosts, work_of
@@ -103,6 +103,7 @@ class SlurmSession(LaunchSession):
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         self.jobs.run, self.jobs.largest = run.id, self.launcher.largest(plan)
+        self.jobs.precisions = precisions_of(plan)
         return slurm_attempts(self.jobs, limits, spread(plan))
 
     def side_by_side(self, plan: Plan) -> Places:
@@ -116,7 +117,7 @@ class SlurmSession(LaunchSession):
         if plan.device != "cuda":
             return None
         with self._job(plan) as allocation:
-            return self.jobs.compared(allocation, plan.models)
+            return self.jobs.compared(allocation, precisions_of(plan))
 
     def baselines(self, plan: Plan) -> BaselineProgram:
         """With the versions on the nodes of a job as large as this plan's largest; later jobs are held against these."""

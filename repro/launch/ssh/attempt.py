@@ -12,7 +12,7 @@ from pathlib import Path
 from repro.cluster.cluster import Node
 from repro.cluster.ssh import RemoteError, each_of
 from repro.launch.attempt import Interrupts, Limits, OnEvent
-from repro.launch.check_programs import Program, ProgramOf, Stoppable
+from repro.launch.check_programs import Program, ProgramOf, Stoppable, takes_tf32
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
@@ -134,7 +134,7 @@ def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits, stop:
     exclusive = replace(pool.cluster, nodes=(node,))
 
     def attempt_of(config: dict, folder: Path) -> Program:
-        unit = Unit(f"{program.stem} on {node.name}", "", config, {}, 1)
+        unit = Unit(f"{program.stem} on {node.name}", "", config, {}, 1, tf32=takes_tf32(config))
         work = work_of(exclusive, pool.code, unit, False, pool.port, folder.parent.name, folder.name)
         return Stoppable(NodesAttempt(SshTransport(replace(work, script=program.name), pool), folder, limits), stop)
 

@@ -12,7 +12,7 @@ from repro.cluster.ssh import Remote
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.check_programs import ProgramOf
-from repro.launch.kernels import LIMITS, PROGRAM, Kernels
+from repro.launch.kernels import LIMITS, PROGRAM, Kernels, precisions_of
 from repro.launch.nodes.baselines import versions_on
 from repro.launch.nodes.datasets import bring
 from repro.launch.nodes.kernels import compared_on_nodes
@@ -81,7 +81,7 @@ class SshSession(LaunchSession):
             return programs_on(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
-        return compared_on_nodes(self.target.cluster, facts, plan.models, attempts_on)
+        return compared_on_nodes(self.target.cluster, facts, precisions_of(plan), attempts_on)
 
     def baselines(self, plan: Plan) -> BaselineProgram:
         """With the versions that every node has; ClusterError if they differ, or if they do not start."""

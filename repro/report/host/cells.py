@@ -64,7 +64,7 @@ def family(report: str) -> str:
 
 def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
     """What trains: the model and its precision, and the program where a host has several."""
-    parts = [name(family(report_of(unit))), name(unit.config["precision"])]
+    parts = [name(family(report_of(unit))), name(unit.precision)]
     return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
 
 

@@ -81,4 +81,4 @@ def same_configuration(unit: Unit) -> Case | None:
     if case is None or unit.baseline_of:
         return None
     layout = vars(case.layout) == unit.config["layout"]
-    return case if layout and case.precision == unit.config["precision"] else None
+    return case if layout and case.precision == unit.precision else None

@@ -41,9 +41,7 @@ def figure_specs(host: Host) -> list[FigureSpec]:
 def _ratios(host: Host) -> FigureSpec:
     """Every ratio to PyTorch with its interval, grouped by baseline, precision, program and target."""
     rows = sorted(host.ratios, key=lambda row: row.target is None)
-    groups = grouped(
-        rows, lambda row: (row.base.label, row.unit.config["precision"], row.unit.program, str(row.target))
-    )
+    groups = grouped(rows, lambda row: (row.base.label, row.unit.precision, row.unit.program, str(row.target)))
 
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
@@ -64,7 +62,7 @@ def _ratios(host: Host) -> FigureSpec:
 def _heading(_: Translate, host: Host, row: Row) -> str:
     program = [_(PROGRAMS[row.unit.program])] if len(host.programs) > 1 else []
     target = _("target {target}").format(target=row.target) if row.target else _("no target")
-    return ", ".join([row.base.label, name(row.unit.config["precision"]), *program, target])
+    return ", ".join([row.base.label, name(row.unit.precision), *program, target])
 
 
 def _forest_row(_: Translate, row: Row) -> ForestRow:
@@ -91,7 +89,7 @@ def lines_of(host: Host) -> dict[str, list[tuple[Case, dict[int, float]]]]:
         case = published_case(row.unit)
         if case is None or row.ratio is None or row.unit.baseline_of:
             continue
-        if case.precision == row.unit.config["precision"]:
+        if case.precision == row.unit.precision:
             work = tuple(case_row(case)[each] for each in WORK_PER_GPU)
             points = found.setdefault(case.report, {}).setdefault(work, (case, {1: 1.0}))[1]
             points[row.unit.world_size] = row.ratio.value

@@ -194,7 +194,7 @@ def scaling(_: Translate, host: Host) -> list[Section]:
 def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     """The published efficiency of the case that a unit is or was derived from, and its number of GPUs; None without."""
     case = published_case(unit)
-    if case is None or unit.baseline_of or case.precision != unit.config["precision"]:
+    if case is None or unit.baseline_of or case.precision != unit.precision:
         return None
     found = published_scaling(case, load_catalogue().cases)
     return None if found is None else (found, case.layout.world_size)

@@ -143,9 +143,9 @@ class Host:
         """The row with its target; a baseline has none, nor has what nothing is expected of."""
         if row.unit.baseline_of or row.ratio is None:
             return row
-        config = row.unit.config
-        facts = {name: config[name] for name in ("model", "program", "precision")}
-        facts |= {"gpus": row.unit.world_size, **more}
+        unit = row.unit
+        facts = {"model": unit.config["model"], "program": unit.config["program"], "precision": unit.precision}
+        facts |= {"gpus": unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
         return replace(row, target=next(matching, None))
 

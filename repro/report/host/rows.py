@@ -22,6 +22,8 @@ MET, MISSED, OPEN = "met", "missed", "undecided"
 """Statuses of a target."""
 LEAST_RUNS = 2
 """Runs without which no target is decided: repeats of a single run say nothing about other hosts and days."""
+PRECISIONS = ("fp32", "tf32", "amp")
+"""The order of precisions in tables."""
 MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
 """What of a measuring rule makes a throughput another."""
 
@@ -207,7 +209,14 @@ def middle(values: Iterable[float | None]) -> float | None:
 def configuration(unit: Unit) -> list:
     """A unit's configuration without the name of its case and without the switches that its variant implies."""
     config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
-    return [config, unit.framework, unit.program, unit.variant, [unit.rule.get(name) for name in MEASURED_BY]]
+    return [
+        config,
+        unit.precision,
+        unit.framework,
+        unit.program,
+        unit.variant,
+        [unit.rule.get(name) for name in MEASURED_BY],
+    ]
 
 
 def _age(each: Measurement) -> tuple:
@@ -216,4 +225,4 @@ def _age(each: Measurement) -> tuple:
 
 def _kind(unit: Unit) -> tuple:
     """Orders units by model, precision, number of GPUs and name."""
-    return unit.config["model"], unit.config["precision"] != "fp32", unit.world_size, unit.name
+    return unit.config["model"], PRECISIONS.index(unit.precision), unit.world_size, unit.name

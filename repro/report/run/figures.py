@@ -55,7 +55,7 @@ def _same_model(results: Iterable[Result]) -> list[list[Result]]:
     groups: dict[tuple, list[Result]] = {}
     for result in results:
         config = result.unit.config
-        key = (config["log_generation"], config["precision"], tuple(sorted(config["shape"].items())))
+        key = (config["log_generation"], result.unit.precision, tuple(sorted(config["shape"].items())))
         groups.setdefault(key, []).append(result)
     return list(groups.values())
 

@@ -8,13 +8,15 @@ from repro.trainers.config import Sizes, parse_layout
 from repro.trainers.validators import ConfigError, flag, number, one_of, require_table, text, whole
 
 SCALES = ("published", "small")
+SINGLE, HALF, TF32 = "fp32", "fp16", "tf32"
+"""The precisions that operators are compared in: TF32 is that of operators in fp32 whose libraries may use it."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The operators to compare with the CPU: of these models, by name; of all models, and all, if none is given.
 
-    `scale` selects the published sizes or small ones. `layout` is that of a single process. `share` is (k, n) for the
+    Of these, those in `precisions`. `scale` selects the published sizes or small ones. `layout` is that of a single process. `share` is (k, n) for the
     k-th of n parts of these operators, counted from 1.
     """
 
@@ -22,6 +24,7 @@ class Comparison:
     layout: Sizes
     scale: str
     models: tuple[str, ...]
+    precisions: tuple[str, ...]
     operators: tuple[str, ...]
     share: tuple[int, int]
     output: str
@@ -50,6 +53,14 @@ def names(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def precisions(key: str, value: object) -> tuple[str, ...]:
+    """Precisions that can be compared in one process; ConfigError for others."""
+    found = tuple(one_of(f"{key}[{place}]", each, (SINGLE, HALF, TF32)) for place, each in enumerate(names(key, value)))
+    if SINGLE in found and TF32 in found:
+        raise ConfigError(f"{key}: the libraries of a process compute in {SINGLE} or in {TF32}")
+    return found
+
+
 def share(key: str, value: object) -> tuple[int, int]:
     """Which of how many parts, [k, n]; ConfigError if there is no such part."""
     if not isinstance(value, list) or len(value) != 2:
@@ -71,6 +82,7 @@ def parse_comparison(values: dict) -> Comparison:
         layout=layout,
         scale=one_of("scale", values["scale"], SCALES),
         models=names("models", values["models"]),
+        precisions=precisions("precisions", values["precisions"]),
         operators=names("operators", values["operators"]),
         share=share("share", values["share"]),
         output=text("output", values["output"]),

@@ -11,7 +11,7 @@ from repro.trainers.config import Config
 from repro.trainers.models import bert, ops
 from repro.trainers.models.bert import COMPARED, EPSILON, plain_masked_attention
 from repro.trainers.models.layers import INITIAL_STD, LayerNorm
-from repro.trainers.models.operators import NO_DROPS, SINGLE, Input, Operator
+from repro.trainers.models.operators import HALF, NO_DROPS, SINGLE, Input, Operator, transformer
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.tuning.layers import MLP, Attention, masked_attention, padding_mask
 
@@ -53,12 +53,20 @@ MODEL = BERT
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Attention with a padding mask, which is applied in the softmax kernel."""
+    """Attention with a padding mask, which is applied in the softmax kernel, and on CUDA all operators in half precision.
+
+    The published BERT lists them in fp32 alone, in which it was published.
+    """
     sizes = COMPARED[scale]
     heads = tuple(Input(name, sizes.heads_shape) for name in ("query", "key", "value"))
     valid = Input("valid", (sizes.samples, sizes.length), below=2)
-    name = f"masked attention, fused, {SPEC.name} {SINGLE}"
-    return [Operator(name, (SPEC.name,), SINGLE, (*heads, valid), compared_attention, plain_masked_attention)]
+
+    def attention(precision: str) -> Operator:
+        name = f"masked attention, fused, {SPEC.name} {precision}"
+        return Operator(name, (SPEC.name,), precision, (*heads, valid), compared_attention, plain_masked_attention)
+
+    half = [attention(HALF), *transformer(SPEC.name, sizes, HALF)] if device == "cuda" else []
+    return [attention(SINGLE), *half]
 
 
 def compared_attention(query, key, value, valid):

@@ -33,6 +33,22 @@ def after(argv, option):
     return [argv[i + 1] for i, word in enumerate(argv) if word == option]
 
 
+@pytest.mark.parametrize("runtime", ["docker", "venv"])
+def test_units_in_tf32_and_no_others_let_the_libraries_take_it(runtime):
+    cluster = replace(
+        V100, stack="cu102-modern", runtime_name=runtime, baseline=Baseline("/opt/conda/bin/python", "pytorch:1")
+    )
+    wanted = {"CUBLAS_FORWARD_TF32=1", "CUDNN_FORWARD_TF32=1"}
+    for made, gets in (
+        (replace(unit(), tf32=True), True),
+        (unit(), False),
+        (replace(unit(), tf32=True, name="case.pytorch-tf32", baseline_of="case"), False),
+    ):
+        order = work_of(cluster, Code(), made, False, 29500, "run-1", "repeat-1.attempt-1").order(0, HOSTS)
+        assert (wanted <= set(order["argv"])) == gets
+        assert gets or not any("TF32" in word for word in order["argv"])
+
+
 def test_a_container_gets_no_privilege_and_only_what_it_needs():
     argv = orders(data=32)[1]["argv"]
     assert argv[:3] == ["docker", "run", "--rm"]

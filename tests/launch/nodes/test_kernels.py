@@ -119,6 +119,13 @@ def test_a_node_without_a_gpu_is_named(bench, compared):
     assert compared() == []
 
 
+def test_tf32_is_refused_on_a_gpu_that_has_none(cluster):
+    facts = {"node0": {"gpus": [{"name": "Tesla T4", "driver_version": "580.1", "compute_cap": "7.5"}]}}
+    modern = replace(cluster, stack="cu102-modern")
+    with pytest.raises(KernelError, match=r"node0: PRECISION=tf32 needs GPUs newer than Turing .* here are Tesla T4"):
+        on_nodes.compared_on_nodes(modern, facts, {"bert": ("tf32",)}, None)
+
+
 def test_the_published_libraries_are_refused_on_a_newer_gpu(bench, gpu, compared):
     gpu("NVIDIA H200")
     with pytest.raises(

@@ -10,7 +10,7 @@ from repro.launch.nodes.commands import Host
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.nodes.work import work_of
 from repro.launch.ssh.launcher import SshLauncher, SshSession
-from repro.planning.plan import make_plan
+from repro.planning.plan import PlanError, Wanted, make_plan
 from repro.planning.program_data import with_data
 from repro.published.cases import load_catalogue
 from tests.support.clusters import V100
@@ -48,6 +48,15 @@ def test_each_node_is_told_where_its_stand_ins_are():
     assert order["config"]["data"]["folder"] == "/var/lib/w/standins"
     assert order["caches"] == ["/var/lib/w/standins"], "made by the agent, as Docker would make it for root"
     assert "/var/lib/w/standins:/var/lib/w/standins" in order["argv"]
+
+
+def test_tf32_is_for_the_stack_that_forwards_calls():
+    cases = load_catalogue().select("bert", "bert_1n1g_bs96")
+    with pytest.raises(
+        PlanError, match="PRECISION=tf32 needs GPUs newer than Turing and stack cu102-modern, and cluster_"
+    ):
+        launcher(stack="cu102").plan(cases, Wanted(precision="tf32"))
+    assert launcher(stack="cu102-modern").plan(cases, Wanted(precision="tf32")).tf32
 
 
 def test_nodes_are_asked_for_files_before_a_run():

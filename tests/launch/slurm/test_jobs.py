@@ -20,7 +20,7 @@ from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.agent.lock import current_holder
 from repro.launch.attempt import Limits, free_port, ignore, interruptible
 from repro.launch.base import LaunchOptions
-from repro.launch.kernels import KernelError
+from repro.launch.kernels import KernelError, precisions_of
 from repro.launch.nodes import kernels as on_nodes
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.target import ClusterTarget
@@ -222,7 +222,8 @@ def test_a_node_that_is_new_to_a_run_is_compared_before_it_gets_ranks(cluster, g
     monkeypatch.setenv("KERNELS_STANDIN", "wrong")
     code, changes = gpu()
     jobs = Jobs(replace(cluster, **changes), code, cluster.port, "the run", 10, True)
-    (unit,) = on_gpus(("resnet50",)).units
+    plan = on_gpus(("resnet50",))
+    (unit,), jobs.precisions = plan.units, precisions_of(plan)
     outcome = slurm_attempts(jobs, Limits(), False)(unit, _folder(tmp_path)).run()
     assert "operators of resnet50 compute wrongly on the nodes of job 1: node1: convolution" in outcome.failure.text()
     assert not list(_folder(tmp_path).glob("metrics*"))

@@ -22,7 +22,7 @@ from repro.report.host.results import (
     results_table,
     targets_of,
 )
-from repro.report.host.rows import MET, MISSED, OPEN, Target
+from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
 from repro.runs.digests import entered, list_of
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -119,6 +119,30 @@ def test_the_targets_are_whole():
                 "gpus",
                 "baseline",
             }
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "baseline", "least"),
+    [
+        ("gpt", "fp32", "pytorch", 1.0),
+        ("gpt", "fp32", "pytorch-tf32", None),
+        ("bert", "tf32", "pytorch-tf32", 1.0),
+        ("bert", "tf32", "pytorch", None),
+        ("gpt", "amp", "pytorch", 1.0),
+        ("resnet50", "amp", "pytorch", 1.0),
+        ("resnet50", "amp", "pytorch-unfused", None),
+    ],
+)
+def test_each_precision_is_compared_with_the_baseline_in_it(host, model, precision, baseline, least):
+    """A unit in TF32 says fp32 to its trainer, and none of the targets for fp32 applies to it."""
+    aimed = replace(host, targets=targets_of(TARGETS / "h200.toml"))
+    row = host.ratios[0]
+    config = {**row.unit.config, "model": model, "program": TUNED, "precision": precision.replace("tf32", "fp32")}
+    result = replace(row.results[-1], unit=replace(row.unit, config=config, tf32=precision == "tf32"))
+    measurement = replace(row.measurements[-1], result=result)
+    target = aimed._aimed(replace(row, measurements=(measurement,)), "ratio", baseline=baseline).target
+    assert (target.at_least if target else None) == least
+    assert configuration(result.unit) != configuration(replace(result.unit, tf32=not result.unit.tf32))
 
 
 def test_a_ratio_is_expected_of_the_tuned_program_alone():

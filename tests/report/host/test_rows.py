@@ -94,7 +94,7 @@ def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
 
 @pytest.mark.parametrize(
     ("factors", "status"),
-    [((1.0,), OPEN), ((0.8,), OPEN), ((1.0, 1.0005, 1.001), MET), ((0.8, 0.8005, 0.801), MISSED), ((0.9, 1.0), OPEN)],
+    [((1.0,), OPEN), ((0.8,), OPEN), ((1.2, 1.2005, 1.201), MET), ((0.8, 0.8005, 0.801), MISSED), ((1.0, 1.2), OPEN)],
 )
 def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, status):
     runs = [again(kept, n, factor, code="a") for n, factor in enumerate(factors, 1)]
