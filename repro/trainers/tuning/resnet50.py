@@ -1,21 +1,23 @@
-"""The tuned ResNet50: batch normalisation, addition and ReLU fused in one kernel."""
+"""The tuned ResNet50: batch normalisation, addition and ReLU fused in one kernel; under AMP with channels last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import oneflow as flow
+from oneflow import nn
 
 from repro.models.resnet50 import SPEC
-from repro.trainers.models import resnet50
-from repro.trainers.models.operators import HALF, SINGLE, Operator
+from repro.trainers.config import Config
+from repro.trainers.models import ops, resnet50
+from repro.trainers.models.operators import HALF, SINGLE, Input, Operator
+from repro.trainers.models.parameters import Parameters
 from repro.trainers.models.resnet50 import COMPARED, EPSILON, MOMENTUM, RECTIFIED, Norm, Sizes, statistics
-
-RECTIFIED_IN_HALF = 3e-2
-"""Tolerance behind a ReLU in half precision: before an addition, rounding puts one element in some thousand on the other
-side of zero.
-"""
+from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
+from repro.trainers.tuning import channels_last
 
 
 class NormRelu(Norm):
@@ -36,15 +38,40 @@ class ResNet50(resnet50.ResNet50):
         return logits
 
 
-MODEL = ResNet50
+class ChannelsLast(ResNet50):
+    """The tuned ResNet50 with activations (b, h, w, c); only the images are brought into this order."""
+
+    def __init__(self, config: Config, make: Parameters) -> None:
+        nn.Module.__init__(self)
+        width = config.shape.width
+        self.stem = channels_last.Convolution(make, "stem", 3, width, 7, 2)
+        self.norm = channels_last.NormRelu(make, width)
+        self.blocks = nn.Sequential(*(channels_last.Bottleneck(make, *each) for each in bottlenecks(width)))
+        features, self.classes = width * 8 * EXPANSION, config.shape.classes
+        shape, std = (features, self.classes), math.sqrt(2.0 / features)
+        self.classifier = make.normal("classifier.weight", shape, std, transposed=True)
+        self.bias = make.constant((self.classes,), 0.0)
+        self.smoothing = config.label_smoothing
+        self.per_sample = config.choices.loss_per_sample
+        self.use = make.use
+
+    def logits(self, images):
+        x = channels_last.max_pool(self.norm(self.stem(channels_last.last(images))))
+        x = channels_last.average(self.blocks(x))
+        return ops.add_bias(flow._C.matmul(x, self.use(self.classifier), transpose_b=True), self.use(self.bias))
+
+
+def MODEL(config: Config, make: Parameters) -> nn.Module:
+    """The tuned ResNet50 of a configuration."""
+    return (ChannelsLast if channels_last.usable(config) else ResNet50)(config, make)
+
+
+HALF_RECTIFIED = 2e-2
+"""Tolerance behind a ReLU in half precision."""
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Batch normalisation with ReLU: after the stem, and with the addition at each stage's end.
-
-    On CUDA also in half precision, as are convolutions, which the published ResNet50 lists in fp32, in which it was
-    published.
-    """
+    """Batch normalisation with ReLU; in half precision on CUDA, all operators with channels last."""
     sizes = COMPARED[scale]
     return [*norms(sizes), *(in_half(sizes) if device == "cuda" else ())]
 
@@ -63,23 +90,94 @@ def norms(sizes: Sizes) -> Iterator[Operator]:
         )
 
 
-def in_half(sizes: Sizes) -> Iterator[Operator]:
-    for each in resnet50.convolutions(sizes):
-        yield replace(each, name=f"{each.name}, {HALF}", precision=HALF)
-    for each in norms(sizes):
-        yield replace(
-            each, name=f"{each.name}, {HALF}", precision=HALF, call=half_norm_relu, tolerance=RECTIFIED_IN_HALF
-        )
-
-
-def half_norm_relu(x, *rest):
-    """The scale and shift stay in fp32 under AMP."""
-    *addend, weight, bias = rest
-    return fused_norm_relu(x, *addend, weight.to(flow.float32), bias.to(flow.float32))
-
-
 def fused_norm_relu(x, *rest):
     addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
     return flow._C.normalization_add_relu(
         x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
     )
+
+
+def in_half(sizes: Sizes) -> Iterator[Operator]:
+    """The operators that the program computes with channels last, in half precision and in a graph."""
+    changes = channels_last.changes()
+
+    def operator(name: str, inputs: tuple, call: Callable, plain: Callable, **more) -> Operator:
+        return Operator(f"{name}, channels last", (SPEC.name,), HALF, inputs, call, plain, changes=changes, **more)
+
+    for inputs, outputs, size, stride, side in convolutions(sizes):
+        name = f"convolution {inputs} to {outputs}, {size}x{size}, stride {stride}, at {side}x{side}"
+        data = Input("data", (sizes.images, side, side, inputs))
+        weight = Input("weight", (outputs, size, size, inputs), None, 1.0 / math.sqrt(inputs * size**2))
+        call, plain = (partial(each, stride=stride) for each in (channels_last.convolve, plain_convolution))
+        yield operator(name, (data, weight), call, plain)
+    channels, side = 4 * sizes.width, sizes.side // 4
+    alone = norm_inputs(resnet50.norm_inputs(sizes, channels, side))
+    yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, half_norm, plain_norm, axis=3)
+    for name, inputs in resnet50.rectified_inputs(sizes):
+        yield operator(
+            f"{name}, fused", norm_inputs(inputs), half_norm_relu, plain_norm_relu, axis=3, tolerance=HALF_RECTIFIED
+        )
+    data = Input("data", (sizes.images, sizes.side // 2, sizes.side // 2, sizes.width))
+    yield operator("max pooling", (data,), channels_last.max_pool, plain_max_pool)
+    data = Input("data", (sizes.images, sizes.side // 32, sizes.side // 32, 32 * sizes.width))
+    yield operator("average", (data,), channels_last.average, plain_average)
+
+
+def convolutions(sizes: Sizes) -> list[tuple[int, int, int, int, int]]:
+    """Input and output channels, size, stride and input side of each kind of convolution in ResNet50."""
+    width, side = sizes.width, sizes.side // 4
+    return [
+        (3, width, 7, 2, sizes.side),
+        (width, width, 3, 1, side),
+        (width, 4 * width, 1, 1, side),
+        (4 * width, width, 1, 1, side),
+        (4 * width, 8 * width, 1, 2, side),
+        (2 * width, 2 * width, 3, 2, side),
+        (8 * width, 8 * width, 3, 1, side // 8),
+    ]
+
+
+def norm_inputs(given: tuple[Input, ...]) -> tuple[Input, ...]:
+    """Inputs of batch normalisation, brought from (b, c, h, w) to (b, h, w, c)."""
+    return tuple(
+        replace(each, shape=(each.shape[0], *each.shape[2:], each.shape[1]), axis=3) if len(each.shape) == 4 else each
+        for each in given
+    )
+
+
+def half_norm(x, weight, bias):
+    return channels_last.normalise(flow._C.normalization, (x,), half_state(weight, bias))
+
+
+def half_norm_relu(x, *rest):
+    addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
+    return channels_last.normalise(flow._C.normalization_add_relu, (x, addend), half_state(weight, bias))
+
+
+def half_state(weight, bias) -> tuple:
+    """Running statistics, scale and shift, which are fp32 also in half precision."""
+    return *statistics(weight.reshape(1, -1)), weight.to(flow.float32), bias.to(flow.float32)
+
+
+def plain_convolution(x, weight, stride: int):
+    padding = weight.shape[1] // 2
+    x, weight = channels_last.first(x), channels_last.first(weight)
+    return channels_last.last(flow._C.conv2d(x, weight, None, stride=[stride, stride], padding=[padding, padding]))
+
+
+def plain_norm(x, weight, bias):
+    return channels_last.last(resnet50.plain_batch_norm(channels_last.first(x), weight, bias))
+
+
+def plain_norm_relu(x, *rest):
+    *addend, weight, bias = rest
+    x, *addend = map(channels_last.first, (x, *addend))
+    return channels_last.last(resnet50.plain_batch_norm_relu(x, *addend, weight, bias))
+
+
+def plain_max_pool(x):
+    return channels_last.last(resnet50.max_pool(channels_last.first(x)))
+
+
+def plain_average(x):
+    return x.mean(dim=(1, 2))
