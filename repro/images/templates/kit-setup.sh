@@ -75,6 +75,7 @@ unpack() {
 }
 cat environments.tar.xz.* | unpack
 [ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
+[ ! -f tests.tar.xz.000 ] || cat tests.tar.xz.* | unpack
 cp SHA256SUMS kit.json "$folder/.kit/"
 
 for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
