@@ -40,7 +40,6 @@ LEFT_OUT_OF_PYTHON = re.compile(
     r"/(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|config-[^/]*|site-packages|dist-packages|__pycache__)/"
     r"|/lib-dynload/(_tkinter|nis|_test|_ctypes_test|_xxtestfuzz|xx)[^/]*$|\.a$"
 )
-FAB = '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/python" -m fabric "$@"\n'
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|nsl|mvec|anl|crypt|gcc_s|stdc\+\+))\.so")
 NEEDED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
@@ -226,7 +225,7 @@ def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) ->
     """Both environments, of the trainers' the libraries without GPU code for other architectures."""
     controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
     yield from _environment(controller, pythons[controller], _controller_packages(scratch))
-    yield Entry(f"{controller.name}/bin/fab", content=FAB.encode(), executable=True)
+    yield from _programs(controller, pythons[controller], {"fabric"})
     for entry in _environment(trainer, pythons[trainer], None):
         yield _only_ours(_compiled(entry, contents), scratch, contents)
 
