@@ -227,12 +227,17 @@ def read_marker(environment: Path) -> tuple[str | None, set[str]]:
     return lines[0].strip() if lines else None, set(groups) & set(GROUPS)
 
 
-def write_marker(environment: Path, groups: Iterable[str]) -> None:
-    """Record that the environment is complete."""
+def marker(environment: Path, groups: Iterable[str]) -> str:
+    """What records that the environment is complete, with these groups."""
     lines = [fingerprint(environment)]
     if environment == CONTROLLER:
         lines.append(" ".join(["groups:", *sorted(groups)]))
-    (environment / "ready").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def write_marker(environment: Path, groups: Iterable[str]) -> None:
+    """Record that the environment is complete."""
+    (environment / "ready").write_text(marker(environment, groups))
 
 
 def is_complete(environment: Path, groups: Iterable[str] = ()) -> bool:

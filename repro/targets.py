@@ -49,8 +49,9 @@ TASK_GROUPS = {
 }
 """The groups that a task needs; one that is not named here needs none."""
 
-VARIABLE_GROUPS = {"CLUSTER": ("cluster",)}
-"""The groups that any task needs where this variable is given: inventories are read through ansible-inventory."""
+VARIABLE_GROUPS = {"CLUSTER": ("cluster",), "TESTS": TESTING}
+"""The groups that any task needs where this variable is given: inventories are read through ansible-inventory, and a kit
+for the tests holds what they need."""
 
 TRAINER_TASKS = (
     "bench",
@@ -133,7 +134,7 @@ def groups_of(task: str, variables: Mapping[str, str] | None = None) -> set[str]
     """The dependency groups of the controller that a task needs when it is given these variables, a dict."""
     found = set(TASK_GROUPS.get(task, ()))
     for name, value in (variables or {}).items():
-        found.update(VARIABLE_GROUPS.get(name, ()) if value else ())
+        found.update(VARIABLE_GROUPS.get(name, ()) if value not in ("", "0") else ())
     return found
 
 

@@ -92,9 +92,9 @@ def reproduce(
     local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
     refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side, "SCALE": scale})
     chosen = load_catalogue().select(chosen_model(model), cases or None)
-    planned = plan_cluster_steps(chosen, steps) if cluster else plan_steps(chosen, steps)
-    if not _has_gpus(cluster, rehearsed=scale == SMOKE):
-        planned = [step for step in planned if step.task != "plan"]  # the performance model describes GPUs only
+    rehearsed = scale == SMOKE
+    planned = plan_cluster_steps(chosen, steps, rehearsed) if cluster else plan_steps(chosen, steps)
+    _require_gpus(cluster, rehearsed)
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
@@ -142,8 +142,8 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 
-def _has_gpus(cluster: str | None, rehearsed: bool) -> bool:
-    """Whether there are GPUs; Exit if there are none, unless it is a cluster on which all is only rehearsed."""
+def _require_gpus(cluster: str | None, rehearsed: bool) -> None:
+    """Exit where nothing can be measured, unless it is a cluster on which all is only rehearsed."""
     if cluster:
         from repro.cluster.cluster import load_cluster
 
@@ -154,14 +154,13 @@ def _has_gpus(cluster: str | None, rehearsed: bool) -> bool:
                 "SCALE=smoke rehearses every step with tiny shapes",
                 BAD_INPUT,
             )
-        return bool(described.gpu)
+        return
     from repro.launch.host_environment import gpus
 
     if not gpus():
         raise Exit(
             "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
         )
-    return True
 
 
 def call(step: Step) -> int:
@@ -243,10 +242,11 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step
     return [step for task in STEPS if task in tasks for step in found[task]]
 
 
-def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step]:
+def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehearsed: bool = False) -> list[Step]:
     """What to do for the models of these cases on a cluster, in order.
 
-    One bench has the cases of all models, so that small cases of one run beside those of another.
+    One bench has the cases of all models, so that small cases of one run beside those of another. Of a rehearsal's tiny
+    shapes nothing is expected.
     """
     tasks = tuple(tasks)
     if unknown := [task for task in tasks if task not in CLUSTER_STEPS and tasks != STEPS]:
@@ -255,7 +255,7 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> l
         )
     models = {case.model for case in cases}
     learns = any(spec_of(model).convergence for model in models)
-    found = [Step("plan")] if "bench" in tasks else []
+    found = [Step("plan")] if "bench" in tasks and not rehearsed else []
     return found + [Step(task) for task in CLUSTER_STEPS if task in tasks and (task != "convergence" or learns)]
 
 

@@ -225,13 +225,14 @@ def bundle_check(invocation: Invocation, bundle: Path = BUNDLE) -> None:
     print(f"{bundle} is complete")
 
 
-@task()
+@task(tests="also what `make test` needs (default: only what runs need)")
 def kit(
     invocation: Invocation,
     arch: tuple[int, ...] = (),
     part_mib: int = 60,
     kit: Path = KIT,
     libraries: bool = True,
+    tests: bool = False,
     images: bool = False,
     cublas: str | None = None,
     cudnn: str | None = None,
@@ -249,7 +250,7 @@ def kit(
     if libraries and needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
-        made = make_kit(kit, chosen, part_mib, folders, images)
+        made = make_kit(kit, chosen, part_mib, folders, images, tests=tests)
     print("\n".join(summary(made)))
 
 

@@ -24,16 +24,23 @@ from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
 from repro.images.kit_pieces import Entry, KitError
 from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
+from repro.targets import groups_of
 from repro.utils.paths import ROOT
 
 PYTHONS = ".kit/python"
 LEFT_OUT = ("/test/", "/tests/", "/oneflow/include/")
 """Files of the environments that no run reads, by a piece of their path."""
+ANY_FOLDER = b"""#!/bin/sh
+'''exec' "$(dirname "$(readlink -f "$0")")/python" "$0" "$@"
+' '''
+"""
+"""Begins a Python program that runs by the interpreter beside it, wherever that is."""
+BEGINNING = re.compile(rb"#!/bin/sh\n'''exec' .*\n' '''\n|#!.*python[\d.]*\n")
+"""How programs of an environment begin: with the path of its interpreter, for the kernel or for a shell."""
 LEFT_OUT_OF_PYTHON = re.compile(
     r"/(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|config-[^/]*|site-packages|dist-packages|__pycache__)/"
     r"|/lib-dynload/(_tkinter|nis|_test|_ctypes_test|_xxtestfuzz|xx)[^/]*$|\.a$"
 )
-FAB = '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/python" -m fabric "$@"\n'
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|nsl|mvec|anl|crypt|gcc_s|stdc\+\+))\.so")
 NEEDED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
@@ -143,9 +150,9 @@ def _libraries_of(programs: Iterable[Entry], base: Path) -> list[Path]:
     return [path.parent / name for name, path in sorted(found.items())]
 
 
-def _controller_packages(scratch: Path) -> set[str]:
-    """The locked packages of the controller without any group."""
-    text = bootstrap.controller_requirements(bootstrap.find_uv(), scratch, ()).read_text()
+def _controller_packages(scratch: Path, groups: Iterable[str] = ()) -> set[str]:
+    """The locked packages of the controller with these groups."""
+    text = bootstrap.controller_requirements(bootstrap.find_uv(), scratch, groups).read_text()
     return {_normal(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", text, re.MULTILINE)}
 
 
@@ -156,27 +163,58 @@ def _normal(name: str) -> str:
 def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[Entry]:
     """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
     name = environment.name
-    site = environment / "lib" / f"python{version}" / "site-packages"
-    marker = bootstrap.fingerprint(environment) + ("\ngroups: \n" if environment == bootstrap.CONTROLLER else "\n")
-    for entry in sorted(_installed(site, names), key=lambda each: each.name):
-        yield Entry(f"{name}/lib/python{version}/site-packages/{entry.name}", entry.source)
+    yield from _packages(environment, version, names, LEFT_OUT)
     yield Entry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
     yield Entry(f"{name}/bin/python3", link="python")
-    yield Entry(f"{name}/ready", content=marker.encode())
+    yield _marker(environment, ())
 
 
-def _installed(site: Path, names: set[str] | None) -> Iterator[Entry]:
-    for distribution in metadata.distributions(path=[str(site)]):
-        if names is not None and _normal(distribution.name) not in names:
-            continue
+def _marker(environment: Path, groups: Iterable[str]) -> Entry:
+    """What says that the environment is complete, with these groups."""
+    return Entry(f"{environment.name}/ready", content=bootstrap.marker(environment, groups).encode())
+
+
+def _packages(environment: Path, version: str, names: set[str] | None, left_out: Sequence[str]) -> Iterator[Entry]:
+    """The files in site-packages of these packages, or of all, but for those with a piece of `left_out` in their path."""
+    inside = f"lib/python{version}/site-packages"
+    entries = _installed(environment / inside, names, left_out)
+    for entry in sorted(entries, key=lambda each: each.name):
+        yield replace(entry, name=f"{environment.name}/{inside}/{entry.name}")
+
+
+def _installed(site: Path, names: set[str] | None, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Entry]:
+    for distribution in _distributions(site, names):
         for file in distribution.files or ():
             inside = PurePosixPath(*file.parts)
-            if ".." in inside.parts or inside.suffix == ".pyc" or any(part in f"/{inside}" for part in LEFT_OUT):
+            if ".." in inside.parts or inside.suffix == ".pyc" or any(part in f"/{inside}" for part in left_out):
                 continue
-            path = site / inside
-            if file.hash and file.hash.value != _record_hash(path):
-                raise KitError(f"{path} is not as {distribution.name}'s wheel states; `make clean`, then `make setup`")
-            yield Entry(inside.as_posix(), path)
+            path = _as_stated(site, distribution, file)
+            yield Entry(inside.as_posix(), path, executable=os.access(path, os.X_OK))
+
+
+def _programs(environment: Path, version: str, names: set[str]) -> Iterator[Entry]:
+    """The programs of these packages; those in Python run by the interpreter beside them."""
+    site = environment / "lib" / f"python{version}" / "site-packages"
+    found = ((each, file) for each in _distributions(site, names) for file in each.files or ())
+    for distribution, file in sorted(found, key=lambda pair: pair[1].name):
+        if ".." in file.parts and file.parts[-2] == "bin":
+            content = _as_stated(site, distribution, file).read_bytes()
+            content = BEGINNING.sub(lambda match: ANY_FOLDER, content, count=1) if content[:2] == b"#!" else content
+            yield Entry(f"{environment.name}/bin/{file.name}", content=content, executable=True)
+
+
+def _distributions(site: Path, names: set[str] | None) -> Iterator[metadata.Distribution]:
+    for distribution in metadata.distributions(path=[str(site)]):
+        if names is None or _normal(distribution.name) in names:
+            yield distribution
+
+
+def _as_stated(site: Path, distribution: metadata.Distribution, file: metadata.PackagePath) -> Path:
+    """Where a file of a package is; KitError if it has not the SHA-256 that the wheel states, if that states one."""
+    path = site / file
+    if file.hash and file.hash.value != _record_hash(path):
+        raise KitError(f"{path} is not as {distribution.name}'s wheel states; `make clean`, then `make setup`")
+    return path
 
 
 def _record_hash(path: Path) -> str:
@@ -193,9 +231,18 @@ def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) ->
     """Both environments, of the trainers' the libraries without GPU code for other architectures."""
     controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
     yield from _environment(controller, pythons[controller], _controller_packages(scratch))
-    yield Entry(f"{controller.name}/bin/fab", content=FAB.encode(), executable=True)
+    yield from _programs(controller, pythons[controller], {"fabric"})
     for entry in _environment(trainer, pythons[trainer], None):
         yield _only_ours(_compiled(entry, contents), scratch, contents)
+
+
+def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[Entry]:
+    """What `make test` needs besides of the controller's packages, with their programs."""
+    controller, groups = bootstrap.CONTROLLER, groups_of("test")
+    names = _controller_packages(scratch, groups) - _controller_packages(scratch)
+    yield from _packages(controller, pythons[controller], names, ())
+    yield from _programs(controller, pythons[controller], names)
+    yield _marker(controller, groups)
 
 
 def _compiled(entry: Entry, contents: Contents) -> Entry:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,13 +20,14 @@ from repro.images.kernel_overlay import overlay_for
 from repro.images.kit_contents import LEFT_OUT, Contents
 from repro.images.kit_pieces import KitError, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
+from repro.targets import groups_of
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import ROOT, sha256
 
 TEMPLATES = Path(__file__).with_name("templates")
 SUMS = "SHA256SUMS"
 NOTE = "kit.json"
-OPTIONAL = ("libraries", "images")
+OPTIONAL = ("libraries", "tests", "images")
 MIB = 2**20
 
 
@@ -51,6 +52,7 @@ def make_kit(
     libraries: Sequence[Path] = (),
     images: bool = False,
     level: int = 1,
+    tests: bool = False,
 ) -> Made:
     """Write a kit into a folder that must not exist yet.
 
@@ -61,6 +63,7 @@ def make_kit(
     libraries : folders with a newer cuBLAS and cuDNN to take along.
     images : whether to add what `make image` built last.
     level : of the compression, 0 to 9.
+    tests : whether to add what `make test` needs.
 
     Raises
     ------
@@ -79,7 +82,10 @@ def make_kit(
     chosen = tuple(sorted(set(architectures)))
     contents = Contents(chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None)
     made, size = Made(partial, contents), part_mib * MIB
-    pythons = {environment: _version(environment) for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER)}
+    pythons = {
+        bootstrap.CONTROLLER: _version(bootstrap.CONTROLLER, groups_of("test") if tests else ()),
+        bootstrap.TRAINER: _version(bootstrap.TRAINER),
+    }
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
         temporary = Path(scratch)
         made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
@@ -88,6 +94,9 @@ def make_kit(
         if libraries:
             newer = kit_contents.libraries(temporary, libraries, contents)
             made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level)
+        if tests:
+            more = kit_contents.tests(temporary, pythons)
+            made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level)
     if images:
         with Pieces(partial, "images.tar", size) as pieces:
             for data in packed(LAYOUT):
@@ -109,9 +118,9 @@ def _scratch() -> str:
     return "/var/tmp"
 
 
-def _version(environment: Path) -> str:
-    """The Python of an environment, such as "3.10"; KitError unless it is complete."""
-    if not bootstrap.is_ready(environment):
+def _version(environment: Path, groups: Collection[str] = ()) -> str:
+    """The Python of an environment, such as "3.10"; KitError unless it is complete with these groups."""
+    if not bootstrap.is_ready(environment, groups):
         raise KitError(f"{environment.name} is not complete; `make setup` completes it")
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     return bootstrap.answer([environment / "bin" / "python", "-c", program]) or ""

@@ -1,5 +1,6 @@
 """The libraries that trainers need on this machine's GPUs, and the environment variables that select them."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.utils.errors import ReproError
-from repro.utils.paths import CACHE, ROOT
+from repro.utils.paths import CACHE, ROOT, sha256_of
 
 KIT = ROOT / ".kit"
 """What the offline kit brings beside the checkout: its interpreters, and a newer cuBLAS and cuDNN."""
@@ -202,7 +203,7 @@ def _forwarders(stack: str, notes: list[str]) -> dict:
 
     if stack != "cu102-modern":
         return {}
-    return {"LD_PRELOAD": ":".join(str(build_forward(name)) for name in FORWARDERS)} | attention_environment(notes)
+    return {"LD_PRELOAD": preloaded(map(build_forward, FORWARDERS))} | attention_environment(notes)
 
 
 def _published(notes: list[str]) -> dict:
@@ -216,7 +217,27 @@ def _published(notes: list[str]) -> dict:
         return {}
     library = unpack(pins, "NCCL 2.7.8") / "libnccl.so.2"
     notes.append(f"NCCL {library}")
-    return {"LD_PRELOAD": str(library)}
+    return {"LD_PRELOAD": preloaded([library])}
+
+
+def preloaded(libraries: Iterable[Path]) -> str:
+    """LD_PRELOAD for these libraries; blanks and colons part its entries, so a path with one is reached by a link."""
+    return ":".join(str(_linked(each) if re.search(r"[\s:]", str(each)) else each) for each in libraries)
+
+
+def _linked(library: Path) -> Path:
+    """A link without blanks in its path, the same at each start: comparisons of operators are kept by such paths."""
+    folder = Path("/tmp") / f"oneflow-reproduction-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise StackError(
+            f"{library} cannot be loaded, since its path has a blank or a colon, and {folder}, where a link to it would "
+            "be, belongs to somebody else: move the checkout, or have that removed"
+        )
+    link = folder / f"{sha256_of(bytes(library.parent))[:12]}-{library.name}"
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(library)
+    return link
 
 
 def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:

@@ -281,7 +281,7 @@ def up(
             raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
         trainer = trainer_image(engine) if image else ""
         node_image(engine, kind)
-        third = _third_of(engine, kept) if kept else _free_third(engine)
+        third = _third_of(engine, f"{kept}:node1") if kept else _free_third(engine)
         nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
         _make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "kept": kept})
@@ -313,19 +313,22 @@ def up(
     return nodes
 
 
-def are_kept(engine: Engine, name: str) -> bool:
-    """Whether nodes can be brought up from disks that were kept under a name: they are there, and no node has their addresses."""
-    return bool(engine.docker("image", "ls", "--quiet", name)) and _third_of(engine, name) not in _thirds(engine)
+def are_kept(engine: Engine, name: str, count: int) -> bool:
+    """Whether so many nodes can be brought up from disks kept under a name: all are there, and no node has their addresses."""
+    there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
+    if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
+        return False  # none were kept, or whoever kept them was interrupted
+    return _third_of(engine, f"{name}:node1") not in _thirds(engine)
 
 
-def _third_of(engine: Engine, kept: str) -> int:
-    return int(engine.inspect("image", "inspect", f"{kept}:node1")["Config"]["Labels"][THIRD])
+def _third_of(engine: Engine, disk: str) -> int:
+    return int(engine.inspect("image", "inspect", disk)["Config"]["Labels"][THIRD])
 
 
 def _free_third(engine: Engine) -> int:
     """A third number of addresses that no node has, nor any that could be brought up from kept disks."""
-    kept = engine.docker("image", "ls", "--filter", f"label={THIRD}", "--format", "{{.Repository}}").split()
-    used = _thirds(engine) | {_third_of(engine, name) for name in set(kept)}
+    kept = engine.docker("image", "ls", "--quiet", "--filter", f"label={THIRD}").split()
+    used = _thirds(engine) | {_third_of(engine, disk) for disk in set(kept)}
     return next(third for third in range(1, 255) if third not in used)
 
 

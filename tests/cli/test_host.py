@@ -187,6 +187,8 @@ def test_a_cluster_has_one_bench_of_all_models():
     ]
     assert [str(step) for step in plan_cluster_steps(CATALOGUE.select("bert", None))][-1] == "make curves"
     assert [str(step) for step in plan_cluster_steps(CATALOGUE.cases, ("curves",))] == ["make curves"]
+    rehearsal = plan_cluster_steps(CATALOGUE.cases, rehearsed=True)
+    assert rehearsal[0].task == "preflight", "the hours are those of the published shapes"
     with pytest.raises(OptionError, match="no profile"):
         plan_cluster_steps(CATALOGUE.cases, ("profile",))
 

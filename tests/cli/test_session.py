@@ -1,6 +1,7 @@
 """What a bench spends on itself: what it imports, and when, beside the ranks that it starts."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -105,7 +106,7 @@ def test_an_attempt_may_be_given_another_limit(task, tmp_path):
     trainer = tmp_path / "trainer.py"
     trainer.write_text("import time\nwhile True:\n    print('on and on', flush=True)\n    time.sleep(0.2)\n")
     settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synthetic"}
-    done = task("bench", ATTEMPT_TIMEOUT=3, TRAINER_COMMAND=f"{sys.executable} {trainer}", **settings)
+    done = task("bench", ATTEMPT_TIMEOUT=3, TRAINER_COMMAND=shlex.join([sys.executable, str(trainer)]), **settings)
     assert done.returncode == 1, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
     failures = [json.loads(line)["failure"] for line in (run / "attempts.jsonl").read_text().splitlines()]

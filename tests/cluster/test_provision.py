@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -341,7 +342,7 @@ def test_nodes_that_cannot_be_provisioned_are_known_without_root(monkeypatch, tm
     for name, line in {**TOOLS[tools], "id": "echo 1000"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
-    script = MANAGEABLE.replace("/etc/os-release", str(ROOT / "tests/data/os-release" / release))
+    script = MANAGEABLE.replace("/etc/os-release", shlex.quote(str(ROOT / "tests/data/os-release" / release)))
 
     def asked(cluster, work, nodes):
         """Each node is this machine, with nothing on its path but these tools."""

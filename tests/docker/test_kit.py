@@ -17,7 +17,7 @@ WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=
 def kit(scratch):
     """Without newer libraries, for the environments alone have all that a host without a GPU uses; hardly compressed."""
     try:
-        made = make_kit(scratch / "kit", (90,), 60, level=0)
+        made = make_kit(scratch / "kit", (90,), 60, level=0, tests=True)
     except KitError as error:
         if "last commit" in str(error):
             pytest.skip(str(error))
@@ -62,6 +62,25 @@ def test_its_interpreters_are_its_own(host):
         program = "import sys, os; print(os.path.realpath(sys.base_prefix)); import sysconfig, ctypes, ssl, lzma"
         done = subprocess.run([*WITHOUT_NETWORK, python, "-c", program], capture_output=True, text=True)
         assert done.stdout.startswith(str(host / ".kit" / "python")), done.stderr
+
+
+def test_an_environment_may_be_reached_through_a_link(host, scratch):
+    """As the venv in the work folder of a node is."""
+    (scratch / "venv").symlink_to(host / ".venv-trainer")
+    python = scratch / "venv" / "bin" / "python"
+    done = subprocess.run([*WITHOUT_NETWORK, python, "-c", "import numpy"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_make_test_needs_is_there(host):
+    """The programs that check the code and run the tests; the tests of one folder, for all take a while."""
+    for program in (["ruff", "check", "."], ["lint-imports"], ["pytest", "-q", "tests/utils"]):
+        argv = [*WITHOUT_NETWORK, host / ".venv" / "bin" / program[0], *program[1:]]
+        done = subprocess.run(argv, cwd=host, capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stdout + done.stderr
+    complete = "from repro.bootstrap import is_complete, needs_of; print(all(is_complete(*each) for each in needs_of('test', {})))"
+    argv = [*WITHOUT_NETWORK, host / ".venv" / "bin" / "python", "-c", complete]
+    assert subprocess.run(argv, cwd=host, capture_output=True, text=True).stdout == "True\n"
 
 
 def test_one_changed_byte_is_refused_by_name(kit, scratch):

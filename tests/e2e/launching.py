@@ -21,6 +21,8 @@ from tests.support.paths import ROOT, STANDIN
 
 TABLE = ROOT / "tests" / "output" / "fault_times.json"
 WORK = "/var/lib/oneflow-reproduction"
+LOST = r"nothing was heard from node2 for 1[5-9] s: it is down, cut off, or stopped|node2 was lost: .+"
+"""What is said of a node of which nothing more is heard."""
 WRAPPER = """
 import os, runpy, sys
 os.environ["STANDIN"] = {faults!r}
@@ -68,6 +70,11 @@ def unit_of(ranks: int, name: str | None = None) -> Unit:
 def containers(nodes, node: str) -> list[str]:
     """The containers of runs that a node's engine has, in whatever state."""
     return nodes.root(node, "docker", "ps", "--all", "--quiet", "--filter", f"label={OWN}").split()
+
+
+def attempts_left(nodes, node: str) -> set[str]:
+    """The folders of attempts that there are on a node."""
+    return set(nodes.root(node, "find", f"{WORK}/runs", "-mindepth", 2, "-maxdepth", 2, check=False).splitlines())
 
 
 def trainers(nodes, node: str, since: float) -> list[list[str]]:

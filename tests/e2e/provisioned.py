@@ -50,7 +50,7 @@ def keep(nodes: Nodes) -> None:
 def provisioned(make_nodes, engine: Engine) -> Nodes:
     """Two nodes that are provisioned, with the trainer image in their engines."""
     name = kept_name(engine)
-    if are_kept(engine, name):
+    if are_kept(engine, name, 2):
         return make_nodes("provisioned", 2, kind="bare", image=True, kept=name)
     nodes = make_nodes("provisioned", 2, kind="bare", image=True)
     done = provision(load_cluster(nodes.inventory), quiet=True)

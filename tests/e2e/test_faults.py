@@ -17,11 +17,10 @@ from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.agent_client import LEASE_S
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
-from tests.e2e.launching import WORK, containers, launcher_of, note, prepare, trainer, wait_until
+from tests.e2e.launching import LOST, WORK, containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
 
 HANG = "hang@0 hang@1"
-LOST = r"nothing was heard from node2 for 1[5-9] s: it is down, cut off, or stopped|node2 was lost: .+"
 
 
 @pytest.fixture(scope="module")

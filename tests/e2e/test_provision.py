@@ -21,6 +21,7 @@ from repro.cluster.fingerprint import differences, gather
 from repro.cluster.provision import deprovision, provision
 from tests.e2e.hardware import lay_infiniband
 from tests.e2e.inventories import changed_inventory
+from tests.e2e.launching import note
 from tests.e2e.provisioned import keep
 from tests.e2e.registry import Registry
 from tests.e2e.vendor import vendors
@@ -267,6 +268,7 @@ def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, b
     bare_nodes.root("node2", "mv", "/etc/sudoers.d/runner", "/root/runner")
     try:
         done = tasks.run("provision", CLUSTER=cluster.folder, CHECK=1)
+        refused = tasks.run("provision", CLUSTER=cluster.folder, LIMIT="node2")
     finally:
         bare_nodes.root("node2", "mv", "/root/runner", "/etc/sudoers.d/runner")
     assert done.returncode != 0
@@ -276,6 +278,10 @@ def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, b
     assert re.search(r"^failed +gpus +nvidia-smi is not installed", done.stdout, re.M), done.stdout
     assert re.search(r"^node1  ok  \d+ ok, ", done.stdout, re.M), done.stdout
     assert re.search(r"\d+ things that a run needs are missing; the lines above say how", done.stderr), done.stderr
+    found = re.search(r"^node2  FAILED  .*? 0 changed, ([\d.]+) s: (.*password.*)$", refused.stdout, re.M)
+    assert refused.returncode == 1 and found, refused.stdout
+    assert "(provisioning needs sudo without a password for the user on the node;" in found[2]
+    note("sudo asks for a password", float(found[1]), found[2])
 
 
 def test_taken_back(before, provisioned, bare_nodes, cluster):

@@ -1,5 +1,8 @@
 """What the parts of a kit hold: each file as its wheel states, and no GPU code that the host has no use for."""
 
+import subprocess
+import sys
+
 import pytest
 
 from repro.images import kit_contents
@@ -30,6 +33,38 @@ def test_an_installed_file_that_is_not_its_wheels_is_refused(tmp_path):
     (site / "toy.py").write_text("2\n")
     with pytest.raises(KitError, match=r"toy\.py is not as toy's wheel states"):
         list(kit_contents._installed(site, None))
+
+
+def test_programs_of_packages_run_by_the_interpreter_beside_them(tmp_path):
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    (site / "toy-1.dist-info").mkdir(parents=True)
+    (site / "toy-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    programs = {
+        "short": b"#!/some/where/.venv/bin/python3.11\nprint(1)\n",
+        "long": b"#!/bin/sh\n'''exec' '/some where/python' \"$0\" \"$@\"\n' '''\nprint(1)\n",
+        "shell": b"#!/bin/sh\necho 1\n",
+        "binary": b"\x7fELF",
+    }
+    record = "".join(f"../../../bin/{name},,\n" for name in programs) + "../../../share/toy,,\ntoy.py,,\n"
+    (site / "toy-1.dist-info" / "RECORD").write_text(record)
+    (tmp_path / "bin").mkdir()
+    for name, content in programs.items():
+        (tmp_path / "bin" / name).write_bytes(content)
+    found = {entry.name: entry for entry in kit_contents._programs(tmp_path, "3.11", {"toy"})}
+    assert [*found] == [f"{tmp_path.name}/bin/{name}" for name in sorted(programs)]
+    assert all(entry.executable for entry in found.values())
+    assert {entry.content for name, entry in found.items() if name.endswith(("shell", "binary"))} == {
+        programs["shell"],
+        programs["binary"],
+    }
+    assert list(kit_contents._programs(tmp_path, "3.11", {"other"})) == []
+    moved = tmp_path / "another place"
+    moved.mkdir()
+    (moved / "python").symlink_to(sys.executable)
+    for name in ("short", "long", "shell"):
+        (moved / name).write_bytes(found[f"{tmp_path.name}/bin/{name}"].content)
+        (moved / name).chmod(0o755)
+        assert subprocess.run([moved / name], capture_output=True, text=True).stdout == "1\n"
 
 
 def test_a_library_goes_into_the_kit_without_code_for_other_architectures(tmp_path):

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from repro.images import kernel_overlay, stack
 from repro.images.kernel_overlay import Overlay
 from repro.images.pins import PinError
-from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, stack_of
+from repro.images.stack import Libraries, StackError, build_forward, find_cublas, find_cudnn, preloaded, stack_of
 from repro.launch.attempt import Limits
 from repro.launch.host_environment import gpus
 from repro.launch.local_attempt import LocalAttempt
@@ -142,8 +143,31 @@ def test_the_published_generation_gets_the_pinned_nccl(tmp_path, monkeypatch):
     wheel = tmp_path / "wheels" / "nccl" / "cupy_cuda102-8.1.0-cp38-cp38-manylinux1_x86_64.whl"
     wheel.parent.mkdir(parents=True)
     wheel.touch()
-    monkeypatch.setattr(wheelhouse, "unpack", lambda pins, name: tmp_path / name)
-    assert stack_of([V100], given={}).environment["LD_PRELOAD"] == str(tmp_path / "NCCL 2.7.8" / "libnccl.so.2")
+    monkeypatch.setattr(wheelhouse, "unpack", lambda pins, name: tmp_path / "nccl")
+    assert stack_of([V100], given={}).environment["LD_PRELOAD"] == str(tmp_path / "nccl" / "libnccl.so.2")
+
+
+def test_libraries_in_a_folder_with_a_blank_are_preloaded_all_the_same(tmp_path):
+    """The loader takes a blank in LD_PRELOAD for the end of a path, and goes on without the library."""
+    built, plain = build_forward("cublas_forward", tmp_path / "a host"), Path("/x/plain.so")
+    link, other = preloaded([built, plain]).split(":")
+    assert (Path(link).resolve(), other) == (built, str(plain))
+    assert preloaded([built]) == preloaded([built]) == link, "comparisons of operators are kept by it"
+    argv, environment = ["cat", "/proc/self/maps"], {"PATH": os.environ["PATH"]}
+    for given, loaded in ((str(built), False), (link, True)):
+        done = subprocess.run(argv, env={**environment, "LD_PRELOAD": given}, capture_output=True, text=True)
+        assert (built.name in done.stdout) is loaded
+    Path(link).unlink()
+
+
+def test_a_folder_of_somebody_else_is_not_trusted_with_links(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    folder = Path("/tmp/oneflow-reproduction-4000000")
+    try:
+        with pytest.raises(StackError, match="belongs to somebody else"):
+            preloaded([tmp_path / "a host" / "lib.so"])
+    finally:
+        folder.rmdir()
 
 
 def test_the_library_is_compiled_once(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -111,7 +112,13 @@ def test_what_ranks_print_reaches_neither_terminal_nor_report_as_it_is(task, tmp
         "sys.stderr.write('```\\n# heading\\n<script>alert(1)</script> <img src=x>\\n')\n"
         "sys.exit('| cell | <b>bold</b>')\n"
     )
-    done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, TRAINER_COMMAND=f"{sys.executable} {nasty}")
+    done = task(
+        "bench",
+        MODEL="bert",
+        CASES="bert_1n1g_bs96",
+        REPEATS=1,
+        TRAINER_COMMAND=shlex.join([sys.executable, str(nasty)]),
+    )
     assert done.returncode == 1
     folder = only_run(tmp_path)
     pages = [(folder / name).read_text() for name in ("report.en.md", "report.zh.md", "report.html")]

@@ -1,6 +1,7 @@
 """What `make plan` says, and how quickly."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -9,6 +10,7 @@ from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import START_UP_S, duration, plan_rows, plan_summary, plan_table
 from repro.published.cases import load_catalogue
 from tests.support import tasks
+from tests.support.paths import ROOT
 
 CASES = load_catalogue().cases
 
@@ -55,6 +57,17 @@ def test_the_summary_has_the_hours_side_by_side_and_one_at_a_time():
         assert f"{found.side_by_side:.1f} hours ({found.alone:.1f} with SIDE_BY_SIDE=0)" in said
     assert most.alone == pytest.approx(2 * first.alone) and first.side_by_side < first.alone
     assert f"never idle would take {first.least:.1f} hours" in said
+
+
+@pytest.mark.parametrize(("document", "unit"), [("clusters.md", "hours"), ("clusters.zh.md", "小时")])
+def test_the_hours_of_the_published_cluster_are_those_that_the_documents_state(document, unit):
+    rows = plan_rows(CASES, describe("v100x32"))
+    first, most = duration(rows, 4, 6), duration(rows, 4, 12, of_all=True)
+    figures = (first.side_by_side, first.alone, most.side_by_side, most.alone, first.least)
+    text = (ROOT / "docs" / document).read_text()
+    (line,) = (line for line in text.splitlines() if f"{first.least:.1f} {unit}" in line)
+    assert re.search(".*?".join(rf"\b{figure:.1f} " for figure in figures), line)
+    assert f" {len(CASES)} " in line
 
 
 def test_rows_are_as_wide_as_the_titles():

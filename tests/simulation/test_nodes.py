@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from repro.simulation.engine import EngineError
-from repro.simulation.nodes import STARTED, Nodes
+from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third, are_kept
 
 
 class Recorded:
@@ -68,3 +68,38 @@ def test_the_state_of_a_node_is_waited_for(tmp_path, states, said):
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", STARTED], env=environment, capture_output=True, text=True, timeout=20)
     assert done.stdout.strip() == said
+
+
+class Kept:
+    """An engine with disks of nodes, a third number for each of their tags, and a network of nodes that are up."""
+
+    def __init__(self, disks, taken="10.77.9.0/24"):
+        self.disks, self.taken = disks, taken
+
+    def docker(self, *argv, **options):
+        if argv[0] == "network":
+            return "id" if argv[1] == "ls" else self.taken
+        return "\n".join(tag for tag in self.disks) if "{{.Tag}}" in argv else "\n".join(self.disks)
+
+    def inspect(self, *argv):
+        return {"Config": {"Labels": {THIRD: str(self.disks[argv[-1].rpartition(":")[2]])}}}
+
+
+@pytest.mark.parametrize(
+    ("disks", "kept"),
+    [
+        ({"node1": 3, "node2": 3}, True),
+        ({}, False),
+        ({"node1": 3}, False),
+        ({"node2": 3}, False),
+        ({"node1": 9, "node2": 9}, False),
+    ],
+)
+def test_disks_of_nodes_are_kept_if_all_are_there_and_their_addresses_are_free(disks, kept):
+    assert are_kept(Kept(disks), "provisioned", 2) is kept
+
+
+@pytest.mark.parametrize(("disks", "free"), [({}, 1), ({"node1": 1, "node2": 1}, 2), ({"node2": 1}, 2)])
+def test_new_nodes_get_addresses_that_no_kept_disk_has(disks, free):
+    """Also where whoever kept the disks was interrupted before the first."""
+    assert _free_third(Kept(disks)) == free

@@ -75,6 +75,7 @@ unpack() {
 }
 cat environments.tar.xz.* | unpack
 [ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
+[ ! -f tests.tar.xz.000 ] || cat tests.tar.xz.* | unpack
 cp SHA256SUMS kit.json "$folder/.kit/"
 
 for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
@@ -82,6 +83,8 @@ for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
     version=${pair#* }
     printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' \
         "$folder/.kit/python/$version/bin" "$version" >"$folder/.$name/pyvenv.cfg"
+    # By a relative link, Python would not find its own files where the environment is reached through another link.
+    ln -sf "$folder/.kit/python/$version/bin/python$version" "$folder/.$name/bin/python"
 done
 # The ranks of a run start together, and none should wait until another has compiled what it imports.
 "$folder/.venv-trainer/bin/python" -m compileall -q -j 0 "$folder/.venv-trainer/lib" >/dev/null || true

@@ -98,6 +98,7 @@ def facts(order: dict) -> dict:
         "user": f"{os.getuid()}:{os.getgid()}",
         "free_mib": shutil.disk_usage(order["work"]).free >> 20,
         "writable": os.access(order["work"], os.W_OK | os.X_OK),
+        "read_only": bool(os.statvfs(order["work"]).f_flag & os.ST_RDONLY),
         "addresses": addresses(order["interface"]),
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),

@@ -38,7 +38,9 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     """
     again = f"`make provision CLUSTER={cluster.setting}`"
     found = []
-    if not facts["writable"]:
+    if facts["read_only"]:
+        found.append(f"{cluster.work} is on a file system that is mounted read-only there; mount it for writing")
+    elif not facts["writable"]:
         found.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")
     if facts["free_mib"] < MIN_FREE_MIB:
         found.append(f"only {facts['free_mib']} MiB are free below {cluster.work}; {MIN_FREE_MIB} are needed")

@@ -39,7 +39,8 @@ NO_FIELD = rb'(?!":\s*[^{\s])'
 """Not followed by a value, as the name of a field is in JSON, even if a host has the same name."""
 ADDRESSES = (
     re.compile(rb"(?<![\w.])((?:\d{1,3}\.){3}\d{1,3})\]?[:<]\d"),
-    re.compile(rb"(?<!\S)[\w.@-]+:([0-9a-f]*:[0-9a-f:.]+)(?:%[\w.-]+)?<\d"),
+    re.compile(rb"(?<!\S)(?:\[\d+\])?[\w.@-]+:([0-9a-f]*:[0-9a-f:.]+)(?:%[\w.-]+)?<\d"),
+    re.compile(rb"\[([0-9a-f]*:[0-9a-f:.]+)(?:%[\w.-]+)?\]:\d"),
     re.compile(rb'"--master_addr",\s*"([0-9a-f.:]+)'),
 )
 """What finds addresses, with the port behind them: in logs, in NCCL's `eth0:fe80::1%eth0<0>`; and in commands."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.plan_table import duration, plan_rows
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, words
@@ -36,7 +38,8 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
     """A row per kind of hardware, with the hours that the performance model expects."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
     one_node = sum(claim.minutes for claim in every if claim.case.nodes == 1) / 60
-    all_cases = sum(claim.minutes for claim in every) / 60
+    cluster, repeats = describe(PUBLISHED_CLUSTER), verdict_looks()[0].repeats
+    all_cases = duration(plan_rows([claim.case for claim in every], cluster), cluster.nodes, repeats)
     rows = (
         words(
             _("no GPU"),
@@ -59,14 +62,14 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
         words(
             _("4 nodes with 8 V100 and InfiniBand"),
             f"`make bench MODEL=all CLUSTER={PUBLISHED_CLUSTER}`",
-            _("{hours} hours (modelled)").format(hours=f"{all_cases:.0f}"),
+            _("{hours} hours side by side, {alone} one at a time (modelled)").format(
+                hours=f"{all_cases.side_by_side:.0f}", alone=f"{all_cases.alone:.0f}"
+            ),
             _("a verdict on each of {n} cases").format(n=len(every)),
         ),
     )
     columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
-    caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(
-        n=verdict_looks()[0].repeats
-    )
+    caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(n=repeats)
     template = Text(
         _(
             "`{cluster}` is a template: put your nodes' addresses into `ansible/inventories/{cluster}/hosts.yml`, or make an "

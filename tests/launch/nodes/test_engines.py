@@ -18,6 +18,7 @@ RECORDED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "tests/d
 NAME = "oneflow-reproduction:cu102"
 FACTS = {
     "writable": True,
+    "read_only": False,
     "free_mib": 10_000,
     "addresses": ["10.0.0.1"],
     "user": "1000:1000",

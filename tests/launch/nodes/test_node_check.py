@@ -10,6 +10,7 @@ from tests.support.clusters import NODES, V100
 
 FACTS = {
     "writable": True,
+    "read_only": False,
     "free_mib": 10_000,
     "addresses": ["10.0.0.1"],
     "port_free": True,
@@ -27,6 +28,12 @@ FACTS = {
     ("facts", "skew", "changes", "message"),
     [
         ({"writable": False}, 0, {}, "cannot be written by alice; `make provision CLUSTER=inventories/v100x32` sets"),
+        (
+            {"writable": False, "read_only": True},
+            0,
+            {},
+            "/var/lib/w is on a file system that is mounted read-only there",
+        ),
         ({"free_mib": 12}, 0, {}, "only 12 MiB are free below /var/lib/w"),
         ({}, -3.2, {}, "its clock is 3.2 s behind the controller's"),
         ({"addresses": []}, 0, {}, "no IPv4 address on interface ib0"),

@@ -216,22 +216,26 @@ def test_addresses_are_replaced_where_they_name_a_machine():
         b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.7<0>\n"
         b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]ib0:10.0.1.7<0> [1]ib1:10.0.1.70<0>\n"
         b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:fe80::1%eth0<29500>\n"
+        b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]eth0:fe80::1%eth0<0> [1]ib1:fd00::7<0>\n"
         b"NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>, listening on 0.0.0.0:39297 and 127.0.0.1<28028>\n"
         b"cuBLAS 10.2.3.254, no route to 10.0.0.9.\n"
+        b"[12:30:05]: no connection to [fd00::9]:29500\n"
     )
     command = json.dumps(
         {"n1": ["python", "launch.py", "--master_addr", "10.0.0.9", "--master_port", "29500"]}
     ).encode()
     files = {"units/a/r/command.json": command, "units/a/r/logs/local_rank_0/stdout": log}
     found = replacements(files, "id")
-    assert list(found.addresses) == ["10.0.0.9", "10.0.0.7", "10.0.1.7", "10.0.1.70", "fe80::1"]
+    assert list(found.addresses) == ["10.0.0.9", "10.0.0.7", "10.0.1.7", "10.0.1.70", "fe80::1", "fd00::7", "fd00::9"]
     assert json.loads(found.apply(command))["n1"][3] == "address1"
     assert found.apply(log) == (
         b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:address2<0>\n"
         b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]ib0:address3<0> [1]ib1:address4<0>\n"
         b"n1:41:77 [0] NCCL INFO Bootstrap : Using eth0:address5%eth0<29500>\n"
+        b"n1:41:77 [0] NCCL INFO NET/Socket : Using [0]eth0:address5%eth0<0> [1]ib1:address6<0>\n"
         b"NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>, listening on 0.0.0.0:39297 and 127.0.0.1<28028>\n"
         b"cuBLAS 10.2.3.254, no route to address1.\n"
+        b"[12:30:05]: no connection to [address7]:29500\n"
     )
     assert replacements({path: found.apply(text) for path, text in files.items()}, "id").addresses == {}
 
