@@ -3,8 +3,8 @@
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
-TASKS = bench curves convergence profile reproduce report compare verify archive host-reports site cases audit published \
-        plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
+TASKS = bench curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
+        published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
 UNLISTED = parse model sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
@@ -39,6 +39,7 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
+withdraw:  ## remove kept runs that newer ones supersede throughout HOST= [CHECK=1]
 site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1 PDF=1 BASE_URL=]
 
 ##@ Published

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis import withdrawn
 from repro.analysis.evidence import examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import KEPT, PREFLIGHT, RecordError
@@ -59,6 +60,23 @@ def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Ver
     found = signature(listed, signers)
     sentences = [first, *_versions(listed.parent, root), *([(found.good, found.text)] if found else [])]
     return Verified.of(sentences)
+
+
+def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:
+    """Check that all that a host's withdrawn runs measured was measured again, and how many these are.
+
+    Their archives are looked up in the history of the checkout `root`. The kept ones must be without faults.
+    """
+    lines = digests.withdrawn(host)
+    count = f"runs of {host.name} that were withdrawn: {len(lines)}"
+    if not lines:
+        return Verified((count,), ())
+    unmeasured = withdrawn.faults(host)
+    if gap := history(root).gap:
+        looked_up = f"whether their lines name all that their archives have was NOT checked: {gap}"
+        return Verified((f"{count}; {looked_up}",), tuple(unmeasured))
+    found = [*unmeasured, *withdrawn.contradictions(host, root)]
+    return Verified((count if found else f"{count}; all that they measured was measured again",), tuple(found))
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:

@@ -78,7 +78,7 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
 
 def _verify_kept(host: str) -> None:
     from repro.analysis.verification import verify as verified
-    from repro.analysis.verification import verify_list
+    from repro.analysis.verification import verify_list, verify_withdrawn
     from repro.report.host.keep import runs_of
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError
@@ -99,7 +99,12 @@ def _verify_kept(host: str) -> None:
         faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)
     print(*of_list.holds, sep="\n")
-    if faults := [*faults, *of_list.faults]:
+    faults += of_list.faults
+    if not faults:
+        of_withdrawn = verify_withdrawn(folder.parent)
+        print(*of_withdrawn.holds, sep="\n")
+        faults += of_withdrawn.faults
+    if faults:
         raise Exit("\n".join(faults), FAILED)
 
 

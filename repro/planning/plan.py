@@ -30,6 +30,8 @@ MOST_REPEATS = 12
 CONFIDENCE = 0.95
 PUBLISHED_REPEATS = 7
 """Largest number of runs behind a published median; their own interval uses part of the allowed error."""
+MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
+"""What of a measuring rule makes a throughput another."""
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -113,6 +115,13 @@ class Unit:
         """A unit of a run's record; the records of early runs lack `derived_from`."""
         names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
         return cls(**{**content, **names})
+
+
+def configuration(unit: Unit) -> list:
+    """A unit's configuration without the name of its case and without the switches that its variant implies."""
+    config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
+    rule = [unit.rule.get(name) for name in MEASURED_BY]
+    return [config, unit.precision, unit.framework, unit.program, unit.variant, rule]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from repro.utils.paths import ROOT
+from repro.utils.paths import ROOT, sha256_of
 
 TIMEOUT_S = 60
 
@@ -64,10 +64,26 @@ def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
     return found.strip() if found else None
 
 
+def committed(path: Path, digest: str, root: Path = ROOT) -> bytes | None:
+    """The content with this SHA-256 that a file had at a commit before HEAD, even if it is gone now; None if it had none."""
+    relative = path.absolute().relative_to(root.absolute()).as_posix()
+    changed = ("log", "--full-history", "--no-renames", "--diff-filter=AM", "--format=%H", "HEAD", "--", relative)
+    for commit in (_git(root, *changed) or "").split():
+        content = _printed(root, "cat-file", "blob", f"{commit}:{relative}")
+        if content is not None and sha256_of(content) == digest:
+            return content
+    return None
+
+
 def _git(root: Path, *arguments: str) -> str | None:
     """What git prints; None if it fails or is not there."""
+    printed = _printed(root, *arguments)
+    return None if printed is None else printed.decode("utf-8", "replace")
+
+
+def _printed(root: Path, *arguments: str) -> bytes | None:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG, METRICS
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, judge
+from repro.analysis.withdrawn import configurations
 from repro.cli import report as tasks
 from repro.cli.settings import Exit, Invocation
 from repro.launch.program_code import program_code, refuse_other_code
@@ -31,7 +32,7 @@ from repro.report.host.keep import keep
 from repro.report.host.results import load
 from repro.runs import digests, history
 from repro.runs.archive import write_archive
-from repro.runs.digests import REPRODUCED, enter
+from repro.runs.digests import REPRODUCED, Withdrawal, enter
 from repro.runs.files import KEPT, names
 from repro.runs.manifest import MANIFEST, OWN, manifest_text, record
 from repro.runs.record import Run
@@ -57,7 +58,7 @@ class Scene:
         self.listed = self.hosts / digests.NAME
         self.kept.parent.mkdir(parents=True)
         for name in (BENT, ANOTHER):
-            shutil.copy(REPRODUCED / HOST / "runs" / f"{name}.zip", self.kept.parent)
+            self.kept.with_name(f"{name}.zip").write_bytes(kept_archive(name))
             enter(self.kept.with_name(f"{name}.zip"), self.listed)
         self.run = self.unpacked("one-of-ones-own")
         (self.run / KEPT).unlink()
@@ -97,6 +98,16 @@ class Scene:
     def page(self) -> str | None:
         """What writing the host's page says."""
         return answer(lambda: load(HOST, self.hosts))
+
+
+def kept_archive(name: str) -> bytes:
+    """A kept run's archive, or that of one that has been withdrawn since."""
+    archive = REPRODUCED / HOST / "runs" / f"{name}.zip"
+    digest = str(digests.entered(archive, REPRODUCED / digests.NAME))
+    found = archive.read_bytes() if archive.is_file() else history.committed(archive, digest)
+    if found is None:
+        pytest.skip(f"{archive} was withdrawn, and this clone is shallow")
+    return found
 
 
 def answer(call: Callable[[], object]) -> str | None:
@@ -298,6 +309,40 @@ def swapped(scene):
 def removed(scene):
     scene.kept.unlink()
     return [scene.page()]
+
+
+def withdraw(scene: Scene, units: Iterable[str], successor: str) -> None:
+    """Remove the archive of the kept run, and add a line by which this run supersedes it."""
+    named = {unit: unit for unit in units}
+    digests.withdraw(scene.kept.parents[1], [Withdrawal(f"{HOST}/runs/{BENT}.zip", named, (successor,))])
+
+
+@attack("… and withdrawn for a run of another configuration", r"but no run that its line names, .* measured DP_")
+def withdrawn_for_another(scene):
+    withdraw(scene, configurations(Run(scene.kept)), ANOTHER)
+    return [scene.page(), "\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
+
+
+@attack("… and withdrawn for a run that nobody kept", r"superseded by faster, which is no kept run")
+def withdrawn_for_nothing(scene):
+    withdraw(scene, configurations(Run(scene.kept)), "faster")
+    return [scene.page()]
+
+
+@attack("… and withdrawn for itself", r"but no run that its line names, .* measured DP_")
+def withdrawn_for_itself(scene):
+    withdraw(scene, configurations(Run(scene.kept)), BENT)
+    return [scene.page()]
+
+
+@attack("… and withdrawn as a run of other configurations", r"its line and its archive in the history differ in .*DP_")
+def withdrawn_as_another(scene):
+    git = ["git", "-C", str(scene.hosts), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Keep"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    withdraw(scene, configurations(Run(scene.kept.with_name(f"{ANOTHER}.zip"))), ANOTHER)
+    history.history.cache_clear()
+    return ["\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
 
 
 @attack("a run put among the kept ones by hand", r"has no line in .*it was never kept")

@@ -1,10 +1,11 @@
 """What git can tell of commits and of a list, and that it says so where it cannot tell."""
 
+import hashlib
 import subprocess
 
 import pytest
 
-from repro.runs.history import history, removed_lines
+from repro.runs.history import committed, history, removed_lines
 
 ABSENT = "0" * 40
 
@@ -73,3 +74,24 @@ def test_a_list_that_only_grew_and_one_that_did_not(checkout):
     listed.write_text("one\ntwo\n")
     git(checkout, "commit", "-qam", "and back")
     assert removed_lines(listed, checkout) == ["zwei", "two"]
+
+
+def test_the_history_has_a_file_that_is_gone(checkout):
+    """Also one that came with a branch, and was removed there."""
+    binary = checkout / "runs" / "a.zip"
+    git(checkout, "checkout", "-qb", "other")
+    binary.parent.mkdir()
+    for content in (b"\xff\x00kept", b"again"):
+        binary.write_bytes(content)
+        git(checkout, "add", ".")
+        git(checkout, "commit", "-qm", "Keep")
+    git(checkout, "rm", "-q", "runs/a.zip")
+    git(checkout, "commit", "-qm", "Withdraw")
+    git(checkout, "checkout", "-q", "-")
+    first, last = (hashlib.sha256(each).hexdigest() for each in (b"\xff\x00kept", b"again"))
+    assert committed(binary, last, checkout) is None, "nothing leads to it from here"
+    git(checkout, "merge", "-q", "--no-ff", "-m", "Merge", "other")
+    assert committed(binary, first, checkout) == b"\xff\x00kept"
+    assert committed(binary, last, checkout) == b"again"
+    assert committed(binary, "0" * 64, checkout) is None
+    assert committed(checkout / "runs" / "b.zip", last, checkout) is None

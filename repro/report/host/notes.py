@@ -97,6 +97,12 @@ def read(folder: Path) -> Notes:
     return Notes(texts, tuple(_experiment(file, number, each) for number, each in enumerate(experiments, 1)))
 
 
+def named(notes: Notes, run_id: str) -> bool:
+    """Whether a text has a placeholder for the run of this id."""
+    found = (each["run"] for text in notes.texts.values() for each in PLACEHOLDER.finditer(text))
+    return any(run_id.startswith(begin) for begin in found if begin)
+
+
 def _claim(text: str) -> str:
     """The first claim of a text with the words around it; empty if it makes none."""
     bare = NAME.sub("", PLACEHOLDER.sub("", text))

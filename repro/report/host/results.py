@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from repro.analysis import withdrawn
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.ratio import ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
@@ -158,22 +159,25 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
     """Read everything that is kept of a host.
 
-    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays.
-    RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone, or has
-    figures that its raw output does not give.
+    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; withdrawn
+    runs count in it. RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is
+    gone without having been withdrawn, or has figures that its raw output does not give.
     """
     folder = reproduced / name
-    if altered := digests.faults(folder):
+    if altered := digests.faults(folder) or withdrawn.faults(folder):
         raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []
     versions = program_versions.read(reproduced)
-    for archive in digests.in_order(folder):
-        run = Run(archive)
-        if (run.files / PREFLIGHT).is_file():
+    gone = digests.withdrawn(folder)
+    place = 0
+    for run in map(Run, digests.in_order(folder)):
+        if run.id not in gone and (run.files / PREFLIGHT).is_file():
             preflights.append(run)
-        else:
-            runs.append(load_run(f"R{len(runs) + 1}", run, versions))
+            continue
+        place += 1
+        if run.id not in gone:
+            runs.append(load_run(f"R{place}", run, versions))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
     targets = targets_of(data / f"{name}.toml")

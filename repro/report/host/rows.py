@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from repro.analysis.ratio import Ratio, ratio_over_runs
 from repro.analysis.results import Result
-from repro.planning.plan import Unit
+from repro.planning.plan import Unit, configuration
 from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 
@@ -24,8 +24,6 @@ LEAST_RUNS = 2
 """Runs without which no target is decided: repeats of a single run say nothing about other hosts and days."""
 PRECISIONS = ("fp32", "tf32", "amp")
 """The order of precisions in tables."""
-MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
-"""What of a measuring rule makes a throughput another."""
 
 
 @dataclass(frozen=True)
@@ -204,19 +202,6 @@ def middle(values: Iterable[float | None]) -> float | None:
     """The median over runs of what is known; None if nothing is."""
     known = [each for each in values if each is not None]
     return median(known) if known else None
-
-
-def configuration(unit: Unit) -> list:
-    """A unit's configuration without the name of its case and without the switches that its variant implies."""
-    config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
-    return [
-        config,
-        unit.precision,
-        unit.framework,
-        unit.program,
-        unit.variant,
-        [unit.rule.get(name) for name in MEASURED_BY],
-    ]
 
 
 def _age(each: Measurement) -> tuple:
