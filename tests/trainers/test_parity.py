@@ -89,6 +89,18 @@ def test_resnet_normalises_within_each_data_parallel_rank(losses):
     assert agree(losses(configuration("resnet50", (2, 1, 1))), reference)
 
 
+@pytest.mark.parametrize("generation", ["A", "B"])
+def test_channels_last_do_not_change_the_losses(exclusive, losses, generation):
+    """What the tuned ResNet50 computes under AMP, which is none on the CPU."""
+    found = losses(configuration("resnet50", program="tuned", precision="amp", log_generation=generation))
+    assert agree(found, single(exclusive, losses, "resnet50", log_generation=generation))
+
+
+def test_channels_last_are_normalised_within_each_data_parallel_rank(losses):
+    found = losses(configuration("resnet50", (2, 1, 1), program="tuned", precision="amp"))
+    assert agree(found, losses(configuration("resnet50", (2, 1, 1))))
+
+
 def test_seed_decides_weights_and_data(exclusive, losses):
     expected = single(exclusive, losses, "bert")
     assert losses(configuration("bert", seed=1)) != pytest.approx(expected, rel=1e-3)
