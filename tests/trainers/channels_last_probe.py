@@ -1,21 +1,28 @@
-"""Prints what test_channels_last.py judges: jobs of ResNet50 as built for CUDA, but for what AMP inserts there."""
+"""Prints what test_channels_last.py judges: jobs of ResNet50 as built for CUDA, but for what AMP inserts there, and
+errors of the operators that the kernel check compares on CUDA in half precision, here on the CPU in fp32.
+"""
 
 import json
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from repro.trainers.checks.accuracy import errors
 from repro.trainers.config import parse
 from repro.trainers.data.feeder import build_feeder
 from repro.trainers.graph.graph import TrainGraph
 from repro.trainers.layout import Layout
 from repro.trainers.models import ops
+from repro.trainers.models.operators import SINGLE
+from repro.trainers.models.resnet50 import COMPARED
 from repro.trainers.train import build_program
+from repro.trainers.tuning.resnet50 import in_half
 
 
 def built(config) -> tuple:
@@ -34,5 +41,8 @@ def built(config) -> tuple:
 
 
 flow.manual_seed(1)
-print(json.dumps([built(parse(config)) for config in json.loads(sys.argv[1])]), flush=True)
+jobs = [built(parse(config)) for config in json.loads(sys.argv[1])]
+compared = [replace(operator, precision=SINGLE) for operator in in_half(COMPARED["small"])]
+found = {operator.name: dict(errors(operator, "cpu")) for operator in compared}
+print(json.dumps({"jobs": jobs, "errors": found}), flush=True)
 os._exit(0)

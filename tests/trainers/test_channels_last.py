@@ -18,14 +18,21 @@ HALF = {
     "transpose",
 }
 """Operators that AMP computes in half precision, some only between others that it does."""
+ROUNDING = 1e-5
 LOSS = {"momentum_update", "one_hot", "reduce_sum", "scalar_mul", "softmax_cross_entropy"}
+TENSORS = ("data", "weight", "bias", "addend")
 PROGRAMS = {"published": {}, "tuned": {"program": "tuned"}, "amp": {"program": "tuned", "precision": "amp"}}
 
 
 @pytest.fixture(scope="module")
-def jobs(probe):
+def probed(probe):
     configs = [{**configuration("resnet50", **changes), "output": "."} for changes in PROGRAMS.values()]
-    return dict(zip(PROGRAMS, json.loads(probe("channels_last_probe.py", json.dumps(configs))[-1]), strict=True))
+    return json.loads(probe("channels_last_probe.py", json.dumps(configs))[-1])
+
+
+@pytest.fixture(scope="module")
+def jobs(probed):
+    return dict(zip(PROGRAMS, probed["jobs"], strict=True))
 
 
 def test_all_operators_have_their_channels_last_and_only_the_images_are_transposed(jobs):
@@ -46,3 +53,9 @@ def test_fp32_has_its_channels_first(jobs):
 def test_parameters_are_the_published_ones_with_filters_permuted(jobs):
     assert jobs["amp"][3] == jobs["published"][3]
     assert list(jobs["amp"][3]) == list(jobs["published"][3])
+
+
+def test_operators_compute_what_they_are_compared_with(probed):
+    parts = [part for found in probed["errors"].values() for part in found.items()]
+    assert {name for name, _ in parts} == {"forward", *(f"{name} gradient" for name in TENSORS)}
+    assert max(error for _, error in parts) < ROUNDING

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import oneflow as flow
 from oneflow import nn
@@ -11,13 +13,18 @@ from oneflow import nn
 from repro.models.resnet50 import SPEC
 from repro.trainers.config import Config
 from repro.trainers.models import ops, resnet50
-from repro.trainers.models.operators import SINGLE, Operator
+from repro.trainers.models.operators import HALF, SINGLE, Input, Operator
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.models.resnet50 import COMPARED, EPSILON, MOMENTUM, RECTIFIED, Norm, Sizes, statistics
 from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 from repro.trainers.tuning import channels_last
+from repro.trainers.tuning.rewrite import REWRITES
 
 COLOURS = 3
+BRIGHTEST = 16
+"""Images are whole numbers below this in the kernel check: training takes no gradient of images either."""
+HALF_RECTIFIED = 2e-2
+"""Tolerance behind a ReLU in half precision."""
 
 
 class NormRelu(Norm):
@@ -69,8 +76,9 @@ MODEL = build
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Batch normalisation with ReLU: after the stem, and with the addition at each stage's end."""
-    return list(norms(COMPARED[scale]))
+    """Batch normalisation with ReLU; in half precision on CUDA, all operators with channels last."""
+    sizes = COMPARED[scale]
+    return [*norms(sizes), *(in_half(sizes) if device == "cuda" else ())]
 
 
 def norms(sizes: Sizes) -> Iterator[Operator]:
@@ -92,3 +100,91 @@ def fused_norm_relu(x, *rest):
     return flow._C.normalization_add_relu(
         x, addend, *statistics(x), weight, bias, axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True
     )
+
+
+def in_half(sizes: Sizes) -> Iterator[Operator]:
+    """The operators that the program computes with channels last; OneFlow fuses batch normalisation in a graph only."""
+
+    def operator(name: str, inputs: tuple, call: Callable, plain: Callable, **more) -> Operator:
+        return Operator(f"{name}, channels last", (SPEC.name,), HALF, inputs, call, plain, **more)
+
+    for inputs, outputs, size, stride, side in convolutions(sizes):
+        name = f"convolution {inputs} to {outputs}, {size}x{size}, stride {stride}, at {side}x{side}"
+        data = Input("data", (sizes.images, side, side, inputs), below=BRIGHTEST if inputs == COLOURS else 0)
+        weight = Input("weight", (outputs, size, size, inputs), None, 1.0 / math.sqrt(inputs * size**2))
+        call, plain = (partial(each, stride=stride) for each in (half_convolution, plain_convolution))
+        yield operator(name, (data, weight), call, plain)
+    channels, side = 4 * sizes.width, sizes.side // 4
+    alone = norm_inputs(resnet50.norm_inputs(sizes, channels, side))
+    yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, half_norm, plain_norm, axis=3)
+    for name, inputs in resnet50.rectified_inputs(sizes):
+        about = {"axis": 3, "tolerance": HALF_RECTIFIED, "changes": REWRITES}
+        yield operator(f"{name}, fused", norm_inputs(inputs), half_norm_relu, plain_norm_relu, **about)
+    data = Input("data", (sizes.images, sizes.side // 2, sizes.side // 2, sizes.width))
+    yield operator("max pooling", (data,), channels_last.max_pool, plain_max_pool)
+    data = Input("data", (sizes.images, sizes.side // 32, sizes.side // 32, 32 * sizes.width))
+    yield operator("average", (data,), channels_last.average, plain_average)
+
+
+def convolutions(sizes: Sizes) -> list[tuple[int, int, int, int, int]]:
+    """Input and output channels, size, stride and input side of each kind of convolution in ResNet50."""
+    width, side = sizes.width, sizes.side // 4
+    return [
+        (COLOURS, width, 7, 2, sizes.side),
+        (width, width, 3, 1, side),
+        (width, 4 * width, 1, 1, side),
+        (4 * width, width, 1, 1, side),
+        (4 * width, 8 * width, 1, 2, side),
+        (2 * width, 2 * width, 3, 2, side),
+        (8 * width, 8 * width, 3, 1, side // 8),
+    ]
+
+
+def norm_inputs(given: tuple[Input, ...]) -> tuple[Input, ...]:
+    """Inputs of batch normalisation, brought from (b, c, h, w) to (b, h, w, c)."""
+    return tuple(
+        replace(each, shape=(each.shape[0], *each.shape[2:], each.shape[1]), axis=3) if len(each.shape) == 4 else each
+        for each in given
+    )
+
+
+def half_convolution(x, weight, stride: int):
+    return channels_last.convolve(x.to(weight.dtype), weight, stride)
+
+
+def half_norm(x, weight, bias):
+    return channels_last.normalise(flow._C.normalization, (x,), half_state(weight, bias))
+
+
+def half_norm_relu(x, *rest):
+    addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
+    return channels_last.normalise(flow._C.normalization_add_relu, (x, addend), half_state(weight, bias))
+
+
+def half_state(weight, bias) -> tuple:
+    """Running statistics, scale and shift, which are fp32 also in half precision."""
+    return *statistics(weight.reshape(1, -1)), weight.to(flow.float32), bias.to(flow.float32)
+
+
+def plain_convolution(x, weight, stride: int):
+    padding = weight.shape[1] // 2
+    x, weight = channels_last.first(x.to(weight.dtype)), channels_last.first(weight)
+    return channels_last.last(flow._C.conv2d(x, weight, None, stride=[stride, stride], padding=[padding, padding]))
+
+
+def plain_norm(x, weight, bias):
+    return channels_last.last(resnet50.plain_batch_norm(channels_last.first(x), weight, bias))
+
+
+def plain_norm_relu(x, *rest):
+    *addend, weight, bias = rest
+    x, *addend = map(channels_last.first, (x, *addend))
+    return channels_last.last(resnet50.plain_batch_norm_relu(x, *addend, weight, bias))
+
+
+def plain_max_pool(x):
+    return channels_last.last(resnet50.max_pool(channels_last.first(x)))
+
+
+def plain_average(x):
+    return x.mean(dim=(1, 2))
