@@ -14,8 +14,6 @@ from oneflow import nn
 
 from repro.models.resnet50 import SPEC
 from repro.trainers.config import Config
-from repro.trainers.graph.changes import POOLING, Change, pool_without_places
-from repro.trainers.graph.job_proto import made_by, maker, operators_of, take, taken_by, users_of
 from repro.trainers.models import ops, resnet50
 from repro.trainers.models.initial import normal_values
 from repro.trainers.models.parameters import Parameters
@@ -27,8 +25,6 @@ CHANNELS = 3
 """Axis of the channels."""
 FUSED = True
 """Whether batch normalisation, addition and ReLU are one operator; in half precision this is one kernel of cuDNN."""
-HALF_POOLING = True
-"""Whether max pooling, and with it the normalisation before it, computes in half precision."""
 
 
 def usable(config: Config) -> bool:
@@ -78,8 +74,11 @@ def average(x):
 
 
 def max_pool(x):
-    """3 x 3 max pooling of x (b, h, w, c) with stride 2; `changes` turn it into cuDNN's."""
-    x = ops.to_half(x) if HALF_POOLING else x
+    """3 x 3 max pooling of x (b, h, w, c) with stride 2.
+
+    With channels last, OneFlow takes cuDNN's, as published, which has half precision and stores no indices. Its own, for
+    channels first, has fp32 only; AMP then leaves the batch normalisation before it in fp32 too.
+    """
     settings = {"kernel_size": [3, 3], "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1]}
     return flow._C.max_pool2d(x, **settings, return_indices=False, ceil_mode=False, data_format=FORMAT)[0]
 
@@ -131,43 +130,3 @@ class Bottleneck(resnet50.Bottleneck):
         if inputs != outputs:
             projection = Convolution(make, f"{name}.shortcut", inputs, outputs, 1, stride)
             self.shortcut = nn.Sequential(projection, Norm(make, outputs))
-
-
-def pool_in_half(job) -> None:
-    """Compute max pooling and its gradient in half precision, without the casts that AMP inserts around them.
-
-    AMP knows cuDNN's max pooling, but not the operator that OneFlow's Python function builds and that is replaced only
-    after AMP.
-    """
-    users = users_of(job)
-    for op in operators_of(job, f"tf_{POOLING}"):
-        gradients = [user for user in users[made_by(op)[0]] if user.user_conf.op_type_name == f"tf_{POOLING}_grad"]
-        leave_out_casts(job, [op, *gradients])
-
-
-def leave_out_casts(job, group: list) -> None:
-    """Have operators take what is cast for them, and give what their results are cast to.
-
-    Nothing changes unless all values that they exchange with other operators are cast, and all results to one type.
-    """
-    named, users, names = {op.name: op for op in job.net.op}, users_of(job), {op.name for op in group}
-    results = [name for op in group for name in made_by(op)]
-    inward = [named[maker(name)] for op in group for name in taken_by(op) if maker(name) not in names]
-    outward = [user for name in results for user in users[name] if user.name not in names]
-    types = {op.user_conf.attr["dtype"].at_data_type for op in outward}
-    if len(types) != 1 or any(op.user_conf.op_type_name != "cast" for op in (*inward, *outward)):
-        return
-    for name in results:
-        job.helper.lbn2logical_blob_desc[name].data_type = next(iter(types))
-    alone = [op for op in inward if all(user.name in names for user in users[made_by(op)[0]])]
-    for op in group:
-        for given in op.user_conf.input.values():
-            cast = {made_by(each)[0]: taken_by(each)[0] for each in inward}
-            given.s[:] = [cast.get(name, name) for name in given.s]
-    shared = {made_by(op)[0]: taken_by(op)[0] for op in outward}
-    take(job, shared, {op.name: maker(taken_by(op)[0]) for op in (*alone, *outward)})
-
-
-def changes() -> tuple[Change, ...]:
-    """The changes to a job that computes with channels last, before those to all tuned programs."""
-    return (pool_without_places, pool_in_half) if HALF_POOLING else ()

@@ -5,7 +5,7 @@ from oneflow import nn
 from repro.trainers.config import Config
 from repro.trainers.graph.changes import Change
 from repro.trainers.layout import Layout
-from repro.trainers.tuning import channels_last, tuned_module
+from repro.trainers.tuning import tuned_module
 from repro.trainers.tuning.attention import fusing, usable
 from repro.trainers.tuning.parameters import TunedParameters
 from repro.trainers.tuning.rewrite import REWRITES
@@ -13,11 +13,5 @@ from repro.trainers.tuning.rewrite import REWRITES
 
 def build(config: Config, layout: Layout) -> tuple[nn.Module, tuple[Change, ...]]:
     """The configured model with its initial parameters, and the changes to its training job."""
-    return tuned_module(config.model).MODEL(config, TunedParameters(layout, config)), (*own(config), *REWRITES)
-
-
-def own(config: Config) -> tuple[Change, ...]:
-    """The changes for one model, before those for all."""
-    if channels_last.usable(config):
-        return channels_last.changes()
-    return (fusing(config.dropout),) if usable(config) else ()
+    changes = (fusing(config.dropout), *REWRITES) if usable(config) else REWRITES
+    return tuned_module(config.model).MODEL(config, TunedParameters(layout, config)), changes

@@ -18,6 +18,13 @@ from repro.trainers.models.parameters import Parameters
 from repro.trainers.models.resnet50 import COMPARED, EPSILON, MOMENTUM, RECTIFIED, Norm, Sizes, statistics
 from repro.trainers.models.resnet_blocks import EXPANSION, bottlenecks
 from repro.trainers.tuning import channels_last
+from repro.trainers.tuning.rewrite import REWRITES
+
+COLOURS = 3
+BRIGHTEST = 16
+"""Images are whole numbers below this in the kernel check: training takes no gradient of images either."""
+HALF_RECTIFIED = 2e-2
+"""Tolerance behind a ReLU in half precision."""
 
 
 class NormRelu(Norm):
@@ -44,7 +51,7 @@ class ChannelsLast(ResNet50):
     def __init__(self, config: Config, make: Parameters) -> None:
         nn.Module.__init__(self)
         width = config.shape.width
-        self.stem = channels_last.Convolution(make, "stem", 3, width, 7, 2)
+        self.stem = channels_last.Convolution(make, "stem", COLOURS, width, 7, 2)
         self.norm = channels_last.NormRelu(make, width)
         self.blocks = nn.Sequential(*(channels_last.Bottleneck(make, *each) for each in bottlenecks(width)))
         features, self.classes = width * 8 * EXPANSION, config.shape.classes
@@ -61,13 +68,11 @@ class ChannelsLast(ResNet50):
         return ops.add_bias(flow._C.matmul(x, self.use(self.classifier), transpose_b=True), self.use(self.bias))
 
 
-def MODEL(config: Config, make: Parameters) -> nn.Module:
-    """The tuned ResNet50 of a configuration."""
+def build(config: Config, make: Parameters) -> ResNet50:
     return (ChannelsLast if channels_last.usable(config) else ResNet50)(config, make)
 
 
-HALF_RECTIFIED = 2e-2
-"""Tolerance behind a ReLU in half precision."""
+MODEL = build
 
 
 def operators(scale: str, device: str) -> list[Operator]:
@@ -98,25 +103,23 @@ def fused_norm_relu(x, *rest):
 
 
 def in_half(sizes: Sizes) -> Iterator[Operator]:
-    """The operators that the program computes with channels last, in half precision and in a graph."""
-    changes = channels_last.changes()
+    """The operators that the program computes with channels last; OneFlow fuses batch normalisation in a graph only."""
 
     def operator(name: str, inputs: tuple, call: Callable, plain: Callable, **more) -> Operator:
-        return Operator(f"{name}, channels last", (SPEC.name,), HALF, inputs, call, plain, changes=changes, **more)
+        return Operator(f"{name}, channels last", (SPEC.name,), HALF, inputs, call, plain, **more)
 
     for inputs, outputs, size, stride, side in convolutions(sizes):
         name = f"convolution {inputs} to {outputs}, {size}x{size}, stride {stride}, at {side}x{side}"
-        data = Input("data", (sizes.images, side, side, inputs))
+        data = Input("data", (sizes.images, side, side, inputs), below=BRIGHTEST if inputs == COLOURS else 0)
         weight = Input("weight", (outputs, size, size, inputs), None, 1.0 / math.sqrt(inputs * size**2))
-        call, plain = (partial(each, stride=stride) for each in (channels_last.convolve, plain_convolution))
+        call, plain = (partial(each, stride=stride) for each in (half_convolution, plain_convolution))
         yield operator(name, (data, weight), call, plain)
     channels, side = 4 * sizes.width, sizes.side // 4
     alone = norm_inputs(resnet50.norm_inputs(sizes, channels, side))
     yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, half_norm, plain_norm, axis=3)
     for name, inputs in resnet50.rectified_inputs(sizes):
-        yield operator(
-            f"{name}, fused", norm_inputs(inputs), half_norm_relu, plain_norm_relu, axis=3, tolerance=HALF_RECTIFIED
-        )
+        about = {"axis": 3, "tolerance": HALF_RECTIFIED, "changes": REWRITES}
+        yield operator(f"{name}, fused", norm_inputs(inputs), half_norm_relu, plain_norm_relu, **about)
     data = Input("data", (sizes.images, sizes.side // 2, sizes.side // 2, sizes.width))
     yield operator("max pooling", (data,), channels_last.max_pool, plain_max_pool)
     data = Input("data", (sizes.images, sizes.side // 32, sizes.side // 32, 32 * sizes.width))
@@ -127,7 +130,7 @@ def convolutions(sizes: Sizes) -> list[tuple[int, int, int, int, int]]:
     """Input and output channels, size, stride and input side of each kind of convolution in ResNet50."""
     width, side = sizes.width, sizes.side // 4
     return [
-        (3, width, 7, 2, sizes.side),
+        (COLOURS, width, 7, 2, sizes.side),
         (width, width, 3, 1, side),
         (width, 4 * width, 1, 1, side),
         (4 * width, width, 1, 1, side),
@@ -145,6 +148,10 @@ def norm_inputs(given: tuple[Input, ...]) -> tuple[Input, ...]:
     )
 
 
+def half_convolution(x, weight, stride: int):
+    return channels_last.convolve(x.to(weight.dtype), weight, stride)
+
+
 def half_norm(x, weight, bias):
     return channels_last.normalise(flow._C.normalization, (x,), half_state(weight, bias))
 
@@ -155,13 +162,13 @@ def half_norm_relu(x, *rest):
 
 
 def half_state(weight, bias) -> tuple:
-    """Running statistics, scale and shift, which are fp32 also in half precision."""
-    return *statistics(weight.reshape(1, -1)), weight.to(flow.float32), bias.to(flow.float32)
+    """No running statistics, which a graph updates in place as buffers only; scale and shift are fp32 throughout."""
+    return None, None, weight.to(flow.float32), bias.to(flow.float32)
 
 
 def plain_convolution(x, weight, stride: int):
     padding = weight.shape[1] // 2
-    x, weight = channels_last.first(x), channels_last.first(weight)
+    x, weight = channels_last.first(x.to(weight.dtype)), channels_last.first(weight)
     return channels_last.last(flow._C.conv2d(x, weight, None, stride=[stride, stride], padding=[padding, padding]))
 
 
