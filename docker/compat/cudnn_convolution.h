@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-enum { FLOAT_DATA = 0, NCHW = 0, NHWC = 1, ALIGNMENT = 16, MOST_DIMENSIONS = 8 };
+enum { FLOAT_DATA = 0, HALF_DATA = 2, NCHW = 0, NHWC = 1, ALIGNMENT = 16, MOST_DIMENSIONS = 8 };
 
 /* What is computed; the values are those of the backend's operations. */
 enum direction { FORWARD_PASS = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12 };
@@ -66,6 +66,7 @@ DRIVEN(POINTER)
 static status_t (*forward_pass)(handle_t, const void *, descriptor_t, const void *, descriptor_t, const void *,
                                 descriptor_t, int, void *, size_t, const void *, descriptor_t, void *);
 static __typeof__(forward_pass) data_gradient, filter_gradient;
+static status_t (*set_math)(descriptor_t, int);
 static bool searching, logging;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
@@ -76,6 +77,7 @@ __attribute__((constructor(103))) static void prepare_search(void)
     forward_pass = find("cudnnConvolutionForward");
     data_gradient = find("cudnnConvolutionBackwardData");
     filter_gradient = find("cudnnConvolutionBackwardFilter");
+    set_math = find("cudnnSetConvolutionMathType");
     searching = library && !(search && strcmp(search, "0") == 0);
     logging = log && *log && strcmp(log, "0") != 0;
 #define FIND(name, types) searching = searching && (the_##name = dlsym(library, #name)) != NULL;
@@ -117,7 +119,7 @@ struct tensor {
 struct key { /* without padding, to be compared as bytes */
     handle_t handle;
     float alpha, beta;
-    int32_t direction, algorithm, rank, mode;
+    int32_t direction, algorithm, rank, mode, type, unused; /* type: of all three tensors */
     struct tensor x, w, y;
     int64_t pads[MOST_DIMENSIONS], steps[MOST_DIMENSIONS], dilations[MOST_DIMENSIONS];
 };
@@ -128,24 +130,34 @@ static void widen(int64_t *to, const int *from, int count)
         to[i] = from[i];
 }
 
-static bool describe_tensor(descriptor_t of, struct tensor *tensor, int *rank)
+/* Whether a tensor's type is searched for, and that of the tensors before it. */
+static bool is_of(struct key *key, bool first, int type)
+{
+    if (first && (type == FLOAT_DATA || type == HALF_DATA))
+        key->type = type;
+    else if (first)
+        return false;
+    return key->type == type;
+}
+
+static bool describe_tensor(descriptor_t of, struct key *key, bool first, struct tensor *tensor, int *rank)
 {
     int type, dimensions[MOST_DIMENSIONS], strides[MOST_DIMENSIONS];
 
-    if (the_cudnnGetTensorNdDescriptor(of, MOST_DIMENSIONS, &type, rank, dimensions, strides) || type != FLOAT_DATA ||
-        *rank > MOST_DIMENSIONS)
+    if (the_cudnnGetTensorNdDescriptor(of, MOST_DIMENSIONS, &type, rank, dimensions, strides) ||
+        *rank > MOST_DIMENSIONS || !is_of(key, first, type))
         return false;
     widen(tensor->dimensions, dimensions, *rank);
     widen(tensor->strides, strides, *rank);
     return true;
 }
 
-static bool describe_filter(descriptor_t of, struct tensor *tensor, int *rank)
+static bool describe_filter(descriptor_t of, struct key *key, struct tensor *tensor, int *rank)
 {
     int type, format, dimensions[MOST_DIMENSIONS];
     int64_t stride = 1;
 
-    if (the_cudnnGetFilterNdDescriptor(of, MOST_DIMENSIONS, &type, &format, rank, dimensions) || type != FLOAT_DATA ||
+    if (the_cudnnGetFilterNdDescriptor(of, MOST_DIMENSIONS, &type, &format, rank, dimensions) || !is_of(key, false, type) ||
         (format != NCHW && format != NHWC) || *rank < 3 || *rank > MOST_DIMENSIONS)
         return false;
     widen(tensor->dimensions, dimensions, *rank);
@@ -161,9 +173,14 @@ static bool describe_filter(descriptor_t of, struct tensor *tensor, int *rank)
     return true;
 }
 
-/* Whether an fp32 convolution of this type of mathematics is one in true fp32, or in TF32 where that is taken. */
-static bool is_fp32_math(int math)
+/*
+ * Whether a convolution of this type of mathematics is one in true fp32, or in TF32 where that is taken. One in half
+ * precision is to use tensor cores, whatever was said of its descriptor before its tensors were known.
+ */
+static bool takes_math(const struct call *c, const struct key *key, int math)
 {
+    if (key->type == HALF_DATA)
+        return math == TENSOR_MATH || set_math(c->convolution, TENSOR_MATH) == SUCCESS;
     return takes_tf32 ? math != CONVERTING_MATH : math == FMA_MATH;
 }
 
@@ -175,9 +192,10 @@ static bool describe(const struct call *c, struct key *key)
 
     memset(key, 0, sizeof *key);
     if (((uintptr_t)c->x | (uintptr_t)c->w | (uintptr_t)c->y) % ALIGNMENT ||
-        !describe_tensor(c->x_is, &key->x, &x_rank) || !describe_tensor(c->y_is, &key->y, &y_rank) ||
-        !describe_filter(c->w_is, &key->w, &w_rank) || x_rank != w_rank || y_rank != w_rank ||
-        the_cudnnGetConvolutionMathType(c->convolution, &math) || !is_fp32_math(math) ||
+        !describe_tensor(c->x_is, key, true, &key->x, &x_rank) ||
+        !describe_tensor(c->y_is, key, false, &key->y, &y_rank) ||
+        !describe_filter(c->w_is, key, &key->w, &w_rank) || x_rank != w_rank || y_rank != w_rank ||
+        the_cudnnGetConvolutionMathType(c->convolution, &math) || !takes_math(c, key, math) ||
         the_cudnnGetConvolutionGroupCount(c->convolution, &groups) || groups != 1 ||
         the_cudnnGetConvolutionNdDescriptor(c->convolution, MOST_DIMENSIONS - 2, &rank, pads, steps, dilations, &mode,
                                             &type) ||

@@ -29,7 +29,7 @@ typedef void *descriptor_t;
 enum { SUCCESS = 0, NOT_INITIALIZED = 1 };
 
 /* cudnnMathType_t. Until 7 the default took no tensor cores for fp32; from 8 on it may (TF32), and FMA_MATH may not. */
-enum { DEFAULT_MATH = 0, CONVERTING_MATH = 2, FMA_MATH = 3 };
+enum { DEFAULT_MATH = 0, TENSOR_MATH = 1, CONVERTING_MATH = 2, FMA_MATH = 3 };
 
 static const char *const libraries[] = {"libcudnn.so.9", "libcudnn.so.8"};
 static void *library;

@@ -42,9 +42,9 @@ static bool finalize(descriptor_t made)
     return the_cudnnBackendFinalize(made) == SUCCESS;
 }
 
-static descriptor_t make_tensor(struct pile *pile, const struct tensor *is, int rank, int64_t name)
+static descriptor_t make_tensor(struct pile *pile, const struct key *key, const struct tensor *is, int64_t name)
 {
-    const int type = FLOAT_DATA;
+    const int type = key->type, rank = key->rank;
     const int64_t alignment = ALIGNMENT;
     descriptor_t tensor = make(pile, TENSOR);
 
@@ -55,14 +55,14 @@ static descriptor_t make_tensor(struct pile *pile, const struct tensor *is, int 
                : NULL;
 }
 
-/* A graph of one operation, whose tensors x, w and y are named 1, 2 and 3. */
+/* A graph of one operation, whose tensors x, w and y are named 1, 2 and 3; it sums in fp32. */
 static descriptor_t make_graph(struct pile *pile, const struct key *key)
 {
     const int type = FLOAT_DATA;
     const int64_t rank = key->rank - 2;
     const int first = key->direction == FORWARD_PASS ? 700 : key->direction == DATA_GRADIENT ? 706 : 712;
-    descriptor_t x = make_tensor(pile, &key->x, key->rank, 1), w = make_tensor(pile, &key->w, key->rank, 2);
-    descriptor_t y = make_tensor(pile, &key->y, key->rank, 3), convolution = make(pile, CONVOLUTION);
+    descriptor_t x = make_tensor(pile, key, &key->x, 1), w = make_tensor(pile, key, &key->w, 2);
+    descriptor_t y = make_tensor(pile, key, &key->y, 3), convolution = make(pile, CONVOLUTION);
     descriptor_t operation = make(pile, key->direction), graph = make(pile, GRAPH);
 
     return x && w && y && set(convolution, 100, A_DATA_TYPE, 1, &type) &&
@@ -83,18 +83,21 @@ static descriptor_t make_graph(struct pile *pile, const struct key *key)
 }
 
 /*
- * Whether an engine computes in fp32 throughout, but for TF32 where that is taken: in fp32 graphs that is what engines on
- * tensor cores compute in unless they convert their inputs first. One that does not tell counts as one that does not.
+ * Whether an engine computes in the convolution's type: fp32 throughout, or in TF32 where that is taken: in fp32 graphs
+ * that is what engines on tensor cores compute in unless they convert their inputs first. In half precision tensor cores
+ * are meant to be used, and sums stay fp32. An engine that does not tell counts as one that does not.
  */
-static bool computes_fp32(descriptor_t engine)
+static bool computes_rightly(descriptor_t engine, int type)
 {
+    const bool tensor_cores = takes_tf32 || type == HALF_DATA;
     int32_t notes[32];
     int64_t count = 0;
 
     if (the_cudnnBackendGetAttribute(engine, 1303, A_NUMERICAL_NOTE, 32, &count, notes) || count > 32)
         return false;
     for (int i = 0; i < count; i++)
-        if ((notes[i] == TENSOR_CORE && !takes_tf32) || notes[i] == DOWN_CONVERT_INPUTS || notes[i] == REDUCED_PRECISION_REDUCTION)
+        if ((notes[i] == TENSOR_CORE && !tensor_cores) || notes[i] == DOWN_CONVERT_INPUTS ||
+            notes[i] == REDUCED_PRECISION_REDUCTION)
             return false;
     return true;
 }
@@ -134,16 +137,17 @@ static void add_legacy(struct ways *ways, const struct call *c)
             ways->all[ways->count++] = (struct way){.number = listed[i].algorithm, .need = listed[i].memory};
 }
 
-/* Whether the plan of a configuration computes in fp32 and fits; then it is a way. */
-static bool add_plan(struct ways *ways, struct pile *pile, handle_t handle, descriptor_t config)
+/* Whether the plan of a configuration computes rightly and fits; then it is a way. */
+static bool add_plan(struct ways *ways, struct pile *pile, const struct key *key, descriptor_t config)
 {
+    const handle_t handle = key->handle;
     const int first = pile->count;
     struct way way = {.config = config};
     int64_t got, need = 0;
     descriptor_t engine = make(pile, ENGINE);
 
     if (engine && the_cudnnBackendGetAttribute(config, 300, A_DESCRIPTOR, 1, &got, &engine) == SUCCESS &&
-        computes_fp32(engine)) {
+        computes_rightly(engine, key->type)) {
         the_cudnnBackendGetAttribute(engine, 1301, AN_INT64, 1, &got, &way.number);
         way.plan = make(pile, PLAN);
         if (set(way.plan, 400, A_HANDLE, 1, &handle) && set(way.plan, 401, A_DESCRIPTOR, 1, &config) &&
@@ -159,7 +163,7 @@ static bool add_plan(struct ways *ways, struct pile *pile, handle_t handle, desc
 }
 
 /* What each of the heuristics proposes first; proposals that use tensor cores often lead, taken or not. */
-static void add_plans(struct ways *ways, struct pile *pile, handle_t handle, descriptor_t graph)
+static void add_plans(struct ways *ways, struct pile *pile, const struct key *key, descriptor_t graph)
 {
     for (size_t i = 0; i < sizeof heuristics / sizeof *heuristics; i++) {
         descriptor_t configs[MOST_CONFIGS], heuristic = make(pile, HEURISTICS);
@@ -175,6 +179,6 @@ static void add_plans(struct ways *ways, struct pile *pile, handle_t handle, des
         if (the_cudnnBackendGetAttribute(heuristic, 202, A_DESCRIPTOR, MOST_CONFIGS, &count, configs))
             continue;
         for (int n = 0; n < count && n < MOST_CONFIGS && added < MOST_PLANS && ways->count < MOST_WAYS; n++)
-            added += add_plan(ways, pile, handle, configs[n]);
+            added += add_plan(ways, pile, key, configs[n]);
     }
 }

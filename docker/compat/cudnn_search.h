@@ -8,8 +8,9 @@
  * time at least.
  *
  * fp32 stays true fp32: engines that use tensor cores or reduce precision are left out. With CUDNN_FORWARD_TF32=1 those on
- * tensor cores are timed too, but none that converts its inputs to a shorter type. What is not an fp32 convolution of one
- * group without other mathematics stays the plain call, and so does whatever fails here, without a word.
+ * tensor cores are timed too, but none that converts its inputs to a shorter type. Convolutions in half precision use
+ * them and sum in fp32. What is not a convolution of one group in fp32, without other mathematics, or in half precision
+ * stays the plain call, and so does whatever fails here, without a word.
  *
  * A way that needs more workspace than OneFlow gives gets this library's own, of 512 MiB at most for each handle and
  * stream. A call that adds to its output (beta is not 0) is timed on memory in its place.
@@ -181,7 +182,7 @@ static void print_found(const struct key *key, const struct ways *ways, const st
                                                               : "filter gradient";
     char x[128], w[128];
 
-    print_dimensions(x, sizeof x, "x", &key->x, key->rank);
+    print_dimensions(x, sizeof x, key->type == HALF_DATA ? "fp16 x" : "x", &key->x, key->rank);
     print_dimensions(w, sizeof w, "w", &key->w, key->rank);
     fprintf(stderr,
             "cudnn_forward: %s %s %s stride %lld beta %g: algorithm %d %.3f ms, best %s %lld %.3f ms with %.1f MiB; "
@@ -191,13 +192,13 @@ static void print_found(const struct key *key, const struct ways *ways, const st
             ways->count, seconds() - started);
 }
 
-static size_t bytes(const struct tensor *tensor, int rank)
+static size_t bytes(const struct tensor *tensor, int rank, int type)
 {
     size_t last = 0;
 
     for (int i = 0; i < rank; i++)
         last += (tensor->dimensions[i] - 1) * tensor->strides[i];
-    return (last + 1) * sizeof(float);
+    return (last + 1) * (type == HALF_DATA ? 2 : sizeof(float));
 }
 
 /* Puts memory in the place of what the call adds to, so that timing leaves that alone. */
@@ -208,7 +209,7 @@ static bool replace_output(struct call *c, const struct key *key, void **memory)
                                                                   : &key->w;
     void **pointer = c->direction == FORWARD_PASS ? &c->y : c->direction == DATA_GRADIENT ? &c->x : &c->w;
 
-    if (the_cuMemAlloc_v2(memory, bytes(output, key->rank)))
+    if (the_cuMemAlloc_v2(memory, bytes(output, key->rank, key->type)))
         return false;
     *pointer = *memory;
     return true;
@@ -235,7 +236,7 @@ static void search(struct call c, struct found *found)
         graph_count = pile->count;
         add_legacy(&ways, &c);
         if (graph)
-            add_plans(&ways, pile, c.handle, graph);
+            add_plans(&ways, pile, &found->key, graph);
         best = fastest(&timer, &c, &ways);
         if (logging)
             print_found(&found->key, &ways, best, started);

@@ -114,6 +114,7 @@ int cudnnGetConvolutionNdDescriptor(void *of, int limit, int *rank, int *pads, i
 }
 
 int cudnnGetConvolutionMathType(intptr_t of, int *math) { *math = of >= 2000 ? 2 : of >= 1000 ? 1 : 3; return 0; }
+int cudnnSetConvolutionMathType(intptr_t of, int math) { printf("mathematics %d of %d\n", math, (int)of); return 0; }
 int cudnnGetConvolutionGroupCount(intptr_t of, int *groups) { *groups = of % 1000; return 0; }
 int cudnnGetStream(void *handle, void **stream) { *stream = handle; return 0; }
 int cudnnDestroy(void *handle) { (void)handle; return 0; }

@@ -160,9 +160,22 @@ def test_the_search_can_be_turned_off(run):
     assert only == (["algorithm 0 into 0x40"], "0")
 
 
-@pytest.mark.parametrize("call", [f"x={HALF}", f"convolution={TENSOR_CORES}", "convolution=2", "y=0x44"])
+def test_half_precision_takes_tensor_cores(run):
+    """Both the plain call and the engines, but none that converts its inputs or reduces in less precision."""
+    ((first, _), again), _ = run(f"forward(x={HALF})\nforward(x={HALF})", engines="0.5,0.1,0.1,2", notes="0,1,2,9")
+    assert first[0] == "mathematics 1 of 1"
+    assert {line.split(" into ")[0] for line in first[1:]} == {"algorithm 0", "algorithm 1", "engine 0", "engine 3"}
+    assert again[0][-1] == "engine 0 into 0x40"
+
+
+def test_half_precision_on_tensor_cores_stays_as_it_is(run):
+    (only,), _ = run(f"forward(x={HALF}, convolution={TENSOR_CORES})")
+    assert len(only[0]) > 5 and not any(line.startswith("mathematics") for line in only[0])
+
+
+@pytest.mark.parametrize("call", [f"convolution={TENSOR_CORES}", "convolution=2", "y=0x44"])
 def test_other_convolutions_stay_plain(run, call):
-    """Half precision, tensor cores that OneFlow asked for, groups, and a tensor that engines may find unaligned."""
+    """Tensor cores that OneFlow asked for in fp32, groups, and a tensor that engines may find unaligned."""
     (only,), _ = run(f"forward({call})")
     assert [line.split(" into ")[0] for line in only[0]] == ["algorithm 0"]
 
