@@ -46,7 +46,7 @@ def run(built):
 
     def run(statements, costs="2,0.5,0.8", **environment):
         done = subprocess.run(
-            [sys.executable, "-c", CALLER + HELPERS + statements, str(built / "libcublas_forward.so")],
+            [sys.executable, "-u", "-c", CALLER + HELPERS + statements, str(built / "libcublas_forward.so")],
             env={
                 **os.environ,
                 "CUBLAS_FORWARD_LIBRARY": str(built / "libcublas.so.12"),

@@ -100,7 +100,10 @@ def probe(python, tmp_path_factory):
     def run(name: str, *arguments: str, ranks: int = 1) -> list[str]:
         folder = tmp_path_factory.mktemp(Path(name).stem)
         command = [python, *launcher(ranks, folder), Path(__file__).with_name(name), *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+        in_order = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        done = subprocess.run(
+            command, cwd=folder, env=in_order, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
