@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON
 
 SOURCES = ROOT / "docker" / "attention"
@@ -17,7 +18,7 @@ TAKEN = ("oneflow", "google", "absl", "half.hpp")
 """What is taken of the wheel's headers, beside which lie those of the system that it was built on."""
 
 
-class CompileError(Exception):
+class CompileError(ReproError):
     """The operators cannot be compiled here; the message says why."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import subprocess
@@ -19,12 +20,16 @@ SHARED = "models"
 """The folder that all programs read."""
 APART = {"checks": (), "tuning": (TUNED,)}
 """The trainers' folders that only some programs import, or none: the check of kernels is a run of its own."""
+BUILDER = "program"
+"""The module of the tuned programs that all models share."""
 GIT_S = 30
 
 
-def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: Path = ROOT) -> dict:
+def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: Path = ROOT, model: str = "") -> dict:
     """What an attempt records of its code: that of `program`, PUBLISHED or TUNED, in TRAINERS or BASELINES.
 
+    Of the tuned programs only the modules that the one of `model` imports count, so that tuning one model leaves runs of
+    the others as new as they are; of a model from outside, or of none, all count.
     `sha256` is over names and contents of its Python files, also of those of models from outside; `changed` the files
     of the checkout that are not as in the commit, None without git; `replaced` the command that runs in its place.
     """
@@ -32,6 +37,8 @@ def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: 
     left_out = tuple(
         f"{PACKAGE.name}/{TRAINERS}/{name}/" for name, programs in APART.items() if program not in programs
     )
+    if folder == TRAINERS and program == TUNED and model:
+        left_out += _of_other_models(package / TRAINERS / "tuning", model)
     own = [path for each in folders for path in sorted((package / each).rglob("*.py"))]
     outside = [path for each in folders for extra in folders_of(each) for path in sorted(Path(extra).rglob("*.py"))]
     named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
@@ -42,6 +49,28 @@ def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: 
         "changed": _changed(root, [f"{PACKAGE.name}/{each}" for each in folders], left_out, contents),
     }
     return found | ({"replaced": " ".join(replaced)} if replaced else {})
+
+
+def _of_other_models(tuning: Path, model: str) -> tuple[str, ...]:
+    """The files of `tuning` that the tuned program of a model does not import."""
+    modules = {path.stem: path for path in tuning.glob("*.py")}
+    waiting, needed = [name for name in (BUILDER, model, "__init__") if name in modules], set[str]()
+    if model not in modules:
+        return ()
+    while waiting:
+        needed.add(name := waiting.pop())
+        waiting += _imported(modules[name]) & modules.keys() - needed
+    return tuple(f"{PACKAGE.name}/{TRAINERS}/tuning/{name}.py" for name in sorted(modules.keys() - needed))
+
+
+def _imported(path: Path) -> set[str]:
+    """The modules of `repro.trainers.tuning` that a file imports by their names."""
+    parent = f"{PACKAGE.name}.{TRAINERS}.tuning"
+    imports = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ImportFrom)]
+    whole = {name.name for each in imports if each.module == parent for name in each.names}
+    return whole | {
+        each.module.rpartition(".")[2] for each in imports if each.module and each.module.startswith(parent)
+    }
 
 
 def files_digest(files: Iterable[tuple[str, str]]) -> str:
@@ -55,15 +84,19 @@ def files_digest(files: Iterable[tuple[str, str]]) -> str:
 def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
     """PlanError unless the programs of a run's successful attempts are what they would be now."""
     units = run.description()["plan"]["units"]
-    programs = {unit["name"]: (BASELINES if unit.get("baseline_of") else TRAINERS, unit["program"]) for unit in units}
-    now: dict[tuple[str, str], dict] = {}
+    programs = {
+        unit["name"]: (BASELINES if unit.get("baseline_of") else TRAINERS, unit["program"], unit.get("model", ""))
+        for unit in units
+    }
+    now: dict[tuple[str, str, str], dict] = {}
     for attempt in run.attempts():
         if attempt["status"] != "ok":
             continue
-        folder, program = programs[attempt["unit"]]
-        if (folder, program) not in now:
-            now[folder, program] = program_code(folder, program, replaced if folder == TRAINERS else ())
-        current = now[folder, program]
+        folder, program, model = programs[attempt["unit"]]
+        if (folder, program, model) not in now:
+            given = replaced if folder == TRAINERS else ()
+            now[folder, program, model] = program_code(folder, program, given, model=model)
+        current = now[folder, program, model]
         recorded = attempt.get("code")
         if recorded is None:
             raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")

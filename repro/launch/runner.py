@@ -134,7 +134,7 @@ class Bench:
     def _code(self, unit: Unit) -> dict:
         if unit.baseline_of:
             return program_code(BASELINES, unit.program)
-        return program_code(TRAINERS, unit.program, self.replaced)
+        return program_code(TRAINERS, unit.program, self.replaced, model=unit.model)
 
     def _record_killed(self) -> None:
         """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""

@@ -374,8 +374,9 @@ def test_all_models_are_compared_in_half_precision_on_cuda_too(python):
     assert {device for device, _, _ in half} == {"cuda"}
     assert {model for _, model, _ in half} == {"bert", "gpt", "resnet50"}
     resnet50 = [name for _, model, name in half if model == "resnet50"]
-    assert sum(name.startswith("convolution") for name in resnet50) == 23
-    assert sum(name.startswith("batch norm") for name in resnet50) == 4
+    assert sum(name.startswith("convolution") for name in resnet50) == 7
+    assert sum(name.startswith("batch norm") for name in resnet50) == 5
+    assert all(name.endswith("channels last") for name in resnet50)
     assert "masked attention, fused, bert fp16" in {name for _, _, name in half}
 
 

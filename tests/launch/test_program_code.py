@@ -49,6 +49,45 @@ def test_every_way_to_change_a_trainer_is_seen(checkout):
     assert program_code("baselines", "published", root=checkout)["changed"] == [], "a baseline does not run them"
 
 
+IMPORTS = {
+    "__init__": "",
+    "program": "from repro.trainers.tuning.rewrite import A\n",
+    "rewrite": "",
+    "gpt": "from repro.trainers.tuning import layers\n",
+    "layers": "",
+    "resnet50": "from repro.trainers.tuning.channels import B\n",
+    "channels": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "seen"),
+    [
+        ("program", {"gpt", "resnet50", ""}),
+        ("rewrite", {"gpt", "resnet50", ""}),
+        ("__init__", {"gpt", "resnet50", ""}),
+        ("gpt", {"gpt", ""}),
+        ("layers", {"gpt", ""}),
+        ("channels", {"resnet50", ""}),
+        ("resnet50", {"resnet50", ""}),
+    ],
+)
+def test_tuning_one_model_leaves_the_others(checkout, module, seen):
+    tuning = checkout / "repro" / "trainers" / "tuning"
+    tuning.mkdir()
+    for name, text in IMPORTS.items():
+        (tuning / f"{name}.py").write_text(text)
+
+    def codes() -> dict:
+        models = ("gpt", "resnet50", "")
+        return {model: program_code("trainers", "tuned", root=checkout, model=model)["sha256"] for model in models}
+
+    before = codes()
+    (tuning / f"{module}.py").write_text(IMPORTS[module] + "# another\n")
+    after = codes()
+    assert {model for model in before if before[model] != after[model]} == seen
+
+
 @pytest.mark.parametrize(
     ("file", "seen"),
     [("tuning/gpt.py", {"tuned"}), ("checks/accuracy.py", set()), ("models/gpt.py", {"published", "tuned"})],

@@ -119,7 +119,7 @@ def in_half(sizes: Sizes) -> Iterator[Operator]:
     yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, half_norm, plain_norm, axis=3)
     for name, inputs in resnet50.rectified_inputs(sizes):
         about = {"axis": 3, "tolerance": HALF_RECTIFIED, "changes": REWRITES}
-        yield operator(f"{name}, fused", norm_inputs(inputs), half_norm_relu, plain_norm_relu, **about)
+        yield operator(f"{name}, fused", norm_inputs(inputs), HalfNormRelu(), plain_norm_relu, **about)
     data = Input("data", (sizes.images, sizes.side // 2, sizes.side // 2, sizes.width))
     yield operator("max pooling", (data,), channels_last.max_pool, plain_max_pool)
     data = Input("data", (sizes.images, sizes.side // 32, sizes.side // 32, 32 * sizes.width))
@@ -153,17 +153,29 @@ def half_convolution(x, weight, stride: int):
 
 
 def half_norm(x, weight, bias):
-    return channels_last.normalise(flow._C.normalization, (x,), half_state(weight, bias))
+    state = (*statistics(weight.reshape(1, -1)), *in_single(weight, bias))
+    return channels_last.normalise(flow._C.normalization, (x,), state)
 
 
-def half_norm_relu(x, *rest):
-    addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
-    return channels_last.normalise(flow._C.normalization_add_relu, (x, addend), half_state(weight, bias))
+class HalfNormRelu:
+    """Batch normalisation, optional addition and ReLU, with running statistics made at the first call.
+
+    That is not in a graph, which takes them for variables: it can update no others in place.
+    """
+
+    def __init__(self) -> None:
+        self.statistics: tuple = ()
+
+    def __call__(self, x, *rest):
+        addend, weight, bias = rest if len(rest) == 3 else (None, *rest)
+        self.statistics = self.statistics or statistics(weight.reshape(1, -1))
+        state = (*self.statistics, *in_single(weight, bias))
+        return channels_last.normalise(flow._C.normalization_add_relu, (x, addend), state)
 
 
-def half_state(weight, bias) -> tuple:
-    """No running statistics, which a graph updates in place as buffers only; scale and shift are fp32 throughout."""
-    return None, None, weight.to(flow.float32), bias.to(flow.float32)
+def in_single(*tensors) -> tuple:
+    """The scale and shift of batch normalisation, which are fp32 also in half precision."""
+    return tuple(each.to(flow.float32) for each in tensors)
 
 
 def plain_convolution(x, weight, stride: int):
