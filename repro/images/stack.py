@@ -31,6 +31,7 @@ TF32 = {"CUBLAS_FORWARD_TF32": "1", "CUDNN_FORWARD_TF32": "1"}
 """What these forwarders read: fp32 products and convolutions may then be computed in TF32."""
 CACHE_BYTES = 4_000_000_000
 OLDEST = {"libcublas.so": 11, "libcudnn.so": 8, "libcupti.so": 11}
+CUDNN_OF_ATTENTION = 9
 PINNED = {"cuBLAS": "libcublas.so.12", "cuDNN": "libcudnn.so.9"}
 
 
@@ -108,7 +109,7 @@ def stack_of(
     notes = [f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" + (": chosen by STACK" if name else "")]
     overlay = _overlay(gpus, given, notes)
     own = _modern(libraries, given, notes) if chosen == "cu102-modern" else {} if in_image else _published(notes)
-    variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen, notes))
+    variables = _cache(gpus[0]) | own | ({} if in_image else _forwarders(chosen, own, notes))
     for variable in sorted(variables.keys() & given.keys()):
         if given[variable] and given[variable] != variables[variable]:
             notes.append(f"{variable} was set before and stays")
@@ -197,13 +198,18 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
     }
 
 
-def _forwarders(stack: str, notes: list[str]) -> dict:
-    """What hands OneFlow's calls to these libraries, and calls cuDNN's fused attention, compiled here."""
+def _forwarders(stack: str, own: Mapping[str, str], notes: list[str]) -> dict:
+    """What hands OneFlow's calls to the libraries in `own`, and calls cuDNN's fused attention, compiled here."""
     from repro.images.attention_operator import attention_environment
 
     if stack != "cu102-modern":
         return {}
-    return {"LD_PRELOAD": preloaded(map(build_forward, FORWARDERS))} | attention_environment(notes)
+    preload = {"LD_PRELOAD": preloaded(map(build_forward, FORWARDERS))}
+    version = _version(Path(own["CUDNN_FORWARD_LIBRARY"]))
+    if version[0] < CUDNN_OF_ATTENTION:
+        notes.append(f"no fused attention for the tuned program: it needs cuDNN {CUDNN_OF_ATTENTION}")
+        return preload
+    return preload | attention_environment(notes)
 
 
 def _published(notes: list[str]) -> dict:

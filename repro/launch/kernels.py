@@ -400,9 +400,9 @@ def _missing(found: Kernels | None, models: Collection[str]) -> list[str]:
 
 def sources() -> list[Path]:
     """The programs whose change makes a kept comparison worthless: what compares, and the models' operators."""
-    folders = [TRAINERS / "models", TRAINERS / "tuning", *map(Path, folders_of("trainers/models"))]
+    folders = [TRAINERS / "models", *map(Path, folders_of("trainers/models"))]
     own = [path for spec in specs() for folder in folders if (path := folder / f"{spec.name}.py").is_file()]
-    return [*(TRAINERS / name for name in SOURCES), *own]
+    return [*(TRAINERS / name for name in SOURCES), *own, *sorted((TRAINERS / "tuning").glob("*.py"))]
 
 
 def _identity(gpus: list[dict], stack: Stack, image: dict | None) -> dict:

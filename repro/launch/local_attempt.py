@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from repro.images.attention_operator import LIBRARY
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
 from repro.images.stack import TF32
 from repro.launch.agent.leftovers import mark
@@ -49,9 +50,9 @@ GRACE_S = 5.0
 NOT_INHERITED = (
     *("MAKEFLAGS", "MAKEOVERRIDES", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
     *TF32,
-    "NVIDIA_TF32_OVERRIDE",
+    *("NVIDIA_TF32_OVERRIDE", LIBRARY),
 )
-"""What ranks do not get of this process's own environment: variables of its launcher, and those that decide on TF32."""
+"""What ranks do not get of this process's own environment: variables of its launcher, and those that decide on TF32 and attention."""
 PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
 PR_SET_PDEATHSIG = 1
 

@@ -1,6 +1,6 @@
 """The list of the digests of all kept runs, `reports/reproduced/SHA256SUMS`, to which lines are only added.
 
-`sha256sum -c` reads it too. It reveals archives that differ from their line, have no line, or are missing; changed
+`sha256sum -c --ignore-missing` reads it too: the lines of withdrawn archives stay. It reveals archives that differ from their line, have no line, or are missing; changed
 lines are found if the history of the list is available (`repro.runs.history`). A run that was withdrawn, since all that
 it measured was measured again, keeps its line and gets a second one, a comment that names the runs that supersede it.
 """

@@ -49,7 +49,7 @@ def bench(tmp_path, monkeypatch, ratios, gpu=None):
         repeat = int(folder.name.removeprefix("repeat-").partition(".")[0])
         return Trained(unit, folder, ratios[unit.name][repeat - 1] * published[unit.name])
 
-    monkeypatch.setattr(runner, "program_code", lambda folder, program, replaced: CODE)
+    monkeypatch.setattr(runner, "program_code", lambda folder, program, replaced, model: CODE)
     said = io.StringIO()
     attempts = Bench(run, plan, PlainProgress(said), attempt_of).run_all()
     return run, plan, attempts, said.getvalue()

@@ -96,7 +96,8 @@ class Work:
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         environment |= {} if self.baseline else library_environment(self.cluster, device)
-        environment |= TF32 if self.tf32 and not self.baseline else {}
+        if not self.baseline and device == "cuda":
+            environment |= TF32 if self.tf32 else dict.fromkeys(TF32, "0")
         libraries = forwarder_orders(self.cluster, self.code_folder) if device == "cuda" and not self.baseline else {}
         if tracing:
             environment |= tracing.environment(self.cluster, folder)

@@ -162,7 +162,7 @@ class Jobs:
                 found[name] = versions_in(self.cluster, name, done)
             except RemoteError as error:
                 raise NotStarted(node_says(name, str(error).removeprefix(f"{name}: "))) from error
-        if said := unequal(found):
+        if said := unequal({name: found[name] for name in sorted(found)}):
             raise NotStarted(Failure(BASELINES_DIFFER, {"said": said}))
         self._baselines = found
         return found

@@ -184,7 +184,11 @@ def _kernels(_: Translate, kernels: dict | None) -> str:
     message = _("{count}, results and gradients; largest relative error: {largest}").format(
         count=kernels["operators"], largest=largest
     )
-    wrong = _("wrong: {operators}").format(operators="; ".join(kernels["wrong"])) if kernels["wrong"] else ""
+    wrong = (
+        _("wrong: {operators}").format(operators="; ".join(f"`{each}`" for each in kernels["wrong"]))
+        if kernels["wrong"]
+        else ""
+    )
     return "; ".join(filter(None, (message, wrong)))
 
 

@@ -28,7 +28,7 @@ DESCRIPTIONS = {
         "as separate operators, half precision throughout under AMP, and one update per parameter."
     ),
     "pytorch-tf32": N_(
-        "like `pytorch`, with TF32, which OneFlow uses with PRECISION=tf32 alone; ResNet50 in channels_last format."
+        "like `pytorch`, with TF32, which OneFlow uses only with PRECISION=tf32; ResNet50 in channels_last format."
     ),
     "pytorch-channels-last": N_("like `pytorch`, in fp32 and channels_last format."),
     "pytorch-compile": N_("like `pytorch`, compiled with torch.compile."),

@@ -98,7 +98,7 @@ def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
         )
     ]
     if kernels["wrong"]:
-        parts.append(_("wrong: {operators}").format(operators="; ".join(kernels["wrong"])))
+        parts.append(_("wrong: {operators}").format(operators="; ".join(f"`{each}`" for each in kernels["wrong"])))
     return [(_("Operators compared with the CPU"), "; ".join(parts))]
 
 
