@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -18,8 +19,12 @@ TAKEN = ("oneflow", "google", "absl", "half.hpp")
 """What is taken of the wheel's headers, beside which lie those of the system that it was built on."""
 
 
+LOAD = "import sys, oneflow; oneflow.utils.load_library(sys.argv[1])"
+LOAD_S = 120
+
+
 class CompileError(ReproError):
-    """The operators cannot be compiled here; the message says why."""
+    """The operators cannot be compiled or loaded here; the message says why."""
 
 
 def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "attention") -> Path:
@@ -83,10 +88,26 @@ def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path
     return [compiler, *options, *definitions, *folders, source, "-o", str(target), *map(str, needed), *linked]
 
 
+def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
+    """Load the library as trainers do, once on each machine; CompileError if it cannot be, as with an older libstdc++."""
+    loaded = library.with_suffix(f".loaded-{platform.node()}")
+    if loaded.exists():
+        return
+    command = [str(python), "-c", LOAD, str(library)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{library.name} could not be loaded: {error}") from error
+    if done.returncode:
+        raise CompileError(f"{library.name} cannot be loaded: {(done.stderr.strip().splitlines() or ['?'])[-1][:300]}")
+    loaded.touch()
+
+
 def attention_environment(notes: list[str]) -> dict[str, str]:
     """The variable for the trainers, or none where the operators cannot be had; a note says which it is."""
     try:
         library = attention_operator()
+        try_out(library)
     except CompileError as error:
         notes.append(f"no fused attention for the tuned program: {error}")
         return {}

@@ -1,11 +1,18 @@
 """The library with the operators for fused attention: compiled once for a OneFlow, and named only where it can be had."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from repro.images import attention_operator as module
-from repro.images.attention_operator import LIBRARY, CompileError, attention_environment, attention_operator
+from repro.images.attention_operator import (
+    LIBRARY,
+    CompileError,
+    attention_environment,
+    attention_operator,
+    try_out,
+)
 
 LIBRARIES = ("liboneflow-1.so", "libof_protoobj-2.so", "libprotobuf-3.so.3.9")
 COMPILER = """#!/bin/sh
@@ -85,6 +92,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind(python, compiler, tmp_path)
 def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_path):
     notes: list[str] = []
     monkeypatch.setattr(module, "attention_operator", lambda: tmp_path / "libattention.so")
+    monkeypatch.setattr(module, "try_out", lambda library: None)
     assert attention_environment(notes) == {LIBRARY: str(tmp_path / "libattention.so")}
 
     def refuse():
@@ -96,3 +104,20 @@ def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_pa
         "fused attention for the tuned program, by cuDNN",
         "no fused attention for the tuned program: there is no g++ to compile it with",
     ]
+
+
+def test_a_library_that_cannot_be_loaded_is_not_named(tmp_path):
+    """It is tried once on each machine where it can be loaded, and again where it cannot."""
+    library, python = tmp_path / "libattention.so", tmp_path / "python"
+    library.touch()
+    python.write_text("#!/bin/sh\necho 'Traceback' >&2\necho 'OSError: GLIBCXX_3.4.32 not found' >&2\nexit 1\n")
+    python.chmod(0o755)
+    for _ in range(2):
+        with pytest.raises(
+            CompileError, match=r"libattention\.so cannot be loaded: OSError: GLIBCXX_3\.4\.32 not found"
+        ):
+            try_out(library, python)
+    python.write_text('#!/bin/sh\necho >>"$0.calls"\n')
+    try_out(library, python)
+    try_out(library, python)
+    assert len(Path(f"{python}.calls").read_text().splitlines()) == 1
