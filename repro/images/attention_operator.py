@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import shutil
 import subprocess
@@ -10,15 +9,15 @@ import tempfile
 from pathlib import Path
 
 from repro.utils.errors import ReproError
-from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON
+from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON, sha256_of
 
 SOURCES = ROOT / "docker" / "attention"
 LIBRARY = "ATTENTION_OPERATOR"
 """The environment variable that names the library to the trainers (`repro/trainers/tuning/attention.py`)."""
 TAKEN = ("oneflow", "google", "absl", "half.hpp")
 """What is taken of the wheel's headers, beside which lie those of the system that it was built on."""
-
-
+MISSING = "no fused attention for the tuned program: {}"
+"""The note of a stack or a kit without the library, with the reason."""
 LOAD = "import sys, oneflow; oneflow.utils.load_library(sys.argv[1])"
 LOAD_S = 120
 
@@ -71,11 +70,9 @@ def only(folder: Path, pattern: str) -> Path:
 
 def digest(needed: list[Path]) -> str:
     """What tells a library apart: the sources, and which build of OneFlow it is for."""
-    made = hashlib.sha256()
-    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        made.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    made.update("\0".join(path.name for path in needed).encode())
-    return made.hexdigest()[:12]
+    sources = sorted(path for path in SOURCES.rglob("*") if path.is_file())
+    parts = [part for path in sources for part in (path.relative_to(SOURCES).as_posix().encode(), path.read_bytes())]
+    return sha256_of(b"\0".join([*parts, *(path.name.encode() for path in needed)]))[:12]
 
 
 def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path], target: Path) -> list[str]:
@@ -109,7 +106,7 @@ def attention_environment(notes: list[str]) -> dict[str, str]:
         library = attention_operator()
         try_out(library)
     except CompileError as error:
-        notes.append(f"no fused attention for the tuned program: {error}")
+        notes.append(MISSING.format(error))
         return {}
     notes.append("fused attention for the tuned program, by cuDNN")
     return {LIBRARY: str(library)}

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from repro import bootstrap
-from repro.images.attention_operator import CompileError, attention_operator
+from repro.images.attention_operator import MISSING, CompileError, attention_operator
 from repro.images.fatbins import leave_out
 from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
@@ -73,10 +73,10 @@ def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterato
                 break
             yield Entry(f".cache/compat/{library.name}", library)
         try:
-            library = attention_operator(bootstrap.TRAINER / "bin" / "python")
+            library = attention_operator()
             yield Entry(f".cache/attention/{library.name}", library)
         except CompileError as error:
-            contents.notes.append(f"no fused attention for the tuned program: {error}")
+            contents.notes.append(MISSING.format(error))
 
 
 def _checkout(scratch: Path) -> Iterator[Entry]:

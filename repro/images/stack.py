@@ -200,14 +200,13 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
 
 def _forwarders(stack: str, own: Mapping[str, str], notes: list[str]) -> dict:
     """What hands OneFlow's calls to the libraries in `own`, and calls cuDNN's fused attention, compiled here."""
-    from repro.images.attention_operator import attention_environment
+    from repro.images.attention_operator import MISSING, attention_environment
 
     if stack != "cu102-modern":
         return {}
     preload = {"LD_PRELOAD": preloaded(map(build_forward, FORWARDERS))}
-    version = _version(Path(own["CUDNN_FORWARD_LIBRARY"]))
-    if version[0] < CUDNN_OF_ATTENTION:
-        notes.append(f"no fused attention for the tuned program: it needs cuDNN {CUDNN_OF_ATTENTION}")
+    if _version(Path(own["CUDNN_FORWARD_LIBRARY"]))[0] < CUDNN_OF_ATTENTION:
+        notes.append(MISSING.format(f"it needs cuDNN {CUDNN_OF_ATTENTION} or later"))
         return preload
     return preload | attention_environment(notes)
 

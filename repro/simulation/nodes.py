@@ -314,7 +314,7 @@ def up(
 
 
 def are_kept(engine: Engine, name: str, count: int) -> bool:
-    """Whether so many nodes can be brought up from disks kept under a name: all are there, and no node has their addresses."""
+    """Whether so many nodes can start from the disks kept under a name: every disk exists, and no node uses their addresses."""
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
     if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
         return False  # none were kept, or whoever kept them was interrupted

@@ -26,7 +26,7 @@ def packed(archive, files):
 
 
 class Kept:
-    """A host's kept runs, of which only what is looked at here exists, in a checkout."""
+    """A host's folder in a checkout, with only those parts of its kept runs that these tests read."""
 
     def __init__(self, folder):
         self.root = folder

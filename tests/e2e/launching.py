@@ -22,7 +22,7 @@ from tests.support.paths import ROOT, STANDIN
 TABLE = ROOT / "tests" / "output" / "fault_times.json"
 WORK = "/var/lib/oneflow-reproduction"
 LOST = r"nothing was heard from node2 for 1[5-9] s: it is down, cut off, or stopped|node2 was lost: .+"
-"""What is said of a node of which nothing more is heard."""
+"""The message about a node that has stopped answering."""
 WRAPPER = """
 import os, runpy, sys
 os.environ["STANDIN"] = {faults!r}

@@ -176,7 +176,7 @@ def rows(measurements: Iterable[Measurement]) -> list[Row]:
     """
     groups: dict[str, dict[str, Measurement]] = {}
     newest: dict[str, str] = {}
-    for each in sorted(measurements, key=_age):
+    for each in sorted(measurements, key=lambda each: each.kept.age):
         groups.setdefault(each.configuration, {}).setdefault(each.kept.run.id, each)
         newest[each.own] = each.own_code
     found: list[Row] = []
@@ -202,10 +202,6 @@ def middle(values: Iterable[float | None]) -> float | None:
     """The median over runs of what is known; None if nothing is."""
     known = [each for each in values if each is not None]
     return median(known) if known else None
-
-
-def _age(each: Measurement) -> tuple:
-    return each.kept.description["created"], each.kept.run.id
 
 
 def _kind(unit: Unit) -> tuple:

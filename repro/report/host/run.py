@@ -37,6 +37,11 @@ class KeptRun:
     versions: Versions
 
     @property
+    def age(self) -> tuple[float, str]:
+        """What orders runs by when they began; runs of the same second by their ids."""
+        return self.description["created"], self.run.id
+
+    @property
     def gpus(self) -> list[dict]:
         return self.description["environment"]["gpus"]
 

@@ -1,4 +1,4 @@
-"""Which kept runs of a host may be withdrawn: those of which nothing is shown any more except as superseded."""
+"""Selects the kept runs of a host that may be withdrawn: those whose every figure the page lists as superseded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def withdrawable(host: Host) -> list[Withdrawal]:
     newest = {row.measurements[-1].own: row.measurements[-1] for row in measured}
     counting = (*host.ratios, *host.gains, *host.efficiencies, *host.layouts)
     shown = {kept.run.id for row in counting for kept in row.runs}
-    staying = sorted(host.measured, key=_age)
+    staying = sorted(host.measured, key=lambda kept: kept.age)
     found = []
     for kept in tuple(staying):
         tried = [each for each in every if each.kept is kept and (each.result.throughputs or each.result.failed)]
@@ -43,10 +43,10 @@ def withdrawable(host: Host) -> list[Withdrawal]:
 
 
 def _followed(host: Host, each: Measurement, later: Measurement) -> bool:
-    """Whether the newest figure of a unit's configuration stands in for what this run has of it."""
+    """Whether a newer run replaces what this run has for a unit's configuration, a figure or a failure."""
     if each.result.throughputs:
         return (each.kept.run.id, each.result.unit.name) in host.superseded
-    return _age(later.kept) > _age(each.kept)
+    return later.kept.age > each.kept.age
 
 
 def _published(runs: Iterable[KeptRun]) -> set[tuple[str, ...]]:
@@ -61,7 +61,3 @@ def _published(runs: Iterable[KeptRun]) -> set[tuple[str, ...]]:
                 found |= {("derived", unit.program, case) for case in unit.derived_from}
         found |= {(each.kind, each.case) for each in kept.judgement.comparisons if each.kind == "scaling"}
     return found
-
-
-def _age(kept: KeptRun) -> tuple[float, str]:
-    return kept.description["created"], kept.run.id
