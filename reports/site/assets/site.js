@@ -53,7 +53,7 @@ const page = (() => {
 
   function value(row, column) {
     const cell = row.cells[column];
-    if (cell.dataset.sort === undefined) return cell.querySelector(".value").textContent;
+    if (cell.dataset.sort === undefined) return (cell.querySelector(".value") || cell).textContent;
     const number = Number(cell.dataset.sort);
     return Number.isFinite(number) ? number : null;
   }

@@ -80,8 +80,8 @@ def link(kept: KeptRun) -> str:
 
 
 def links(_: Translate, kept: Iterable[KeptRun]) -> str:
-    """The runs' short names, each linked."""
-    return _(", ").join(map(link, kept))
+    """The runs' short names, each linked and each once, oldest first."""
+    return _(", ").join(dict.fromkeys(map(link, sorted(kept, key=lambda each: each.age))))
 
 
 def runs_of(_: Translate, row: Row) -> Cell:

@@ -66,6 +66,10 @@ class Target:
         return MISSED if interval.high < self.at_least or interval.low > self.at_most else OPEN
 
 
+LENGTH = ("iterations", "log_interval")
+"""What of a configuration says how long it trains, and how often it prints."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What one run has of a configuration, what that is over, and their ratio.
@@ -87,8 +91,9 @@ class Measurement:
 
     @property
     def own(self) -> str:
-        """The same without what it is over."""
-        return self._named([configuration(self.result.unit)])
+        """What is trained, whatever it is over, for however many iterations and however many of them make a row."""
+        config, *about, _ = configuration(self.result.unit)
+        return self._named([{name: value for name, value in config.items() if name not in LENGTH}, *about])
 
     def _named(self, sides: list) -> str:
         return json.dumps([sides, [gpu["name"] for gpu in self.kept.gpus[:1]]], sort_keys=True)

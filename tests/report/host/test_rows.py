@@ -137,6 +137,19 @@ def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
     assert len(rows([elsewhere, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts beside both"
 
 
+def test_an_older_run_of_other_iterations_is_superseded(host, kept):
+    """What a program did before it was changed is no second row because it was trained for a shorter time."""
+    old, new = (row_of(over(host, again(kept, n, code=code))).measurements[0] for n, code in enumerate("ab", 1))
+    unit = old.result.unit
+    shorter = unit.config | {"iterations": 60, "log_interval": 10}
+    short = replace(old, result=replace(old.result, unit=replace(unit, config=shorter)))
+    assert short.configuration != new.configuration
+    (row,) = rows([short, new])
+    assert [each.kept.label for each in row.measurements] == ["R2"]
+    assert [each.kept.label for each in row.superseded] == ["R1"]
+    assert len(rows([short, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts for both"
+
+
 def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
     known = {"1" * 40: {"trainers": "x", "baselines": "y"}, "2" * 40: {"trainers": "x", "baselines": "y"}}
     first, second, third = (again(kept, n, 1 + n / 100, commit=str(n) * 40) for n in (1, 2, 3))
