@@ -20,6 +20,8 @@ MISSING = "no fused attention for the tuned program: {}"
 """The note of a stack or a kit without the library, with the reason."""
 LOAD = "import sys, oneflow; oneflow.utils.load_library(sys.argv[1])"
 LOAD_S = 120
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Linux's name for what runs since a start: two machines may share a name, and a cache travel from one to the other."""
 
 
 class CompileError(ReproError):
@@ -86,9 +88,9 @@ def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path
 
 
 def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
-    """Load the library as trainers do, once on each machine; CompileError if it cannot be, as with an older libstdc++."""
-    loaded = library.with_suffix(f".loaded-{platform.node()}")
-    if loaded.exists():
+    """Load the library as trainers do, once since a machine's start; CompileError if it cannot be, as with an older libstdc++."""
+    marker, here = library.with_suffix(".loaded"), f"{platform.node()} {BOOT.read_text().strip()}"
+    if marker.exists() and marker.read_text() == here:
         return
     command = [str(python), "-c", LOAD, str(library)]
     try:
@@ -97,7 +99,7 @@ def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
         raise CompileError(f"{library.name} could not be loaded: {error}") from error
     if done.returncode:
         raise CompileError(f"{library.name} cannot be loaded: {(done.stderr.strip().splitlines() or ['?'])[-1][:300]}")
-    loaded.touch()
+    marker.write_text(here)
 
 
 def attention_environment(notes: list[str]) -> dict[str, str]:

@@ -45,23 +45,28 @@ GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|nsl|mvec|anl
 NEEDED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
 
 
+BRANCH = "kit"
+"""The branch of the packed checkout."""
+
+
 @dataclass
 class Contents:
     """What a kit is to hold, and what became of it: bytes of GPU code left out per library, and notes for its reader.
 
     `architectures` are those of the host's GPUs. The libraries of `overlay`, if there is one for the only architecture,
-    are in it in place of the wheel's.
+    are in it in place of the wheel's. `commit` is that of the packed checkout.
     """
 
     architectures: tuple[int, ...]
     overlay: Overlay | None = None
     zeroed: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    commit: str = ""
 
 
 def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
     """The checkout at its commit, both interpreters, and the libraries that are compiled from it."""
-    yield from _checkout(scratch)
+    yield from checkout(scratch, contents)
     for environment in pythons:
         yield from _python(environment, pythons[environment])
     if contents.architectures and needs_newer_libraries(contents.architectures):
@@ -79,14 +84,22 @@ def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterato
             contents.notes.append(MISSING.format(error))
 
 
-def _checkout(scratch: Path) -> Iterator[Entry]:
-    """The last commit with its git folder, so that a run there can say which code it ran."""
+def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[Entry]:
+    """The last commit with its git folder, so that a run there can say which code it ran.
+
+    It is on a branch whatever the checkout is on: git wants a folder of references, and only files are packed.
+    """
     clone = scratch / "checkout"
-    command = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(clone)]
+    command = ["git", "clone", "--quiet", "--depth=1", f"file://{root}", str(clone)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise KitError(f"git cannot pack the code: {done.stderr.strip()}")
-    subprocess.run(["git", "-C", str(clone), "remote", "remove", "origin"], check=True)
+    git = ["git", "-C", str(clone)]
+    subprocess.run([*git, "remote", "remove", "origin"], check=True)
+    subprocess.run([*git, "checkout", "--quiet", "-B", BRANCH], check=True)
+    contents.commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     for own in ("hooks", "logs"):
         shutil.rmtree(clone / ".git" / own, ignore_errors=True)
     yield from _files(clone, ".")

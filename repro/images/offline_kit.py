@@ -132,9 +132,7 @@ def _describe(made: Made, pythons: dict[Path, str]) -> None:
     for lock in ("uv.lock", "docker/trainer.lock", "docker/pins.toml"):
         shutil.copy(ROOT / lock, made.folder / Path(lock).name)
     content = {
-        "commit": subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip(),
+        "commit": made.contents.commit,
         "architectures": list(made.contents.architectures),
         "overlay": made.contents.overlay.record() if made.contents.overlay else None,
         "pythons": {environment.name: version for environment, version in pythons.items()},

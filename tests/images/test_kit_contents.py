@@ -1,5 +1,6 @@
 """What the parts of a kit hold: each file as its wheel states, and no GPU code that the host has no use for."""
 
+import shutil
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from repro.images import kit_contents
 from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_overlay import Overlay
-from repro.images.kit_contents import Contents, relocated
+from repro.images.kit_contents import Contents, checkout, relocated
 from repro.images.kit_pieces import Entry, KitError
 from tests.support.fatbins import library
 
@@ -19,6 +20,33 @@ def test_a_search_path_is_made_relative_in_place():
     assert after == b"\x7fELF\0$ORIGIN/../lib\0\0\0libffi.so.8\0"
     assert relocated(before, "/usr/lib", "$ORIGIN/../lib") == before
     assert relocated(b"\0/lib\0", "/lib", "$ORIGIN/../lib") == b"\0/lib\0", "no room: it stays as it is"
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_the_packed_checkout_knows_its_commit_whatever_it_was_made_from(tmp_path, detached):
+    """Folders are not packed, and git takes none for a repository that lacks its folder of references."""
+    root, kit = tmp_path / "root", tmp_path / "kit"
+
+    def git(folder, *arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(folder), *identity, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    root.mkdir()
+    git(root, "init", "--quiet")
+    (root / "README.md").write_text("a\n")
+    git(root, "add", "README.md")
+    git(root, "commit", "--quiet", "-m", "a")
+    if detached:
+        git(root, "checkout", "--quiet", "--detach")
+    (tmp_path / "scratch").mkdir()
+    contents = Contents(())
+    for entry in checkout(tmp_path / "scratch", contents, root):
+        target = kit / entry.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(entry.source, target)
+    assert contents.commit == git(root, "rev-parse", "HEAD") == git(kit, "rev-parse", "HEAD")
+    assert git(kit, "status", "--porcelain") == ""
 
 
 def test_an_installed_file_that_is_not_its_wheels_is_refused(tmp_path):
