@@ -35,7 +35,7 @@ UNREADABLE = 'for path; do [ -r "$path" ] || printf "%s\\n" "$path"; done'
 DIFFERENT = N_("the nodes of job {job} are not equal, or not what others of this run were: {said}")
 WRONG = N_("operators of {model} compute wrongly on the nodes of job {job}: {example}")
 BASELINES_DIFFER = N_("the baselines' environments on the nodes of this run are not equal: {said}")
-NO_DATA = N_("the data set {data} cannot be had on {node}: {said}")
+NO_DATA = N_("the data set {data} cannot be brought to {node}: {said}")
 NOT_COMPARED = N_("operators cannot be compared with the CPU on the nodes of job {job}: {said}")
 
 

@@ -388,7 +388,7 @@ def test_nodes_are_asked_for_no_data_that_a_run_does_not_read(bench, text, asked
 
 def test_data_that_arrives_altered_is_refused_before_the_run(bench, cluster, text, tmp_path):
     (text.folder / "text.idx").write_text("x")
-    with pytest.raises(ClusterError, match=r"some: the data set text-\w{12} cannot be had on node1: .*checksum"):
+    with pytest.raises(ClusterError, match=r"some: the data set text-\w{12} cannot be brought to node1: .*checksum"):
         bench(reading(smoke((1,)), cluster, text), datasets=[text])
     assert not (tmp_path / "runs").exists()
     assert list(Path(folder_on_nodes(cluster, text)).iterdir()) == []
