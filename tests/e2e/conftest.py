@@ -27,6 +27,7 @@ TOGETHER = ("test_provision", "test_reproduce", "test_whole")
 """Modules for one process, in this order: the first keeps disks that the others start from."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     mine = [item for item in items if HERE in item.path.parents]
     order = {name: place for place, name in enumerate(FIRST)}
