@@ -74,7 +74,7 @@ def e2e(
     Exit status: pytest's; 0 all passed, 1 some failed.
     """
     quick = () if long else ("-m", "not long")
-    several = () if only else (*_at_once(MOST_CLUSTERS), "--dist=loadgroup", "--no-loadscope-reorder")
+    several = () if only else (*_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
     _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick, *several)
 
 

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from repro.simulation import engine
 from repro.simulation.nodes import process_label, remove_leftovers, up
@@ -27,14 +28,23 @@ TOGETHER = ("test_provision", "test_reproduce", "test_whole")
 """Modules for one process, in this order: the first keeps disks that the others start from."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+class ByModules(LoadScopeScheduling):
+    """Gives each process whole modules, so that what a module's tests share is brought up once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return TOGETHER[0] if Path(module).stem in TOGETHER else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByModules(config, log)
+
+
 def pytest_collection_modifyitems(items):
     mine = [item for item in items if HERE in item.path.parents]
     order = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)) if item in mine else -1)
-    for item in mine:
-        group = TOGETHER[0] if item.path.stem in TOGETHER else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)) if HERE in item.path.parents else -1)
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     reason = engine.missing() or (f"needs {', '.join(absent)}" if absent else None)
     if reason:
