@@ -199,7 +199,7 @@ def test_loss_curves_on_a_text_that_comes_by_way_of_the_shared_folder(slurm_node
     """By the stand-in trainer, which opens the text in its container; each node has it in a work folder of its own."""
     kept = {"partition": "main", "time_minutes": 20, "allocation": "run"}
     _change(hidden, cluster_slurm=kept, cluster_gpus_per_node=1)
-    command = f"python {trainer(tmp_path / 'trainer', 'learns', first=READS)}"
+    command = f"python {trainer(tmp_path / 'trainer', 'learns', '0', READS)}"
     settings = {"MODEL": "gpt", "CASES": "gpt_fp32_dp2", "TRAINER_COMMAND": command}
     done = tasks.run("curves", 600, CLUSTER=hidden, RUNS=tmp_path / "runs", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
