@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -379,6 +381,23 @@ def test_data_is_brought_to_nodes_that_no_ssh_reaches(bench, cluster, text, aske
     shutil.rmtree(text.folder)
     bench(plan, datasets=[text])
     assert asked == [["node1", "node2"]] * 2, "they have it from the run before"
+
+
+def test_without_a_shared_folder_data_is_sent_to_each_node_that_lacks_it(cluster, text, monkeypatch):
+    sent = []
+
+    @contextmanager
+    def place(name):
+        yield SimpleNamespace(
+            run=lambda argv: sent.append((name, argv[-1])), put=lambda *path: sent.append((name, *path))
+        )
+
+    job = Allocation(JobRequest(replace(cluster, shared_results=""), "case", "run", 2, 0, 30, "token"))
+    job.names = ["node1", "node2"]
+    monkeypatch.setattr(job, "_places", lambda: iter([(partial(place, "node1"), [0]), (partial(place, "node2"), [1])]))
+    path, folder = text.folder / "text.bin", f"{cluster.work}/runs/run/job-token/text"
+    job.send(["node2"], [path], "text")
+    assert sent == [("node2", folder), ("node2", path, f"{folder}/text.bin")]
 
 
 def test_nodes_are_asked_for_no_data_that_a_run_does_not_read(bench, text, asked):
