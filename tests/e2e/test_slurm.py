@@ -195,7 +195,7 @@ prefix = json.load(open(sys.argv[sys.argv.index("--config") + 1]))["data"]["pref
 
 
 @pytest.mark.timeout(600)
-def test_loss_curves_on_a_text_that_comes_by_way_of_the_shared_folder(slurm_nodes, hidden, tmp_path):
+def test_loss_curves_on_a_text_that_comes_through_the_shared_folder(slurm_nodes, hidden, tmp_path):
     """By the stand-in trainer, which opens the text in its container; each node has it in a work folder of its own."""
     kept = {"partition": "main", "time_minutes": 20, "allocation": "run"}
     _change(hidden, cluster_slurm=kept, cluster_gpus_per_node=1)

@@ -368,7 +368,7 @@ def reading(plan: Plan, cluster: Cluster, dataset: Dataset) -> Plan:
 
 
 def test_data_is_brought_to_nodes_that_no_ssh_reaches(bench, cluster, text, asked, jobs_folder):
-    """By way of the shared folder, in the job whose nodes are asked what they are; once, and nothing of it stays there."""
+    """Through the shared folder, in the job whose nodes are asked what they are; once, and nothing of it stays there."""
     plan = reading(smoke((4, 1)), cluster, text)
     run = bench(plan, datasets=[text])
     assert [each["status"] for each in run.attempts()] == ["ok", "ok"]
