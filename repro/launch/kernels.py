@@ -17,6 +17,7 @@ from repro.images.stack import Stack, StackError
 from repro.launch.attempt import Limits, Outcome, interruptible
 from repro.launch.check_programs import ProgramOf
 from repro.models.extensions import folders_of
+from repro.models.programs import KINDS
 from repro.models.registry import specs
 from repro.planning.derived import TF32
 from repro.planning.plan import Plan
@@ -46,8 +47,8 @@ class KernelError(StackError):
 class Result:
     """One comparison: the relative error of an operator's result or of a gradient, the `part`.
 
-    `error` is None where the device gave no number, or where `reason` says what ended the process; `node` is the node
-    of a cluster that it was made on.
+    `programs` are those that compute with the operator. `error` is None where the device gave no number, or where
+    `reason` says what ended the process; `node` is the node of a cluster that it was made on.
     """
 
     operator: str
@@ -58,6 +59,7 @@ class Result:
     tolerance: float = 0.0
     reason: str = ""
     node: str = ""
+    programs: tuple[str, ...] = KINDS
 
     @property
     def holds(self) -> bool:
@@ -101,9 +103,10 @@ class Kernels:
     def operators(self) -> int:
         return len({result.operator for result in self.results})
 
-    def of(self, model: str) -> tuple[Result, ...]:
-        """What is wrong for a model, the largest errors first; no number at all is worst."""
+    def of(self, model: str, program: str = "") -> tuple[Result, ...]:
+        """What is wrong for a model, or for one of its programs, the largest errors first; no number at all is worst."""
         found = [result for result in self.wrong if model in result.models]
+        found = [result for result in found if not program or program in result.programs]
         return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
 
     @property
@@ -116,28 +119,28 @@ class Kernels:
         return largest
 
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
-        """KernelError if a model of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
-        wrong = [model for model in plan.models if model in self.wrong_models]
-        if not wrong or (all_of_it and len(wrong) < len(plan.models)):
+        """KernelError if a program of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
+        programs = list(dict.fromkeys((unit.model, unit.program) for unit in plan.units))
+        wrong = {each: found for each in programs if (found := self.of(*each))}
+        if not wrong or (all_of_it and len(wrong) < len(programs)):
             return
         lines = []
-        for model in wrong:
-            found = self.of(model)
+        for (model, program), found in wrong.items():
             lines += [
-                f"{model}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                f"{model}, {program} program: {len(found)} of its operators' results are wrong on this GPU, the worst are",
                 *(f"  {result.text()}" for result in found[:SHOWN]),
             ]
         raise KernelError("\n".join([*lines, self.fix]))
 
     def without_wrong(self, plan: Plan) -> Plan:
-        """The plan less the units of models that would compute wrongly, which it lists as skipped."""
-        wrong = [unit for unit in plan.units if unit.model in self.wrong_models]
+        """The plan less the units whose program would compute wrongly, which it lists as skipped."""
+        wrong = [unit for unit in plan.units if self.of(unit.model, unit.program)]
         left_out = [
             {
                 "case": unit.name,
                 "model": unit.model,
                 "message": N_("its operators compute wrongly on this GPU: {example}"),
-                "values": {"example": self.of(unit.model)[0].text()},
+                "values": {"example": self.of(unit.model, unit.program)[0].text()},
             }
             for unit in wrong
         ]
@@ -171,7 +174,10 @@ class Kernels:
 
     @classmethod
     def from_json(cls, content: dict) -> Kernels:
-        results = tuple(Result(**{**each, "models": tuple(each["models"])}) for each in content["results"])
+        results = tuple(
+            Result(**{**each, "models": tuple(each["models"]), "programs": tuple(each["programs"])})
+            for each in content["results"]
+        )
         texts = {name: tuple(content.get(name, ())) for name in ("libraries", "models", "nodes")}
         return cls(**{**content, **texts, "results": results})
 
@@ -293,7 +299,7 @@ def _of_kind(events: Iterable[dict], kind: str) -> Iterator[dict]:
 
 def _result(event: dict) -> Result:
     known = {name: event[name] for name in ("operator", "precision", "part", "error", "tolerance") if name in event}
-    return Result(models=tuple(event["models"]), **known)
+    return Result(models=tuple(event["models"]), programs=tuple(event["programs"]), **known)
 
 
 def _reason(outcome: Outcome) -> str:

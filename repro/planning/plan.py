@@ -118,10 +118,16 @@ class Unit:
 
 
 def configuration(unit: Unit) -> list:
-    """A unit's configuration without the name of its case and without the switches that its variant implies."""
-    config = {name: value for name, value in unit.config.items() if name not in ("case", "baseline")}
+    """A unit's configuration without the name of its case and without the switches that its variant implies.
+
+    A baseline trains the same beside the published and the tuned program, unless it computes as its program does.
+    """
+    left_out, program = {"case", "baseline"}, unit.program
+    if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
+        left_out, program = left_out | {"program"}, ""
+    config = {name: value for name, value in unit.config.items() if name not in left_out}
     rule = [unit.rule.get(name) for name in MEASURED_BY]
-    return [config, unit.precision, unit.framework, unit.program, unit.variant, rule]
+    return [config, unit.precision, unit.framework, program, unit.variant, rule]
 
 
 @dataclass(frozen=True)

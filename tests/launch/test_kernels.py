@@ -27,6 +27,7 @@ from repro.launch.kernels import (
     processes_here,
 )
 from repro.launch.local_attempt import local_programs
+from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
@@ -140,6 +141,7 @@ def error_event(operator, error, model="resnet50"):
         "event": "error",
         "operator": operator,
         "models": [model],
+        "programs": ["published", "tuned"],
         "precision": "fp32",
         "part": "forward",
         "error": error,
@@ -191,11 +193,30 @@ def test_a_wrong_model_alone_is_refused(plan, wrong):
     with pytest.raises(KernelError) as caught:
         wrong.refuse_wrong(only, all_of_it=True)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "resnet50: 2 of its operators' results are wrong on this GPU, the worst are"
+    assert lines[0] == "resnet50, published program: 2 of its operators' results are wrong on this GPU, the worst are"
     assert lines[1] == "  convolution 64 to 64, 1x1, forward: relative error 2.7e+00, tolerance 1e-04"
     assert "CUDNN=<folder>" in lines[-1]
     with pytest.raises(KernelError):
         wrong.refuse_wrong(plan)
+
+
+def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
+    cases = load_catalogue().select("gpt", "DP_1x1x1*")
+    plan = make_plan(cases, 1, "published", 1, programs=(PUBLISHED, TUNED))
+    fused = Result("attention", ("gpt",), "fp16", "forward", 0.3, 5e-3, programs=(TUNED,))
+    kernels = replace(wrong, results=(*wrong.results, fused))
+    assert {unit.program for unit in plan.units} == {PUBLISHED, TUNED}
+    kernels.refuse_wrong(plan, all_of_it=True)
+    assert {unit.program for unit in kernels.without_wrong(plan).units} == {PUBLISHED}
+    with pytest.raises(KernelError, match=r"^gpt, tuned program: 1 of its operators' results"):
+        kernels.refuse_wrong(plan)
+
+
+def test_operators_say_which_programs_compute_with_them(tmp_path, python):
+    kernels = compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k", ["gpt"])
+    programs = {result.operator: result.programs for result in kernels.results}
+    assert programs["causal attention in blocks, gpt fp32"] == (TUNED,)
+    assert programs["bias, GELU, gpt fp32"] == (PUBLISHED, TUNED)
 
 
 def test_right_models_are_started(plan, wrong):
@@ -219,7 +240,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert environment == {"host": "here", "kernels": wrong.record()}
-    with pytest.raises(KernelError, match="resnet50: 2 of its operators' results are wrong"):
+    with pytest.raises(KernelError, match="resnet50, published program: 2 of its operators' results are wrong"):
         session.on_this_machine(plan)
     monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
     assert session.on_this_machine(plan) == (plan, {"host": "here"})
@@ -376,7 +397,7 @@ def test_all_models_are_compared_in_half_precision_on_cuda_too(python):
     resnet50 = [name for _, model, name in half if model == "resnet50"]
     assert sum(name.startswith("convolution") for name in resnet50) == 7
     assert sum(name.startswith("batch norm") for name in resnet50) == 5
-    assert all(name.endswith("channels last") for name in resnet50)
+    assert all(name.endswith("channels last, fp16") for name in resnet50)
     assert "masked attention, fused, bert fp16" in {name for _, _, name in half}
 
 

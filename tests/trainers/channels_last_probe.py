@@ -1,12 +1,11 @@
 """Prints what test_channels_last.py judges: jobs of ResNet50 as built for CUDA, but for what AMP inserts there, and
-errors of the operators that the kernel check compares on CUDA in half precision, here on the CPU in fp32.
+errors of the operators that the kernel check compares on CUDA, here on the CPU in fp32.
 """
 
 import json
 import os
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import oneflow as flow
@@ -22,7 +21,8 @@ from repro.trainers.models import ops
 from repro.trainers.models.operators import SINGLE
 from repro.trainers.models.resnet50 import COMPARED
 from repro.trainers.train import build_program
-from repro.trainers.tuning.resnet50 import in_half
+from repro.trainers.tuning.channels_last import TF32
+from repro.trainers.tuning.resnet50 import with_channels_last
 
 
 def built(config) -> tuple:
@@ -41,8 +41,11 @@ def built(config) -> tuple:
 
 
 flow.manual_seed(1)
-jobs = [built(parse(config)) for config in json.loads(sys.argv[1])]
-compared = [replace(operator, precision=SINGLE) for operator in in_half(COMPARED["small"])]
+jobs = []
+for config, tf32 in json.loads(sys.argv[1]):
+    os.environ[TF32] = tf32
+    jobs.append(built(parse(config)))
+compared = with_channels_last(COMPARED["small"], SINGLE)
 found = {operator.name: dict(errors(operator, "cpu")) for operator in compared}
 print(json.dumps({"jobs": jobs, "errors": found}), flush=True)
 os._exit(0)

@@ -1,4 +1,4 @@
-"""Under AMP the tuned ResNet50 computes with channels last; AMP itself does nothing on the CPU."""
+"""Under AMP and in TF32 the tuned ResNet50 computes with channels last; neither does more than that on the CPU."""
 
 import json
 
@@ -21,12 +21,20 @@ HALF = {
 ROUNDING = 1e-5
 LOSS = {"momentum_update", "one_hot", "reduce_sum", "scalar_mul", "softmax_cross_entropy"}
 TENSORS = ("data", "weight", "bias", "addend")
-PROGRAMS = {"published": {}, "tuned": {"program": "tuned"}, "amp": {"program": "tuned", "precision": "amp"}}
+TUNED = {"program": "tuned"}
+PROGRAMS = {
+    "published": ({}, "1"),
+    "tuned": (TUNED, "0"),
+    "tf32": (TUNED, "1"),
+    "amp": ({**TUNED, "precision": "amp"}, "0"),
+}
+"""Changes to a configuration, and whether cuDNN may take TF32."""
+LAST = ("amp", "tf32")
 
 
 @pytest.fixture(scope="module")
 def probed(probe):
-    configs = [{**configuration("resnet50", **changes), "output": "."} for changes in PROGRAMS.values()]
+    configs = [({**configuration("resnet50", **changes), "output": "."}, tf32) for changes, tf32 in PROGRAMS.values()]
     return json.loads(probe("channels_last_probe.py", json.dumps(configs))[-1])
 
 
@@ -35,8 +43,9 @@ def jobs(probed):
     return dict(zip(PROGRAMS, probed["jobs"], strict=True))
 
 
-def test_all_operators_have_their_channels_last_and_only_the_images_are_transposed(jobs):
-    forward, formats, axes, _ = jobs["amp"]
+@pytest.mark.parametrize("name", LAST)
+def test_all_operators_have_their_channels_last_and_only_the_images_are_transposed(jobs, name):
+    forward, formats, axes, _ = jobs[name]
     assert (formats, axes, forward["transpose"]) == (["channels_last"], [3], 1)
 
 
@@ -45,14 +54,15 @@ def test_amp_knows_all_operators_but_those_of_the_loss(jobs):
     assert set(jobs["amp"][0]) == HALF | LOSS
 
 
-def test_fp32_has_its_channels_first(jobs):
-    forward, formats, axes, _ = jobs["tuned"]
+@pytest.mark.parametrize("name", ["published", "tuned"])
+def test_fp32_and_the_published_program_have_their_channels_first(jobs, name):
+    forward, formats, axes, _ = jobs[name]
     assert (formats, axes, "transpose" in forward) == (["channels_first"], [1], False)
 
 
-def test_parameters_are_the_published_ones_with_filters_permuted(jobs):
-    assert jobs["amp"][3] == jobs["published"][3]
-    assert list(jobs["amp"][3]) == list(jobs["published"][3])
+@pytest.mark.parametrize("name", LAST)
+def test_parameters_are_the_published_ones_with_filters_permuted(jobs, name):
+    assert list(jobs[name][3].items()) == list(jobs["published"][3].items())
 
 
 def test_operators_compute_what_they_are_compared_with(probed):

@@ -144,15 +144,15 @@ class Jobs:
 
         return compared_on_nodes(self.cluster, allocation.facts, precisions, attempts_on, say=say)
 
-    def refuse_wrong(self, allocation: Allocation, model: str) -> None:
-        """NotStarted if a job's nodes compute operators of a model wrongly, or cannot be compared."""
+    def refuse_wrong(self, allocation: Allocation, model: str, program: str) -> None:
+        """NotStarted if a job's nodes compute operators of a model's program wrongly, or cannot be compared."""
         values = {"job": allocation.number, "model": model}
         try:
             kernels = self.compared(allocation, {model: self.precisions.get(model, SINGLE)}, say=lambda text: None)
         except KernelError as error:
             raise NotStarted(Failure(NOT_COMPARED, {**values, "said": str(error)})) from error
-        if kernels and model in kernels.wrong_models:
-            raise NotStarted(Failure(WRONG, {**values, "example": kernels.of(model)[0].text()}))
+        if wrong := kernels.of(model, program) if kernels else ():
+            raise NotStarted(Failure(WRONG, {**values, "example": wrong[0].text()}))
 
     def baselines_on(self, allocation: Allocation, interrupts: Interrupts) -> dict[str, dict]:
         """The versions of the baselines' PyTorch on the nodes that the run has used for them, those of this job included.

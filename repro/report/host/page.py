@@ -123,7 +123,9 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
 
     def given(found: re.Match) -> str:
         if found["run"]:
-            return link(_one(host, language, found[0], [k for k in host.runs if k.run.id.startswith(found["run"])]))
+            begin = [kept for kept in host.runs if kept.run.id.startswith(found["run"])]
+            whole = [kept for kept in begin if kept.run.id == found["run"]]
+            return link(_one(host, language, found[0], whole or begin))
         rows = host.ratios if found["of"] == "ratio" else host.efficiencies
         named = [row for row in rows if found["unit"] in {each.unit.name for each in row.results}]
         row = _one(

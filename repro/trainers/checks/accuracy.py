@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import oneflow as flow
 from oneflow import nn
 
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.registry import module_of, names
 from repro.trainers.checks.config import TF32, Comparison
 from repro.trainers.graph.graph import Change, ChangedGraph
@@ -41,6 +42,7 @@ def compare(comparison: Comparison) -> None:
     """
     metrics = Metrics(comparison.output, 0)
     every = operators(comparison.scale, comparison.device)
+    published = {each.name for each in operators(comparison.scale, comparison.device, (PUBLISHED,))}
     for name in set(comparison.operators) - {operator.name for operator in every}:
         raise ValueError(f"{name}: there is no such operator")
     for name in set(comparison.models) - set(names()):
@@ -64,7 +66,8 @@ def compare(comparison: Comparison) -> None:
     for operator in chosen:
         precision = precision_of(operator, comparison)
         tolerance = max(operator.limit, TF32_TOLERANCE) if precision == TF32 else operator.limit
-        about = {"operator": operator.name, "models": operator.models, "precision": precision}
+        programs = KINDS if operator.name in published else (TUNED,)
+        about = {"operator": operator.name, "models": operator.models, "programs": programs, "precision": precision}
         metrics.write("begin", **about)
         for part, error in errors(operator, comparison.device):
             found = error if math.isfinite(error) else None
@@ -78,12 +81,13 @@ def precision_of(operator: Operator, comparison: Comparison) -> str:
     return TF32 if operator.precision == SINGLE and TF32 in comparison.precisions else operator.precision
 
 
-def operators(scale: str, device: str) -> list[Operator]:
-    """The operators listed by all models, for both programs."""
+def operators(scale: str, device: str, programs: Collection[str] = KINDS) -> list[Operator]:
+    """The operators listed by all models for these programs; the tuned one computes with those of the published one too."""
     found = {}
     for name in names():
-        for program in (module_of("repro.trainers.models", name), tuned_module(name)):
-            for each in getattr(program, "operators", lambda scale, device: [])(scale, device):
+        for program in programs:
+            module = module_of("repro.trainers.models", name) if program == PUBLISHED else tuned_module(name)
+            for each in getattr(module, "operators", lambda scale, device: [])(scale, device):
                 found[each.name] = each
     return list(found.values())
 

@@ -1,4 +1,4 @@
-"""ResNet50 under AMP with channels last: activations are (b, h, w, c), as cuDNN's half-precision kernels compute.
+"""ResNet50 on tensor cores with channels last: activations are (b, h, w, c), as cuDNN's kernels for them compute.
 
 In (b, c, h, w), cuDNN transposes before and after each convolution on tensor cores. Filters are stored (out, h, w, in).
 """
@@ -6,6 +6,7 @@ In (b, c, h, w), cuDNN transposes before and after each convolution on tensor co
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -23,13 +24,18 @@ from repro.trainers.models.resnet_blocks import EXPANSION
 FORMAT = "channels_last"
 CHANNELS = 3
 """Axis of the channels."""
-FUSED = True
-"""Whether batch normalisation, addition and ReLU are one operator; in half precision this is one kernel of cuDNN."""
+TF32 = "CUDNN_FORWARD_TF32"
+"""The environment variable that lets cuDNN compute convolutions of fp32 in TF32."""
 
 
 def usable(config: Config) -> bool:
-    """Whether a configuration computes with channels last: ResNet50 under AMP; the CPU does so for tests."""
-    return config.spec.name == SPEC.name and config.precision == "amp"
+    """Whether a configuration computes with channels last: ResNet50 under AMP or in TF32; the CPU does so for tests."""
+    return config.spec.name == SPEC.name and (config.precision == "amp" or takes_tf32())
+
+
+def takes_tf32() -> bool:
+    """Whether convolutions of fp32 may be computed in TF32."""
+    return os.environ.get(TF32, "0") not in ("", "0")
 
 
 def last(x):
@@ -105,13 +111,10 @@ class Norm(resnet50.Norm):
 
 
 class NormRelu(Norm):
-    """Batch normalisation, optional addition of another branch, and ReLU."""
+    """Batch normalisation, optional addition of another branch, and ReLU; in half precision one kernel of cuDNN."""
 
     def forward(self, x, addend=None):
-        if FUSED:
-            return normalise(flow._C.normalization_add_relu, (x, addend), self.state())
-        x = self.normalised(x)
-        return flow._C.relu(x if addend is None else x + addend)
+        return normalise(flow._C.normalization_add_relu, (x, addend), self.state())
 
 
 class Bottleneck(resnet50.Bottleneck):

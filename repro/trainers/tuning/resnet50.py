@@ -1,4 +1,4 @@
-"""The tuned ResNet50: batch normalisation, addition and ReLU fused in one kernel; under AMP with channels last."""
+"""The tuned ResNet50: batch normalisation, addition and ReLU fused in one kernel; on tensor cores with channels last."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from repro.trainers.tuning.rewrite import REWRITES
 COLOURS = 3
 BRIGHTEST = 16
 """Images are whole numbers below this in the kernel check: training takes no gradient of images either."""
-HALF_RECTIFIED = 2e-2
-"""Tolerance behind a ReLU in half precision."""
+TOLERANCES = {SINGLE: RECTIFIED, HALF: 2e-2}
+"""Tolerances behind a ReLU."""
 
 
 class NormRelu(Norm):
@@ -76,9 +76,10 @@ MODEL = build
 
 
 def operators(scale: str, device: str) -> list[Operator]:
-    """Batch normalisation with ReLU; in half precision on CUDA, all operators with channels last."""
+    """Batch normalisation with ReLU; on CUDA, all operators with channels last, in the precisions that have them so."""
     sizes = COMPARED[scale]
-    return [*norms(sizes), *(in_half(sizes) if device == "cuda" else ())]
+    precisions = (HALF, *((SINGLE,) if channels_last.takes_tf32() else ())) if device == "cuda" else ()
+    return [*norms(sizes), *(each for precision in precisions for each in with_channels_last(sizes, precision))]
 
 
 def norms(sizes: Sizes) -> Iterator[Operator]:
@@ -102,24 +103,25 @@ def fused_norm_relu(x, *rest):
     )
 
 
-def in_half(sizes: Sizes) -> Iterator[Operator]:
+def with_channels_last(sizes: Sizes, precision: str) -> Iterator[Operator]:
     """The operators that the program computes with channels last; OneFlow fuses batch normalisation in a graph only."""
 
     def operator(name: str, inputs: tuple, call: Callable, plain: Callable, **more) -> Operator:
-        return Operator(f"{name}, channels last", (SPEC.name,), HALF, inputs, call, plain, **more)
+        named = f"{name}, channels last, {precision}"
+        return Operator(named, (SPEC.name,), precision, inputs, call, plain, **more)
 
     for inputs, outputs, size, stride, side in convolutions(sizes):
         name = f"convolution {inputs} to {outputs}, {size}x{size}, stride {stride}, at {side}x{side}"
         data = Input("data", (sizes.images, side, side, inputs), below=BRIGHTEST if inputs == COLOURS else 0)
         weight = Input("weight", (outputs, size, size, inputs), None, 1.0 / math.sqrt(inputs * size**2))
-        call, plain = (partial(each, stride=stride) for each in (half_convolution, plain_convolution))
+        call, plain = (partial(each, stride=stride) for each in (convolution, plain_convolution))
         yield operator(name, (data, weight), call, plain)
     channels, side = 4 * sizes.width, sizes.side // 4
     alone = norm_inputs(resnet50.norm_inputs(sizes, channels, side))
-    yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, half_norm, plain_norm, axis=3)
+    yield operator(f"batch norm, {channels} channels at {side}x{side}", alone, norm, plain_norm, axis=3)
     for name, inputs in resnet50.rectified_inputs(sizes):
-        about = {"axis": 3, "tolerance": HALF_RECTIFIED, "changes": REWRITES}
-        yield operator(f"{name}, fused", norm_inputs(inputs), HalfNormRelu(), plain_norm_relu, **about)
+        about = {"axis": 3, "tolerance": TOLERANCES[precision], "changes": REWRITES}
+        yield operator(f"{name}, fused", norm_inputs(inputs), StatefulNormRelu(), plain_norm_relu, **about)
     data = Input("data", (sizes.images, sizes.side // 2, sizes.side // 2, sizes.width))
     yield operator("max pooling", (data,), channels_last.max_pool, plain_max_pool)
     data = Input("data", (sizes.images, sizes.side // 32, sizes.side // 32, 32 * sizes.width))
@@ -148,16 +150,16 @@ def norm_inputs(given: tuple[Input, ...]) -> tuple[Input, ...]:
     )
 
 
-def half_convolution(x, weight, stride: int):
+def convolution(x, weight, stride: int):
     return channels_last.convolve(x.to(weight.dtype), weight, stride)
 
 
-def half_norm(x, weight, bias):
+def norm(x, weight, bias):
     state = (*statistics(weight.reshape(1, -1)), *in_single(weight, bias))
     return channels_last.normalise(flow._C.normalization, (x,), state)
 
 
-class HalfNormRelu:
+class StatefulNormRelu:
     """Batch normalisation, optional addition and ReLU, with running statistics made at the first call.
 
     That is not in a graph, which takes them for variables: it can update no others in place.

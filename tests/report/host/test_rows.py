@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from repro.analysis.results import summarise
+from repro.models.programs import KINDS
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
@@ -176,6 +177,13 @@ def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
     now = make_plan(load_catalogue().select(None, case), 1, "published", 1, baselines=("pytorch",), programs=("tuned",))
     assert len(now.units) == 2
     assert {json.dumps(configuration(unit), sort_keys=True) for unit in now.units} <= kept
+
+
+def test_a_baseline_beside_either_program_is_the_same_unless_it_computes_as_its_program_does():
+    cases, variants = load_catalogue().select(None, "bert_1n1g_bs96"), ("pytorch", "pytorch-unfused")
+    plans = [make_plan(cases, 1, "published", 1, baselines=variants, programs=(program,)) for program in KINDS]
+    published, tuned = ({unit.variant: configuration(unit) for unit in plan.units} for plan in plans)
+    assert {variant for variant in published if published[variant] == tuned[variant]} == {"pytorch"}
 
 
 def test_a_label_stays_when_an_older_run_is_kept_later(tmp_path):
