@@ -20,7 +20,7 @@ CHECKS = (
 )
 """Checks besides the tests, in this order: programs of the controller's environment, with arguments."""
 
-MOST_WORKERS = 9
+MOST_WORKERS, MOST_CLUSTERS = 9, 4
 ONLY = "only the tests that match this expression, as pytest's -k"
 
 
@@ -30,11 +30,15 @@ def test(invocation: Invocation) -> None:
 
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
-    workers = min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
-    several = ("pytest", f"--numprocesses={workers}", "--dist=loadfile", "--ignore=tests/trainers")
+    several = ("pytest", *_at_once(MOST_WORKERS), "--dist=loadfile", "--ignore=tests/trainers")
     failed = [command for command in (*CHECKS, several, ("pytest", "tests/trainers")) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
+
+
+def _at_once(most: int) -> tuple[str, ...]:
+    """pytest's option for as many processes as keep this machine's processors busy while some of them wait."""
+    return (f"--numprocesses={min(len(os.sched_getaffinity(0)) + 1, most)}",)
 
 
 def _passes(command: tuple[str, ...]) -> bool:
@@ -65,12 +69,13 @@ def e2e(
     debian: str | None = None,
     debian_security: str | None = None,
 ) -> None:
-    """The tests over simulated nodes; they need root and start an engine of their own.
+    """The tests over simulated nodes, several modules at a time; they need root and start an engine of their own.
 
     Exit status: pytest's; 0 all passed, 1 some failed.
     """
     quick = () if long else ("-m", "not long")
-    _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick)
+    several = () if only else (*_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
+    _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick, *several)
 
 
 def _replace_by_pytest(

@@ -128,7 +128,9 @@ class Session:
         with launcher.open(self.invocation.command) as session:
             if before:
                 session.check_unchanged(recorded)
-            session.bring([each for each in datasets if reads(plan, launcher.dataset_folder(each))])
+            configs = [unit.config for unit in plan.units]
+            read = [each for each in datasets if any(reads(one, launcher.dataset_folder(each)) for one in configs)]
+            session.bring(plan, read)
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)

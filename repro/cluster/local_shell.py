@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from repro.cluster.ssh import RemoteError, Result, checked, shown
 
@@ -58,6 +59,13 @@ class LocalShell:
             for line in process.stdout or ():
                 on_line(line.rstrip("\r\n"))
         return process.returncode
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file; RemoteError if that fails."""
+        try:
+            shutil.copyfile(local, remote)
+        except OSError as error:
+            raise RemoteError(NAME, f"cannot copy {local} to {remote}: {error}") from error
 
     def close(self) -> None:
         """End the commands that are followed."""

@@ -103,14 +103,16 @@ class LaunchSession(ABC):
         """How the baselines of a plan are started here, with the versions that are; PlanError where they cannot be."""
         raise PlanError("BASELINES: nothing starts them here; use LAUNCHER=ssh or slurm")
 
-    def bring(self, datasets: Sequence[Dataset]) -> None:
-        """Put these data sets of this machine where ranks find them, as `Launcher.dataset_folder` says.
+    def bring(self, plan: Plan, datasets: Sequence[Dataset]) -> None:
+        """Put these data sets of this machine where ranks of a plan find them, as `Launcher.dataset_folder` says.
 
         PlanError where that cannot be done.
         """
         if datasets:
             names = ", ".join(dataset.folder.name for dataset in datasets)
-            raise PlanError(f"nothing brings the data sets of this machine ({names}) to the nodes; use LAUNCHER=ssh")
+            raise PlanError(
+                f"nothing brings the data sets of this machine ({names}) to the nodes; use LAUNCHER=ssh or slurm"
+            )
 
     def missing_data(self, plan: Plan) -> list[str]:
         """What DATA names that ranks of this plan would not find, a line for each; as far as it is known before."""

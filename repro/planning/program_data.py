@@ -79,19 +79,18 @@ def located(config: dict, folder: str) -> dict:
 
 def own_files(plan: Plan) -> list[str]:
     """A file or folder of each user-supplied data set in a plan."""
-    found: dict[str, None] = {}
-    for unit in plan.units:
-        data = unit.config.get("data") or {}
-        if "prefix" in data:
-            found[f"{data['prefix']}.idx"] = None
-        elif "path" in data:
-            found[data["path"]] = None
-    return list(found)
+    return list(dict.fromkeys(path for unit in plan.units if (path := own_file(unit.config))))
 
 
-def reads(plan: Plan, folder: str) -> bool:
-    """Whether a plan reads files of this folder."""
-    return any(f"{path}/".startswith(f"{folder}/") for path in own_files(plan))
+def own_file(config: dict) -> str | None:
+    """A file or folder of the data set that a trainer's configuration names; None for a stand-in or synthetic batches."""
+    data = config.get("data") or {}
+    return f"{data['prefix']}.idx" if "prefix" in data else data.get("path")
+
+
+def reads(config: dict, folder: str) -> bool:
+    """Whether a trainer with this configuration reads files of this folder."""
+    return f"{own_file(config) or ''}/".startswith(f"{folder}/")
 
 
 def _program(unit: Unit) -> Program:

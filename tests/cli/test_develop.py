@@ -40,6 +40,20 @@ def test_a_failed_check_stops_nothing_and_is_named(commands):
     assert (caught.value.status, caught.value.message) == (1, "failed: lint-imports")
 
 
+def test_simulated_nodes_are_tested_by_modules_at_a_time_unless_a_few_tests_are_named(monkeypatch):
+    """What a module's tests share is brought up once, and the longest modules begin first."""
+    monkeypatch.setattr(develop.os, "chdir", lambda folder: None)
+    monkeypatch.setattr(develop.os, "execv", lambda program, argv: started.append(argv[1:]))
+    started = []
+    develop.e2e()
+    develop.e2e(only="link", long=True)
+    several, few = started
+    assert several[:3] == few[:3] == ["-m", "pytest", "tests/e2e"]
+    assert {"--dist=loadscope", "--no-loadscope-reorder", "not long"} < set(several)
+    assert any(word.startswith("--numprocesses=") for word in several)
+    assert few[-2:] == ["-k", "link"] and not any("numprocesses" in word or "not long" in word for word in few)
+
+
 def test_what_is_checked_is_installed():
     for program, *_ in develop.CHECKS:
         assert Path(sys.executable).with_name(program).exists()

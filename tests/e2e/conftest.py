@@ -1,6 +1,9 @@
 """Simulated nodes for the tests: brought up once a session where that will do, and ended with it.
 
 They need root and an engine; without these the tests are skipped. `make e2e LONG=1` runs those marked `long` too.
+
+`make e2e` runs several modules at a time, for most of what they do is wait. Each process has nodes of its own, on networks
+of their own in the one engine.
 """
 
 import os
@@ -8,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from repro.simulation import engine
 from repro.simulation.nodes import process_label, remove_leftovers, up
@@ -18,13 +22,34 @@ PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
 
+FIRST = ("test_provision", "test_reproduce", "test_whole", "test_slurm", "test_runtimes", "test_faults", "test_locks")
+"""The modules that take longest, so that none of them begins last."""
+TOGETHER = ("test_provision", "test_reproduce", "test_whole")
+"""Modules for one process, in this order: the first keeps disks that the others start from."""
+
+
+class ByModules(LoadScopeScheduling):
+    """Gives each process whole modules, so that what a module's tests share is brought up once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return TOGETHER[0] if Path(module).stem in TOGETHER else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByModules(config, log)
+
+
 def pytest_collection_modifyitems(items):
+    mine = [item for item in items if HERE in item.path.parents]
+    order = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)) if HERE in item.path.parents else -1)
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     reason = engine.missing() or (f"needs {', '.join(absent)}" if absent else None)
     if reason:
-        for item in items:
-            if HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=reason))
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,13 @@
 """What tests of launches over simulated nodes share: a cluster to load, trainers that go wrong, attempts, a table."""
 
+import contextlib
+import fcntl
 import json
 import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Unit, make_plan
 from repro.published.cases import load_catalogue
+from repro.simulation.places import HOME
 from tests.support import tasks
 from tests.support.paths import ROOT, STANDIN
 
@@ -110,8 +114,20 @@ class Launcher:
         self._run = f"test run {secrets.token_hex(4)}"  # a killed agent leaves the folder of its attempt on its node
         self.pool = NodePool(cluster, Code(trainer(folder / "none")), "tests")
 
-    def attempt(self, script: Path, ranks: int = 2, inject=None, limits: Limits = Limits(), name=None) -> Attempted:  # noqa: B008
-        """One attempt; `inject` is called once all ranks have begun, and the time is taken from its return."""
+    def attempt(
+        self,
+        script: Path,
+        ranks: int = 2,
+        inject=None,
+        limits: Limits = Limits(),  # noqa: B008
+        name=None,
+        alone=False,
+    ) -> Attempted:
+        """One attempt; `inject` is called once all ranks have begun, and the time is taken from its return.
+
+        `alone`: while other processes make none. Nodes share one kernel, which counts for all of them together how many
+        processes it has killed for lack of memory.
+        """
         self._number += 1
         folder = self._folder / f"attempt {self._number} 'quoted'"
         folder.mkdir(parents=True)
@@ -132,7 +148,8 @@ class Launcher:
 
         unit = unit_of(ranks, name)
         made = ssh_attempts(self.pool, self._run, limits, True)(unit, folder)
-        attempted.outcome = made.run(on_event)
+        with locked(HOME / "kernel.lock", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            attempted.outcome = made.run(on_event)
         attempted.seconds = time.monotonic() - fault[0]
         return attempted
 
@@ -151,10 +168,19 @@ def launcher_of(inventory: Path, folder: Path) -> Launcher:
 def note(fault: str, attempted_or_seconds, message: str) -> None:
     """Keep a fault's detection time for the table of all."""
     TABLE.parent.mkdir(exist_ok=True)
-    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     seconds = getattr(attempted_or_seconds, "seconds", attempted_or_seconds)
-    table[fault] = {"seconds": round(seconds, 1), "message": message}
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+    with locked(TABLE.with_suffix(".lock")):
+        table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+        table[fault] = {"seconds": round(seconds, 1), "message": message}
+        TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a lock against the tests of other processes."""
+    with open(path, "w") as file:
+        fcntl.flock(file, how)
+        yield
 
 
 def bench(folder: Path, inventory: Path, **settings) -> tuple[subprocess.CompletedProcess, Path | None]:

@@ -31,6 +31,8 @@ CASE = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synth
 
 @pytest.fixture(scope="module")
 def inventory(two_nodes, tmp_path_factory):
+    for node in two_nodes.names:
+        two_nodes.root(node, "rm", "-rf", f"{WORK}/runs")  # where other modules' lost nodes kept theirs
     return prepare(two_nodes, tmp_path_factory.mktemp("causes"))
 
 

@@ -99,7 +99,9 @@ def test_out_of_memory_as_the_kernel_ends_it(launcher, clean, tmp_path, two_node
         "    eaten = [bytearray(os.urandom(1 << 20)) for _ in range(400)]\n"
     )
     limit = "docker update --memory 120m --memory-swap 120m $(docker ps -q)"
-    done = launcher.attempt(trainer(tmp_path, "hang@0", "", eat), inject=lambda: two_nodes.ssh("node2", limit))
+    done = launcher.attempt(
+        trainer(tmp_path, "hang@0", "", eat), inject=lambda: two_nodes.ssh("node2", limit), alone=True
+    )
     message = done.outcome.failure.text()
     assert message == (
         "rank 1 on node2 was killed by SIGKILL (the kernel of this node ran out of memory and killed processes)"

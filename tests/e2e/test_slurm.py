@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import hardware, slurm_site
 from tests.e2e.launching import WORK, bench, containers, note, prepare, trainer, trainers, unit_of, wait_until
+from tests.support import tasks
 from tests.support.runs import attempts
 
 SHARED = "/shared"
@@ -181,6 +183,35 @@ def test_without_ssh_to_compute_nodes(slurm_nodes, hidden, tmp_path):
     jobs = {json.loads((run / each["folder"] / "command.json").read_text())["job"] for each in made}
     assert len(jobs) == 1
     assert "node1, node2" in (run / "report.en.md").read_text()
+    assert left_on(slurm_nodes) == []
+    assert slurm_nodes.root("node1", "find", SHARED, "-type", "f") == ""
+
+
+READS = """
+import json, sys
+prefix = json.load(open(sys.argv[sys.argv.index("--config") + 1]))["data"]["prefix"]
+[open(prefix + end).close() for end in (".bin", ".idx")]
+"""
+
+
+@pytest.mark.timeout(600)
+def test_loss_curves_on_a_text_that_comes_through_the_shared_folder(slurm_nodes, hidden, tmp_path):
+    """By the stand-in trainer, which opens the text in its container; each node has it in a work folder of its own."""
+    kept = {"partition": "main", "time_minutes": 20, "allocation": "run"}
+    _change(hidden, cluster_slurm=kept, cluster_gpus_per_node=1)
+    command = f"python {trainer(tmp_path / 'trainer', 'learns', '0', READS)}"
+    settings = {"MODEL": "gpt", "CASES": "gpt_fp32_dp2", "TRAINER_COMMAND": command}
+    done = tasks.run("curves", 600, CLUSTER=hidden, RUNS=tmp_path / "runs", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    by_unit = {each["unit"]: each for each in attempts(run)}
+    assert {each["status"] for each in by_unit.values()} == {"ok"}
+    folder = run / by_unit["gpt_fp32_dp2"]["folder"]
+    assert json.loads((folder / "command.json").read_text())["nodes"] == ["node1", "node2"]
+    data = Path(json.loads((folder / "config.json").read_text())["data"]["prefix"]).parent
+    for node in slurm_nodes.names:
+        slurm_nodes.root(node, "test", "-s", data / "facts.json")
+        slurm_nodes.root(node, "rm", "-r", data)
     assert left_on(slurm_nodes) == []
     assert slurm_nodes.root("node1", "find", SHARED, "-type", "f") == ""
 

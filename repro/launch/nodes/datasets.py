@@ -11,10 +11,38 @@ from repro.launch.nodes.collector import safe
 from repro.launch.nodes.commands import standins
 from repro.planning.datasets import FACTS, Dataset
 
+ABSENT = 75
+TAKE = f"""
+set -e
+folder=$1 source=$2 sums=$3
+shift 3
+[ ! -e "$folder/{FACTS}" ] || exit 0
+[ -d "$source" ] || exit {ABSENT}
+mkdir -p -- "$folder"
+own=$(mktemp -d -- "$folder/XXXXXX")
+trap 'rm -rf -- "$own"' EXIT
+cp -- "$source"/* "$own"
+cd -- "$own"
+printf %s "$sums" | sha256sum --check --quiet >&2
+for name; do
+    mv -- "$name" "$folder"
+done
+"""
+"""Nodes may share the folder: each checks a copy of its own before it moves that there, the facts last."""
+
 
 def folder_on_nodes(cluster: Cluster, dataset: Dataset) -> str:
     """Where a data set is on the nodes of a cluster; another one, by its contents, is elsewhere."""
     return f"{standins(cluster)}/datasets/{dataset.folder.name}-{dataset.digest[:12]}"
+
+
+def take_argv(cluster: Cluster, dataset: Dataset, source: str) -> list[str]:
+    """The command with which a node takes a data set from one of its folders; ABSENT is its status if that is not there.
+
+    A node that has the data set already looks at nothing else.
+    """
+    sums = "".join(f"{digest}  {name}\n" for name, digest in dataset.facts["sha256"].items())
+    return ["sh", "-c", TAKE, "-", folder_on_nodes(cluster, dataset), source, sums, *dataset.facts["sha256"], FACTS]
 
 
 def bring(remote: Remote, dataset: Dataset) -> None:

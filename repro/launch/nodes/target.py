@@ -185,6 +185,11 @@ class ClusterLauncher(Launcher):
         return None
 
 
+def unreadable(node: str, path: str) -> str:
+    """What is said of a path that DATA names and a node cannot read."""
+    return f"{node}: there is no {path}, which the published program reads; DATA names it"
+
+
 def spread(plan: Plan) -> bool:
     """Smoke runs go to as many nodes as possible, so that they cross the network; published ones to the fewest."""
     return plan.scale == SMOKE

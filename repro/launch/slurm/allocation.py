@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -159,6 +160,27 @@ class Allocation:
                 raise NotStarted(Failure(N_("Slurm: {said}"), {"said": f"job {self.number}: {reason}"}))
             self._backoff.reset()
             time.sleep(FIRST_POLL_S)
+
+    def send(self, names: Iterable[str], files: Sequence[Path], folder: str) -> None:
+        """Copy files of this machine into a folder in `messages`, where these nodes see it; it goes with the job.
+
+        NotStarted says where that fails.
+        """
+        wanted = {self.names.index(name) for name in names}
+        target = f"{self.request.messages}/{folder}"
+
+        def copy(place_of: Callable[[], LocalShell | Remote]) -> None:
+            with place_of() as place:
+                place.run(["mkdir", "-p", "--", target])
+                for path in files:
+                    place.put(path, f"{target}/{path.name}")
+
+        places = [place_of for place_of, indices in self._places() if wanted & set(indices)]
+        try:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(copy, places))
+        except (SlurmError, RemoteError) as error:
+            raise NotStarted(Failure(N_("Slurm: {said}"), {"said": str(error)})) from error
 
     def stop(self, step: Step) -> bool:
         """Ask a step's tasks to end what they started, and wait for that and what they still send; whether they have."""

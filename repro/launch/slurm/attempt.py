@@ -52,6 +52,7 @@ class SlurmTransport:
             write_text(self._folder / "job.sh", allocation.request.script(shown=True))
             write_json(self._folder / FINGERPRINTS, as_json(allocation.request.cluster, allocation.fingerprints))
             self._jobs.refuse_wrong(allocation, self._unit.model, self._unit.program)
+            self._jobs.bring(allocation, self._work.config, interrupts)
             if self._work.baseline:
                 self._jobs.baselines_on(allocation, interrupts)
             placement = Placement(allocation.nodes(size.nodes), self._work.placement.per_node)

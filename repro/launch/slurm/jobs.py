@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,19 +17,25 @@ from repro.launch.kernels import LIMITS, PROGRAM, SINGLE, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.datasets import ABSENT, folder_on_nodes, take_argv
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.slurm.allocation import Allocation
 from repro.launch.slurm.batch_script import JobRequest
 from repro.launch.slurm.inspection import ask, inspect, programs_in_job
 from repro.planning.baselines import PATIENCE_S
+from repro.planning.datasets import FACTS, Dataset
+from repro.planning.program_data import reads
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
 SPARE_MINUTES, KERNEL_MINUTES = 2, 10
+DATA_S = 300.0
+UNREADABLE = 'for path; do [ -r "$path" ] || printf "%s\\n" "$path"; done'
 DIFFERENT = N_("the nodes of job {job} are not equal, or not what others of this run were: {said}")
 WRONG = N_("operators of {model} compute wrongly on the nodes of job {job}: {example}")
 BASELINES_DIFFER = N_("the baselines' environments on the nodes of this run are not equal: {said}")
+NO_DATA = N_("the data set {data} cannot be brought to {node}: {said}")
 NOT_COMPARED = N_("operators cannot be compared with the CPU on the nodes of job {job}: {said}")
 
 
@@ -59,6 +65,7 @@ class Jobs:
     known : the nodes that the run has used so far, by name.
     largest : the size of a job that is kept for a whole run.
     precisions : those in which the operators of each of the run's models are compared, by the model; fp32 for others.
+    datasets : data sets of this machine that the run's models learn, for the nodes that read them.
     """
 
     def __init__(
@@ -68,8 +75,10 @@ class Jobs:
         self.known: dict[str, Fingerprint] = {}
         self.largest = Size(1)
         self.precisions: dict[str, tuple[str, ...]] = {}
+        self.datasets: tuple[Dataset, ...] = ()
         self._minutes, self._compares, self._asks = minutes, compares, asks
         self._baselines: dict[str, dict] = {}
+        self._have: set[tuple[str, str]] = set()
         self._kernels: dict[str, Kernels] = {}
         self._kept: Allocation | None = None
         self._keeps = cluster.slurm.allocation == "run"
@@ -166,6 +175,32 @@ class Jobs:
             raise NotStarted(Failure(BASELINES_DIFFER, {"said": said}))
         self._baselines = found
         return found
+
+    def bring(self, allocation: Allocation, config: dict, interrupts: Interrupts) -> None:
+        """Bring the nodes of a job what a trainer with this configuration reads of `datasets`, where they lack it.
+
+        A node that was used is not asked again. NotStarted says which node cannot have it.
+        """
+        for dataset in self.datasets:
+            new = [name for name in allocation.names if (name, dataset.digest) not in self._have]
+            if not (new and reads(config, folder_on_nodes(self.cluster, dataset))):
+                continue
+            folder = f"{dataset.folder.name}-{dataset.digest[:12]}"
+            argv = take_argv(self.cluster, dataset, f"{allocation.request.messages}/{folder}")
+            found = ask(allocation, new, self.code, argv, DATA_S, interrupts)
+            if absent := [name for name, done in found.items() if done.status == ABSENT]:
+                allocation.send(absent, [dataset.folder / name for name in (*dataset.facts["sha256"], FACTS)], folder)
+                found |= ask(allocation, absent, self.code, argv, DATA_S, interrupts)
+            for name, done in found.items():
+                if done.status:
+                    reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+                    raise NotStarted(Failure(NO_DATA, {"node": name, "data": folder, "said": reason}))
+            self._have |= {(name, dataset.digest) for name in new}
+
+    def unreadable(self, allocation: Allocation, paths: Sequence[str], interrupts: Interrupts) -> dict[str, list[str]]:
+        """Those of some paths that a job's nodes cannot read, by the names of the nodes; NotStarted as `ask`."""
+        found = ask(allocation, allocation.names, self.code, ["sh", "-c", UNREADABLE, "-", *paths], DATA_S, interrupts)
+        return {name: missing for name in allocation.names if (missing := found[name].stdout.splitlines())}
 
     def _check_equal(self, allocation: Allocation) -> None:
         found = refused(self.cluster, self.known, allocation.fingerprints)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.cluster.fingerprint import Fingerprint
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.attempt import Event, Limits, interruptible
+from repro.launch.attempt import Event, Interrupts, Limits, interruptible
 from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.kernels import Kernels, precisions_of
 from repro.launch.nodes.attempt import NotStarted
-from repro.launch.nodes.target import ClusterLauncher, spread
+from repro.launch.nodes.target import ClusterLauncher, spread, unreadable
 from repro.launch.nodes.work import Work, dry_hosts, work_of
 from repro.launch.select import register
 from repro.launch.slurm.allocation import Allocation
@@ -25,7 +25,9 @@ from repro.launch.slurm.batch_script import fill, work_of_step
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.launch.slurm.jobs import Jobs, Size
 from repro.planning.baselines import BaselineProgram
+from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan, PlanError, Unit
+from repro.planning.program_data import own_files
 from repro.runs.record import Run
 
 
@@ -121,12 +123,28 @@ class SlurmSession(LaunchSession):
 
     def baselines(self, plan: Plan) -> BaselineProgram:
         """With the versions on the nodes of a job as large as this plan's largest; later jobs are held against these."""
-        try:
-            with self._job(plan) as allocation, interruptible() as interrupts:
-                found = self.jobs.baselines_on(allocation, interrupts)
-        except NotStarted as error:
-            raise ClusterError(f"{self.jobs.cluster.name}: {error}") from error
+        with self._asked(plan) as (allocation, interrupts):
+            found = self.jobs.baselines_on(allocation, interrupts)
         return self.launcher.target.baseline_program(plan.variants, found)
+
+    def bring(self, plan: Plan, datasets: Sequence[Dataset]) -> None:
+        """To the nodes of a job as large as this plan's largest; those of later jobs get them before an attempt.
+
+        ClusterError names a node that cannot have them.
+        """
+        self.jobs.datasets = tuple(datasets)
+        if datasets:
+            with self._asked(plan) as (allocation, interrupts):
+                for unit in plan.units:
+                    self.jobs.bring(allocation, unit.config, interrupts)
+
+    def missing_data(self, plan: Plan) -> list[str]:
+        """On the nodes of a job as large as this plan's largest."""
+        if not (paths := own_files(plan)):
+            return []
+        with self._asked(plan) as (allocation, interrupts):
+            found = self.jobs.unreadable(allocation, paths, interrupts)
+        return [unreadable(name, path) for name, missing in found.items() for path in missing]
 
     def environment(self, plan: Plan) -> dict:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""
@@ -139,6 +157,15 @@ class SlurmSession(LaunchSession):
         """Nothing is refused yet: each job's nodes are held against these as it starts."""
         nodes = environment["cluster"]["fingerprints"]["nodes"]
         self.jobs.known |= {node: Fingerprint(**each) for node, each in nodes.items()}
+
+    @contextmanager
+    def _asked(self, plan: Plan) -> Iterator[tuple[Allocation, Interrupts]]:
+        """The same as `_job` for what may be interrupted; ClusterError also for a NotStarted inside."""
+        try:
+            with self._job(plan) as allocation, interruptible() as interrupts:
+                yield allocation, interrupts
+        except NotStarted as error:
+            raise ClusterError(f"{self.jobs.cluster.name}: {error}") from error
 
     @contextmanager
     def _job(self, plan: Plan) -> Iterator[Allocation]:

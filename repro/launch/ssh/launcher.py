@@ -17,7 +17,7 @@ from repro.launch.nodes.baselines import versions_on
 from repro.launch.nodes.datasets import bring
 from repro.launch.nodes.kernels import compared_on_nodes
 from repro.launch.nodes.places import NodePlaces
-from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread
+from repro.launch.nodes.target import ClusterLauncher, ClusterTarget, Fingerprints, spread, unreadable
 from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import programs_on, ssh_attempts
@@ -90,7 +90,7 @@ class SshSession(LaunchSession):
         found = self.pool.on_each(lambda remote: versions_on(remote, users[remote.node.name])) if asked else {}
         return self.target.baseline_program(plan.variants, found)
 
-    def bring(self, datasets: Sequence[Dataset]) -> None:
+    def bring(self, plan: Plan, datasets: Sequence[Dataset]) -> None:
         """To every node; ClusterError with a line for each that did not get them."""
 
         def work(remote: Remote) -> None:
@@ -102,7 +102,7 @@ class SshSession(LaunchSession):
     def missing_data(self, plan: Plan) -> list[str]:
         paths = own_files(plan)
         return [
-            f"{name}: there is no {path}, which the published program reads; DATA names it"
+            unreadable(name, path)
             for name, member in self.pool.members.items()
             for path in paths
             if member.remote.run(["test", "-r", path], check=False).status

@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,7 @@ from repro.cluster.cluster import Baseline
 from repro.cluster.ssh import RemoteError
 from repro.launch.base import LaunchSession
 from repro.launch.nodes.baselines import probe_argv, versions_on
-from repro.launch.nodes.datasets import bring, folder_on_nodes
+from repro.launch.nodes.datasets import ABSENT, bring, folder_on_nodes, take_argv
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import make_curve_plan
 from repro.planning.plan import PlanError
@@ -65,6 +67,39 @@ def test_data_that_arrives_altered_is_refused(text):
     assert not any(command.startswith("sh -c") for command in node.commands)
 
 
+@pytest.fixture
+def taken(text, tmp_path):
+    """Lets a node whose work folder is here take the text from a folder; the completed process."""
+    cluster = replace(V100, work=f"{tmp_path}/work folder")
+
+    def take(source):
+        return subprocess.run(take_argv(cluster, text, str(source)), capture_output=True, text=True)
+
+    take.folder = Path(folder_on_nodes(cluster, text))
+    return take
+
+
+def test_a_node_takes_data_from_a_folder_of_its_own_once(text, taken, tmp_path):
+    assert taken(tmp_path / "nowhere").returncode == ABSENT
+    assert not taken.folder.exists()
+    (text.folder / "facts.json").write_text(json.dumps(text.facts))
+    assert taken(text.folder).returncode == 0
+    names = {"facts.json", "text.bin", "text.idx"}
+    assert {path.name: path.read_text() for path in taken.folder.iterdir()} == {
+        name: (text.folder / name).read_text() for name in names
+    }
+    assert taken(tmp_path / "nowhere").returncode == 0, "what it has it does not look for"
+
+
+def test_a_node_takes_no_data_that_is_not_what_was_sent(text, taken):
+    (text.folder / "facts.json").write_text(json.dumps(text.facts))
+    (text.folder / "text.idx").write_text("x")
+    done = taken(text.folder)
+    assert done.returncode not in (0, ABSENT)
+    assert "text.idx: FAILED" in done.stdout + done.stderr
+    assert list(taken.folder.iterdir()) == []
+
+
 def test_other_contents_have_another_folder(text):
     other = Dataset(text.folder, {**text.facts, "sha256": {**text.facts["sha256"], "text.bin": "0" * 64}})
     assert folder_on_nodes(V100, text) != folder_on_nodes(V100, other)
@@ -73,14 +108,16 @@ def test_other_contents_have_another_folder(text):
 def test_a_plan_reads_the_data_of_its_models_alone(text):
     folder = folder_on_nodes(V100, text)
     there = replace(text, folder=type(text.folder)(folder))
-    assert reads(make_curve_plan(32, there.data, model="gpt"), folder)
-    assert not reads(make_curve_plan(32, there.data, model="bert"), folder)
+    for model, expected in (("gpt", True), ("bert", False)):
+        units = make_curve_plan(32, there.data, model=model).units
+        assert {reads(unit.config, folder) for unit in units} == {expected}
+    assert not reads({"data": {**there.data, "prefix": f"{folder}-other/text"}}, folder)
 
 
 def test_where_nothing_brings_data_that_is_said(text):
     with pytest.raises(PlanError, match=r"nothing brings the data sets of this machine \(text\) to the nodes"):
-        LaunchSession.bring(SimpleNamespace(), [text])
-    LaunchSession.bring(SimpleNamespace(), [])
+        LaunchSession.bring(SimpleNamespace(), None, [text])
+    LaunchSession.bring(SimpleNamespace(), None, [])
 
 
 IN_IMAGE = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))

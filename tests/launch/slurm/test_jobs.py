@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,10 +27,12 @@ from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError, precisions_of
 from repro.launch.nodes import kernels as on_nodes
 from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.slurm import allocation as allocations
 from repro.launch.slurm import inspection
+from repro.launch.slurm import jobs as jobs_module
 from repro.launch.slurm.allocation import Allocation, Step
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest
@@ -34,10 +40,12 @@ from repro.launch.slurm.client import Backoff, Job
 from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.launch.traced import traced_on_nodes
-from repro.planning.plan import Plan, make_plan
+from repro.planning.datasets import Dataset
+from repro.planning.plan import Plan, PlanError, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
+from repro.utils.paths import sha256_of
 from tests.support.compat import needs_gcc
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.programs import lay_gpu, standins
@@ -83,12 +91,12 @@ def cluster(tmp_path, jobs_folder):
 def bench(tmp_path, cluster):
     """`make bench` of some units on the cluster; the run."""
 
-    def run(plan, code=None, before=None, wrapped=lambda attempt_of: attempt_of, **changes):
+    def run(plan, code=None, before=None, wrapped=lambda attempt_of: attempt_of, datasets=(), **changes):
         changed = replace(cluster, **changes)
         target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
         session = Session(Invocation("bench", {}), tmp_path / "runs", before and before.id)
         try:
-            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), changed=wrapped)
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), datasets, wrapped)
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -322,6 +330,107 @@ def test_a_node_that_is_new_to_a_run_is_asked_before_a_baseline_gets_it(cluster,
     refused = "the baselines' environments on the nodes of this run are not equal: {said}"
     assert messages(asks=True) == [None, refused, None]
     assert messages(asks=False) == [None, None, None]
+
+
+# Data
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A data set of this machine."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for name in ("text.bin", "text.idx"):
+        (folder / name).write_text(name)
+    facts = {"kind": "text", "sha256": {name: sha256_of(name.encode()) for name in ("text.bin", "text.idx")}}
+    (folder / "facts.json").write_text(json.dumps(facts))
+    return Dataset(folder, facts)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The nodes that were asked by each step for data."""
+    steps = []
+
+    def recorded(allocation, names, code, argv, *more):
+        steps.append(list(names))
+        return ask(allocation, names, code, argv, *more)
+
+    ask = jobs_module.ask
+    monkeypatch.setattr(jobs_module, "ask", recorded)
+    return steps
+
+
+def reading(plan: Plan, cluster: Cluster, dataset: Dataset) -> Plan:
+    """The plan with units that read a data set where nodes have it."""
+    data = replace(dataset, folder=Path(folder_on_nodes(cluster, dataset))).data
+    return replace(plan, units=tuple(replace(each, config={**each.config, "data": data}) for each in plan.units))
+
+
+def test_data_is_brought_to_nodes_that_no_ssh_reaches(bench, cluster, text, asked, jobs_folder):
+    """Through the shared folder, in the job whose nodes are asked what they are; once, and nothing of it stays there."""
+    plan = reading(smoke((4, 1)), cluster, text)
+    run = bench(plan, datasets=[text])
+    assert [each["status"] for each in run.attempts()] == ["ok", "ok"]
+    there = Path(folder_on_nodes(cluster, text))
+    assert {path.name for path in there.iterdir()} == {"text.bin", "text.idx", "facts.json"}
+    assert (there / "text.bin").read_text() == "text.bin"
+    assert asked == [["node1", "node2"], ["node1", "node2"], ["node1", "node2"]], "absent; brought; and can be read"
+    assert not [path for path in Path(cluster.shared_results).rglob("*") if path.is_file()]
+    asked.clear()
+    shutil.rmtree(text.folder)
+    bench(plan, datasets=[text])
+    assert asked == [["node1", "node2"]] * 2, "they have it from the run before"
+
+
+def test_without_a_shared_folder_data_is_sent_to_each_node_that_lacks_it(cluster, text, monkeypatch):
+    sent = []
+
+    @contextmanager
+    def place(name):
+        yield SimpleNamespace(
+            run=lambda argv: sent.append((name, argv[-1])), put=lambda *path: sent.append((name, *path))
+        )
+
+    job = Allocation(JobRequest(replace(cluster, shared_results=""), "case", "run", 2, 0, 30, "token"))
+    job.names = ["node1", "node2"]
+    monkeypatch.setattr(job, "_places", lambda: iter([(partial(place, "node1"), [0]), (partial(place, "node2"), [1])]))
+    path, folder = text.folder / "text.bin", f"{cluster.work}/runs/run/job-token/text"
+    job.send(["node2"], [path], "text")
+    assert sent == [("node2", folder), ("node2", path, f"{folder}/text.bin")]
+
+
+def test_nodes_are_asked_for_no_data_that_a_run_does_not_read(bench, text, asked):
+    bench(smoke((1,)), datasets=[text])
+    assert asked == []
+
+
+def test_data_that_arrives_altered_is_refused_before_the_run(bench, cluster, text, tmp_path):
+    (text.folder / "text.idx").write_text("x")
+    with pytest.raises(ClusterError, match=r"some: the data set text-\w{12} cannot be brought to node1: .*checksum"):
+        bench(reading(smoke((1,)), cluster, text), datasets=[text])
+    assert not (tmp_path / "runs").exists()
+    assert list(Path(folder_on_nodes(cluster, text)).iterdir()) == []
+
+
+def test_a_node_that_is_new_to_a_run_gets_data_before_an_attempt(cluster, text, asked, tmp_path):
+    alone, both = reading(smoke((1, 4)), cluster, text).units
+    jobs = Jobs(cluster, Code(STANDIN), cluster.port, "the run", 10, True)
+    jobs.datasets = (text,)
+    make = slurm_attempts(jobs, Limits(), True)
+    for turn, unit in enumerate((alone, both, alone)):
+        assert make(unit, _folder(tmp_path, str(turn))).run().failure is None
+    assert asked == [["node1"], ["node1"], ["node2"]]
+
+
+def test_what_data_names_and_nodes_cannot_read_is_said_before_the_run(bench, cluster, text, tmp_path):
+    """As over SSH."""
+    plan = reading(smoke((4, 1)), cluster, text)
+    missing = f"{folder_on_nodes(cluster, text)}/text.idx"
+    lines = [f"node{n}: there is no {missing}, which the published program reads; DATA names it" for n in (1, 2)]
+    with pytest.raises(PlanError, match=re.escape("\n".join(lines))):
+        bench(plan)
+    assert not (tmp_path / "runs").exists()
 
 
 # Profiles
