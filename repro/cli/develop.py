@@ -30,15 +30,15 @@ def test(invocation: Invocation) -> None:
 
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
-    several = ("pytest", *_at_once(MOST_WORKERS), "--dist=loadfile", "--ignore=tests/trainers")
+    several = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--ignore=tests/trainers")
     failed = [command for command in (*CHECKS, several, ("pytest", "tests/trainers")) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
 
 
-def _at_once(most: int) -> tuple[str, ...]:
+def _at_once(most: int) -> str:
     """pytest's option for as many processes as keep this machine's processors busy while some of them wait."""
-    return (f"--numprocesses={min(len(os.sched_getaffinity(0)) + 1, most)}",)
+    return f"--numprocesses={min(len(os.sched_getaffinity(0)) + 1, most)}"
 
 
 def _passes(command: tuple[str, ...]) -> bool:
@@ -74,7 +74,7 @@ def e2e(
     Exit status: pytest's; 0 all passed, 1 some failed.
     """
     quick = () if long else ("-m", "not long")
-    several = () if only else (*_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
+    several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
     _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick, *several)
 
 

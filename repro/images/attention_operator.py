@@ -21,7 +21,7 @@ MISSING = "no fused attention for the tuned program: {}"
 LOAD = "import sys, oneflow; oneflow.utils.load_library(sys.argv[1])"
 LOAD_S = 120
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Linux's name for what runs since a start: two machines may share a name, and a cache travel from one to the other."""
+"""Where Linux names each start of a machine: two machines may share a name, and a cache may go from one to the other."""
 
 
 class CompileError(ReproError):
@@ -88,8 +88,12 @@ def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path
 
 
 def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
-    """Load the library as trainers do, once since a machine's start; CompileError if it cannot be, as with an older libstdc++."""
-    marker, here = library.with_suffix(".loaded"), f"{platform.node()} {BOOT.read_text().strip()}"
+    """Load the library as trainers do, once since a machine's start.
+
+    CompileError if it cannot be loaded, as with an older libstdc++.
+    """
+    start = BOOT.read_text().strip() if BOOT.exists() else ""
+    marker, here = library.with_suffix(".loaded"), f"{platform.node()} {start}"
     if marker.exists() and marker.read_text() == here:
         return
     command = [str(python), "-c", LOAD, str(library)]

@@ -43,8 +43,6 @@ LEFT_OUT_OF_PYTHON = re.compile(
 )
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|nsl|mvec|anl|crypt|gcc_s|stdc\+\+))\.so")
 NEEDED = re.compile(r"^\s*(\S+) => (/\S+)", re.MULTILINE)
-
-
 BRANCH = "kit"
 """The branch of the packed checkout."""
 

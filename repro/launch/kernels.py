@@ -104,9 +104,8 @@ class Kernels:
         return len({result.operator for result in self.results})
 
     def of(self, model: str, program: str = "") -> tuple[Result, ...]:
-        """What is wrong for a model, or for one of its programs, the largest errors first; no number at all is worst."""
-        found = [result for result in self.wrong if model in result.models]
-        found = [result for result in found if not program or program in result.programs]
+        """What is wrong for a model, or for one of its programs: the largest errors first; no number at all is worst."""
+        found = [each for each in self.wrong if model in each.models and (not program or program in each.programs)]
         return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
 
     @property

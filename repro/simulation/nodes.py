@@ -314,7 +314,7 @@ def up(
 
 
 def are_kept(engine: Engine, name: str, count: int) -> bool:
-    """Whether so many nodes can start from the disks kept under a name: every disk exists, and no node uses their addresses."""
+    """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
     if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
         return False  # none were kept, or whoever kept them was interrupted

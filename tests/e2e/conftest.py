@@ -2,8 +2,8 @@
 
 They need root and an engine; without these the tests are skipped. `make e2e LONG=1` runs those marked `long` too.
 
-`make e2e` runs several modules at a time, for most of what they do is wait. Each process has nodes of its own, on networks
-of their own in the one engine.
+`make e2e` runs several modules at a time, as each often waits. Each process has nodes of its own, on networks of their own
+in the one engine.
 """
 
 import os
@@ -22,10 +22,10 @@ PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
 
-FIRST = ("test_provision", "test_reproduce", "test_whole", "test_slurm", "test_runtimes", "test_faults", "test_locks")
-"""The modules that take longest, so that none of them begins last."""
 TOGETHER = ("test_provision", "test_reproduce", "test_whole")
 """Modules for one process, in this order: the first keeps disks that the others start from."""
+FIRST = (*TOGETHER, "test_slurm", "test_runtimes", "test_faults", "test_locks")
+"""The modules that take longest, so that none of them begins last."""
 
 
 class ByModules(LoadScopeScheduling):
@@ -42,9 +42,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    mine = [item for item in items if HERE in item.path.parents]
-    order = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)) if HERE in item.path.parents else -1)
+    mine, order = (
+        [item for item in items if HERE in item.path.parents],
+        {name: place for place, name in enumerate(FIRST)},
+    )
+    mine.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    items[:] = [*(item for item in items if HERE not in item.path.parents), *mine]
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     reason = engine.missing() or (f"needs {', '.join(absent)}" if absent else None)
     if reason:

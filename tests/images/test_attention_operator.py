@@ -107,7 +107,7 @@ def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_pa
 
 
 def test_a_library_that_cannot_be_loaded_is_not_named(tmp_path):
-    """It is tried once since a machine's start where it can be loaded, and again where it cannot, or on another machine."""
+    """Where it can be loaded it is tried once since the machine's start; where it cannot, or elsewhere, again."""
     library, python = tmp_path / "libattention.so", tmp_path / "python"
     library.touch()
     python.write_text("#!/bin/sh\necho 'Traceback' >&2\necho 'OSError: GLIBCXX_3.4.32 not found' >&2\nexit 1\n")
@@ -125,3 +125,14 @@ def test_a_library_that_cannot_be_loaded_is_not_named(tmp_path):
     marker.write_text("a machine of this name, started at another time")
     try_out(library, python)
     assert len(Path(f"{python}.calls").read_text().splitlines()) == 2
+
+
+def test_a_kernel_that_does_not_name_its_start_is_known_by_its_machines_name(tmp_path, monkeypatch):
+    library, python = tmp_path / "libattention.so", tmp_path / "python"
+    library.touch()
+    python.write_text('#!/bin/sh\necho >>"$0.calls"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(module, "BOOT", tmp_path / "none")
+    try_out(library, python)
+    try_out(library, python)
+    assert len(Path(f"{python}.calls").read_text().splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -183,9 +184,10 @@ class Jobs:
         """
         for dataset in self.datasets:
             new = [name for name in allocation.names if (name, dataset.digest) not in self._have]
-            if not (new and reads(config, folder_on_nodes(self.cluster, dataset))):
+            there = folder_on_nodes(self.cluster, dataset)
+            if not (new and reads(config, there)):
                 continue
-            folder = f"{dataset.folder.name}-{dataset.digest[:12]}"
+            folder = posixpath.basename(there)
             argv = take_argv(self.cluster, dataset, f"{allocation.request.messages}/{folder}")
             found = ask(allocation, new, self.code, argv, DATA_S, interrupts)
             if absent := [name for name, done in found.items() if done.status == ABSENT]:

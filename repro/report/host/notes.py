@@ -20,8 +20,8 @@ NUMBER = (int, float)
 PLACEHOLDER = re.compile(
     r"\{(?:(?P<run>[\w-]+)|(?P<of>ratio|efficiency)\s+(?P<unit>[\w.-]+)(?:\s+(?P<base>[\w-]+))?)\}"
 )
-"""A placeholder for a link or a figure: a run by its id or the beginning of it, the ratio of a configuration to a baseline, or
-the efficiency of a configuration."""
+"""A placeholder for a link or a figure: a run by its id or the beginning of it, the ratio of a configuration to a
+baseline, or the efficiency of a configuration."""
 NAME = re.compile(r"`[^`]*`|[A-Za-z_][\w.-]*\d[\w.-]*")
 """Names that have digits: anything in backticks, and words that begin with a letter."""
 CLAIM = re.compile(

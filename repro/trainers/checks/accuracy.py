@@ -82,7 +82,7 @@ def precision_of(operator: Operator, comparison: Comparison) -> str:
 
 
 def operators(scale: str, device: str, programs: Collection[str] = KINDS) -> list[Operator]:
-    """The operators listed by all models for these programs; the tuned one computes with those of the published one too."""
+    """The operators that all models list for these programs. The tuned one also computes with those of the published one."""
     found = {}
     for name in names():
         for program in programs:
