@@ -85,7 +85,7 @@ def _replace_by_pytest(
     mirrors = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
     os.environ.update({name: mirror for name, mirror in mirrors.items() if mirror})
     chosen = ("-k", only) if only else ()
-    arguments = ["-m", "pytest", folder, "--timeout=900", "--durations=12", *more, *chosen]
+    arguments = ["-m", "pytest", folder, "--timeout=1800", "--durations=12", *more, *chosen]
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, *arguments])
 

@@ -26,7 +26,14 @@ from repro.utils.i18n import N_
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, named_by_time, sha256
 
 PROGRAM = TRAINERS / "kernels.py"
-SOURCES = ("checks/accuracy.py", "kernels.py", "models/operators.py", "models/ops.py")
+SOURCES = (
+    "checks/accuracy.py",
+    "checks/dropout.py",
+    "checks/one_step.py",
+    "kernels.py",
+    "models/operators.py",
+    "models/ops.py",
+)
 LIMITS = Limits(stall_timeout_s=900.0, total_s=1800.0)
 SHOWN = 3
 CORES_EACH, MOST_PROCESSES = 4, 4

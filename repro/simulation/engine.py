@@ -245,13 +245,16 @@ def _end(pidfile: Path) -> None:
         if any(word in Path(f"/proc/{pid}/cmdline").read_text() for word in ours):
             os.kill(pid, signal.SIGTERM)
             for _ in range(300):
-                os.kill(pid, 0)
-                if _is_dead_child(pid):
+                if _has_ended(pid):
                     break
                 time.sleep(0.1)
 
 
-def _is_dead_child(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone, or has ended and its parent, which may be another one of ours, has not asked for it."""
     with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    return False
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

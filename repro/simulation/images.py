@@ -9,7 +9,7 @@ from pathlib import Path
 from repro.images import debian as debian_image
 from repro.images.build import LAYOUT, Sources, build_layout, say
 from repro.images.engine import Engine as LocalEngine
-from repro.images.oci_layout import packed, read_layout
+from repro.images.oci_layout import Image, packed, read_layout
 from repro.images.pins import load_pins
 from repro.images.stack import tag_of
 from repro.simulation.engine import Engine
@@ -17,6 +17,7 @@ from repro.simulation.places import HOME
 from repro.utils.paths import ROOT
 
 HERE = Path(__file__).resolve().parent / "node"
+OWN_LAYOUT = HOME / "image"
 STACK = "cu102"
 # What goes into the trainer image of that stack.
 PARTS = (
@@ -71,26 +72,29 @@ def debian(engine: Engine, suite: str) -> str:
 
 def trainer_image(engine: Engine) -> str:
     """The ID of the trainer image in the engine, as `make image STACK=cu102` builds it from the tree as it is."""
-    own = HOME / "image"
-    layout = next((layout for layout in (own, LAYOUT) if _is_current(layout)), None)
     with _as_client_of(engine):
-        if layout is None:
-            sources = Sources(debian(engine, "bullseye"), f"{engine.web}/debian", f"{engine.web}/debian-security")
-            build_layout([STACK], load_pins(), sources, own)
-            layout = own
-        (image,) = (image for image in read_layout(layout) if image.tag == tag_of(STACK))
+        layout, image = trainer_layout() or _build_layout(engine)
         if image.id not in engine.docker("image", "ls", "--quiet", "--no-trunc"):
             LocalEngine.connect().load(packed(layout))
             engine.docker("image", "prune", "--force")
     return image.id
 
 
-def _is_current(layout: Path) -> bool:
-    """Whether a layout has the image and is younger than everything that goes into it."""
-    if not (layout / "index.json").exists() or tag_of(STACK) not in [image.tag for image in read_layout(layout)]:
-        return False
-    parts = [path for pattern in PARTS for path in ROOT.glob(pattern)]
-    return (layout / "index.json").stat().st_mtime > max(part.stat().st_mtime for part in parts)
+def trainer_layout() -> tuple[Path, Image] | None:
+    """A layout that has that image and is younger than everything that goes into it, and the image; None without one."""
+    changed = max(path.stat().st_mtime for pattern in PARTS for path in ROOT.glob(pattern))
+    for layout in (OWN_LAYOUT, LAYOUT):
+        if (layout / "index.json").exists() and (layout / "index.json").stat().st_mtime > changed:
+            for image in read_layout(layout):
+                if image.tag == tag_of(STACK):
+                    return layout, image
+    return None
+
+
+def _build_layout(engine: Engine) -> tuple[Path, Image]:
+    sources = Sources(debian(engine, "bullseye"), f"{engine.web}/debian", f"{engine.web}/debian-security")
+    (image,) = build_layout([STACK], load_pins(), sources, OWN_LAYOUT)
+    return OWN_LAYOUT, image
 
 
 @contextlib.contextmanager

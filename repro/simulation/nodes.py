@@ -82,11 +82,17 @@ RIGHTS = (
     "/tmp:exec",
 )
 READY_S = 180
+ENTER = ("nsenter", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CLEAN = ("env", "-i", "HOME=/root", f"PATH={PATH}", "DEBIAN_FRONTEND=noninteractive")
+RUNNING = "{{if .State.Running}}{{.State.Pid}}{{end}}"
 STARTED = (
     "until state=$(systemctl is-system-running --wait); do "
     '[ "$state" = degraded ] && break; state=; sleep 0.2; done; echo "$state"'
 )
 """Prints whether a node is "running" or "degraded" once it is one of both."""
+_first_processes: dict[str, tuple[str, str | None]] = {}
+"""By a node's container: the ID of its first process on this machine, and when that started."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +124,32 @@ class Nodes:
         return f"{self.name}-{node}"
 
     def root(self, node: str, *argv: object, check: bool = True, **options: Any) -> str:
-        """Run something on a node as root, past its sshd; what it printed."""
-        given = ("--interactive",) if "input" in options else ()
-        return self.engine.docker("exec", *given, self.container(node), *argv, check=check, **options)
+        """Run something on a node as root, past its sshd; what it printed.
+
+        It enters the node's namespaces by itself: `docker exec` takes a quarter of a second of a processor.
+        """
+        first = self._first_process(node)
+        if not first:
+            if check:
+                raise EngineError(f"{self.container(node)} does not run")
+            return ""
+        if "input" not in options:
+            options["stdin"] = subprocess.DEVNULL
+        command = [*ENTER, f"--target={first}", *CLEAN, *map(str, argv)]
+        done = subprocess.run(command, capture_output=True, text=True, **options)
+        if check and done.returncode:
+            raise EngineError(f"{self.container(node)}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def _first_process(self, node: str) -> str:
+        """The process of this machine that a node began with, asked for once as long as it lives; "" if none runs."""
+        name = self.container(node)
+        found, started = _first_processes.get(name, ("", None))
+        if started is None or _started(found) != started:
+            found = self.engine.docker("inspect", "--format", RUNNING, name, check=False)
+            if found:
+                _first_processes[name] = found, _started(found)
+        return found
 
     def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
         """Run something on a node as `runner` through SSH, its host key checked."""

@@ -4,6 +4,7 @@ import contextlib
 import gettext
 import io
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from repro.utils.paths import PACKAGE
@@ -68,8 +69,9 @@ def _read(value: object) -> object:
     return [_read(each) for each in value] if isinstance(value, list) else value
 
 
+@cache
 def catalogue(language: str) -> gettext.NullTranslations:
-    """The translations of one language, compiled again where a .po file is newer than its .mo file."""
+    """The translations of one language, compiled again where a .po file is newer than its .mo file; read once."""
     translations = gettext.NullTranslations()
     for source in sorted((FOLDER / language / "LC_MESSAGES").glob("*.po")):
         found = _load(source)

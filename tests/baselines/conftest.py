@@ -8,12 +8,12 @@ import subprocess
 import pytest
 
 from tests.support.paths import ROOT
+from tests.trainers.conftest import TIME_LIMIT_S as TIME_LIMIT_S
 from tests.trainers.conftest import Outcome, environment, read, size_of
 from tests.trainers.conftest import python as python
 from tests.trainers.conftest import train as train
 
 RUN = ROOT / "repro" / "baselines" / "run.py"
-TIME_LIMIT_S = 120
 
 
 @pytest.fixture(scope="session")

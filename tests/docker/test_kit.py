@@ -11,13 +11,27 @@ from repro.images.kit_pieces import KitError
 from repro.images.offline_kit import make_kit
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
+INSTEAD_OF_XZ = '#!/bin/sh\n[ "$1" = -dc ] && exec gzip -dc\nexec gzip -1c\n'
+"""xz takes four minutes of a processor for the environments; what it writes is read again in tests/images."""
 
 
 @pytest.fixture(scope="module")
-def kit(scratch):
-    """Without newer libraries, for the environments alone have all that a host without a GPU uses; hardly compressed."""
+def quick(scratch):
+    """A folder for the PATH in which another program stands for xz."""
+    folder = scratch / "quick"
+    folder.mkdir()
+    (folder / "xz").write_text(INSTEAD_OF_XZ)
+    (folder / "xz").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kit(scratch, quick):
+    """Without newer libraries, for the environments alone have all that a host without a GPU uses."""
     try:
-        made = make_kit(scratch / "kit", (90,), 60, level=0, tests=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{quick}:{os.environ['PATH']}")
+            made = make_kit(scratch / "kit", (90,), 60, tests=True)
     except KitError as error:
         if "last commit" in str(error):
             pytest.skip(str(error))
@@ -27,10 +41,10 @@ def kit(scratch):
 
 
 @pytest.fixture(scope="module")
-def host(kit, scratch):
+def host(kit, quick, scratch):
     """What the kit sets up, in a folder with a space in its name."""
     folder = scratch / "a host"
-    argv = [*WITHOUT_NETWORK, f"HOME={scratch}", "sh", kit.folder / "setup.sh", folder]
+    argv = [*WITHOUT_NETWORK, f"PATH={quick}:/usr/bin:/bin", f"HOME={scratch}", "sh", kit.folder / "setup.sh", folder]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     yield folder

@@ -2,13 +2,15 @@
 
 import json
 import subprocess
+import time
 
-from repro.simulation.engine import NAME
+from repro.simulation.engine import NAME, EngineError
 from repro.simulation.nodes import Nodes
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 CLOCK = "/etc/ssh/sshd_config.d/clock.conf"
 SLEEP = "/usr/lib/python3/dist-packages/usercustomize.py"
+FREEZING_S = 120
 SLEEP_WITHOUT_CLOCK = "import select, time; time.sleep = lambda seconds: select.select([], [], [], seconds) and None"
 
 
@@ -24,8 +26,19 @@ def start(nodes: Nodes, node: str) -> None:
 
 
 def pause(nodes: Nodes, node: str) -> None:
-    """The node hangs: nothing on it runs, its connections stay open."""
-    nodes.engine.docker("pause", nodes.container(node))
+    """The node hangs: nothing on it runs, its connections stay open.
+
+    The kernel freezes processes one by one and gives up if that takes long, as it does where processors are busy: then
+    again.
+    """
+    give_up = time.monotonic() + FREEZING_S
+    while True:
+        try:
+            nodes.engine.docker("pause", nodes.container(node))
+            return
+        except EngineError:
+            if time.monotonic() > give_up:
+                raise
 
 
 def unpause(nodes: Nodes, node: str) -> None:

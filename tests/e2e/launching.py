@@ -92,7 +92,7 @@ def wait_until(holds, seconds: float = 30.0) -> float:
     started = time.monotonic()
     while not holds():
         assert time.monotonic() - started < seconds, "it did not come to hold"
-        time.sleep(0.1)
+        time.sleep(0.5)
     return time.monotonic() - started
 
 

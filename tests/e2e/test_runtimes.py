@@ -15,6 +15,7 @@ import yaml
 
 from repro.cluster.cluster import load_cluster, with_runtime
 from repro.cluster.inventory import ClusterError
+from repro.images.oci_layout import lone_image
 from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import Code
 from repro.launch.slurm.attempt import slurm_attempts
@@ -22,6 +23,7 @@ from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.simulation.engine import HOME
+from repro.simulation.images import trainer_layout
 from repro.utils.paths import sha256
 from tests.e2e import slurm_site
 from tests.e2e.launching import WORK, bench, containers, prepare, smoke_units, trainer, unit_of, wait_until
@@ -32,7 +34,6 @@ SHARED = "/shared"
 SIF = f"{SHARED}/trainer.sif"
 TABLE = ROOT / "tests" / "output" / "runtime_times.json"
 LIMITS = Limits(stall_timeout_s=120)
-pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +56,12 @@ def nodes(make_nodes):
         made.root(node, "sh", "-c", "[ -e /dev/fuse ] || mknod /dev/fuse c 10 229; chmod 666 /dev/fuse")
     kept = shared / "image-id"
     if not kept.exists() or kept.read_text() != made.image:
-        source = "docker-daemon:oneflow-reproduction:cu102"
+        shutil.rmtree(shared / "layout", ignore_errors=True)
+        with lone_image(*trainer_layout()) as alone:
+            subprocess.run(["cp", "--recursive", "--link", "--dereference", alone, shared / "layout"], check=True)
         fast = ("--mksquashfs-args", "-comp lz4")
-        made.root("node1", "apptainer", "build", "--force", *fast, SIF, source)
+        made.root("node1", "apptainer", "build", "--force", *fast, SIF, f"oci:{SHARED}/layout")
+        shutil.rmtree(shared / "layout")
         kept.write_text(made.image)
     return made
 

@@ -12,14 +12,22 @@ class Recorded:
     """An engine around nodes that answers what was recorded, by the first word that tells a command from the others."""
 
     def __init__(self, **answers):
-        self.answers = answers
+        self.answers, self.asked = answers, 0
 
     def docker(self, *argv, check=True, **options):
+        self.asked += 1
         return next(answer for word, answer in self.answers.items() if word in map(str, argv))
 
 
+class Answering(Nodes):
+    """Nodes that answer what was recorded."""
+
+    def root(self, node, *argv, **options):
+        return self.engine.docker(*argv)
+
+
 def node(**answers):
-    return Nodes(Recorded(**answers), "sim", 1, 1)
+    return Answering(Recorded(**answers), "sim", 1, 1)
 
 
 def test_a_node_that_runs_is_up():
@@ -103,3 +111,20 @@ def test_disks_of_nodes_are_kept_if_all_are_there_and_their_addresses_are_free(d
 def test_new_nodes_get_addresses_that_no_kept_disk_has(disks, free):
     """Also where whoever kept the disks was interrupted before the first."""
     assert _free_third(Kept(disks)) == free
+
+
+def test_a_node_is_entered_by_its_first_process_which_is_asked_for_again_once_that_is_gone():
+    with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
+        engine = Recorded(inspect=str(first.pid))
+        found = Nodes(engine, f"sim-{first.pid}", 1, 1)
+        assert [found._first_process("node1") for _ in range(3)] == [str(first.pid)] * 3
+        assert engine.asked == 1
+        first.kill()
+        first.wait()
+        engine.answers = {"inspect": str(second.pid)}
+        assert found._first_process("node1") == str(second.pid)
+        second.kill()
+    engine.answers = {"inspect": ""}
+    assert found.root("node1", "true", check=False) == ""
+    with pytest.raises(EngineError, match="does not run"):
+        found.root("node1", "true")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.paths import ROOT
 
 RUN = ROOT / "repro" / "trainers" / "run.py"
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 280
 
 SHAPES = {
     "gpt": {"seq_length": 16, "vocab_size": 500, "layers": 2, "hidden_size": 32, "attention_heads": 4},
@@ -112,9 +112,12 @@ def probe(python, tmp_path_factory):
 
 @pytest.fixture
 def train(python, tmp_path):
-    """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome."""
+    """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome.
 
-    def run(config: dict, processes: int = 0) -> Outcome:
+    `variables` are added to those of the processes' environment.
+    """
+
+    def run(config: dict, processes: int = 0, **variables: str) -> Outcome:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"output": str(folder), **config}))
@@ -123,7 +126,7 @@ def train(python, tmp_path):
         done = subprocess.run(
             command,
             cwd=folder,
-            env=environment(),
+            env={**environment(), **variables},
             capture_output=True,
             text=True,
             timeout=TIME_LIMIT_S,
@@ -134,14 +137,23 @@ def train(python, tmp_path):
     return run
 
 
+@pytest.fixture(scope="session")
+def trained() -> dict:
+    """Losses by the configuration that had them: a training is the same each time, and one is enough."""
+    return {}
+
+
 @pytest.fixture
-def losses(train):
-    """Callable that runs a configuration and gives its losses by iteration, after checking that the run was whole."""
+def losses(train, trained):
+    """Callable that gives the losses of a configuration by iteration, of a run that was whole."""
 
     def run(config: dict) -> dict:
-        outcome = train(config)
-        assert outcome.returncode == 0, outcome.stderr[-4000:]
-        return outcome.losses
+        key = json.dumps(config, sort_keys=True)
+        if key not in trained:
+            outcome = train(config)
+            assert outcome.returncode == 0, outcome.stderr[-4000:]
+            trained[key] = outcome.losses
+        return trained[key]
 
     return run
 

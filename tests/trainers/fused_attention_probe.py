@@ -1,4 +1,6 @@
-"""Prints what test_fused_attention.py judges: contexts and gradients of fused attention that drops weights, on the CPU."""
+"""Prints what test_fused_attention.py judges, all on the CPU: contexts and gradients of fused attention that drops
+weights, and what the check of its dropout finds, also where the backward pass has another seed.
+"""
 
 import json
 import sys
@@ -10,7 +12,10 @@ from oneflow import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from repro.models.programs import KINDS
+from repro.trainers.checks import dropout
 from repro.trainers.graph.graph import ChangedGraph
+from repro.trainers.tuning import attention
 from repro.trainers.tuning.attention import attend, fusing, loaded
 
 BATCH, LENGTH, HEADS, SIZE, DROPOUT, CALLS = 2, 16, 3, 8, 0.25, 2
@@ -57,6 +62,17 @@ def results(again: bool) -> dict:
     return {"products": first.tolist(), "contexts": contexts, "gradients": gradients, "operators": graph.census}
 
 
+def checked() -> list:
+    (operator,) = dropout.dropping("small", "cpu", KINDS)
+    return [operator.limit, *(error for _, error in dropout.errors(operator, "cpu"))]
+
+
+def with_another_seed(op, kind, rate, seed, become=attention.become) -> None:
+    become(op, kind, rate, seed + (kind == attention.BACKWARD))
+
+
 if __name__ == "__main__":
     assert loaded()
-    print(json.dumps({"once": results(again=False), "again": results(again=True)}))
+    found = {"once": results(again=False), "again": results(again=True), "checked": checked()}
+    attention.become = with_another_seed
+    print(json.dumps({**found, "checked with another seed": checked()}))

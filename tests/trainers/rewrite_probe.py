@@ -10,7 +10,8 @@ import oneflow as flow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from repro.trainers.checks.accuracy import gradient, in_a_graph, operators, tensor
+from repro.trainers.checks.accuracy import gradient, operators
+from repro.trainers.checks.one_step import in_a_graph, tensor
 from repro.trainers.graph.graph import ChangedGraph
 from repro.trainers.graph.job_proto import maker, operators_of
 from repro.trainers.tuning import recomputation, rewrite

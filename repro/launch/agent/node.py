@@ -15,6 +15,8 @@ from repro.launch.agent.gpus import files, gpus
 
 DOCKER_S = 30
 ROUNDS = 5
+PATIENCE_S = 10.0
+"""How long an engine that is restarted takes, and more."""
 NOT_HERE = ("no such image", "image not known")
 """What Docker says of an image that it does not have, and Podman."""
 
@@ -27,13 +29,20 @@ def docker(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def remove_containers(*match: str) -> None:
-    """Remove the containers that all of these filters of `docker ps` match, until none is left."""
+    """Remove the containers that all of these filters of `docker ps` match, until none is left.
+
+    An engine that does not answer may have some all the same: it is asked again for `PATIENCE_S`.
+    """
     filters = [word for each in match for word in ("--filter", each)]
-    for _ in range(ROUNDS):
-        found = docker("ps", "--all", "--quiet", *filters).stdout.split()
-        if not found:
+    rounds, deadline = 0, time.monotonic() + PATIENCE_S
+    while rounds < ROUNDS:
+        done = docker("ps", "--all", "--quiet", *filters)
+        found = done.stdout.split()
+        if found:
+            docker("rm", "--force", "--volumes", *found)
+            rounds += 1
+        elif not done.returncode or time.monotonic() > deadline:
             break
-        docker("rm", "--force", "--volumes", *found)
         time.sleep(0.2)
 
 

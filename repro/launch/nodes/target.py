@@ -185,9 +185,18 @@ class ClusterLauncher(Launcher):
         return None
 
 
-def unreadable(node: str, path: str) -> str:
-    """What is said of a path that DATA names and a node cannot read."""
-    return f"{node}: there is no {path}, which the published program reads; DATA names it"
+def unreadable_argv(paths: Sequence[str]) -> list[str]:
+    """The command that prints those of some paths that a node cannot read, a line for each."""
+    return ["sh", "-c", 'for path; do [ -r "$path" ] || printf "%s\\n" "$path"; done', "-", *paths]
+
+
+def unreadable(printed: Mapping[str, str]) -> list[str]:
+    """What is said of paths that DATA names and nodes cannot read, from what that command printed on each node."""
+    return [
+        f"{node}: there is no {path}, which the published program reads; DATA names it"
+        for node, lines in printed.items()
+        for path in lines.splitlines()
+    ]
 
 
 def spread(plan: Plan) -> bool:

@@ -21,6 +21,7 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import ABSENT, folder_on_nodes, take_argv
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.kernels import compared_on_nodes
+from repro.launch.nodes.target import unreadable, unreadable_argv
 from repro.launch.slurm.allocation import Allocation
 from repro.launch.slurm.batch_script import JobRequest
 from repro.launch.slurm.inspection import ask, inspect, programs_in_job
@@ -32,7 +33,6 @@ from repro.utils.i18n import N_
 
 SPARE_MINUTES, KERNEL_MINUTES = 2, 10
 DATA_S = 300.0
-UNREADABLE = 'for path; do [ -r "$path" ] || printf "%s\\n" "$path"; done'
 DIFFERENT = N_("the nodes of job {job} are not equal, or not what others of this run were: {said}")
 WRONG = N_("operators of {model} compute wrongly on the nodes of job {job}: {example}")
 BASELINES_DIFFER = N_("the baselines' environments on the nodes of this run are not equal: {said}")
@@ -199,10 +199,10 @@ class Jobs:
                     raise NotStarted(Failure(NO_DATA, {"node": name, "data": folder, "said": reason}))
             self._have |= {(name, dataset.digest) for name in new}
 
-    def unreadable(self, allocation: Allocation, paths: Sequence[str], interrupts: Interrupts) -> dict[str, list[str]]:
-        """Those of some paths that a job's nodes cannot read, by the names of the nodes; NotStarted as `ask`."""
-        found = ask(allocation, allocation.names, self.code, ["sh", "-c", UNREADABLE, "-", *paths], DATA_S, interrupts)
-        return {name: missing for name in allocation.names if (missing := found[name].stdout.splitlines())}
+    def missing_data(self, allocation: Allocation, paths: Sequence[str], interrupts: Interrupts) -> list[str]:
+        """A line for each of some paths and each node of a job that cannot read it; NotStarted as `ask`."""
+        found = ask(allocation, allocation.names, self.code, unreadable_argv(paths), DATA_S, interrupts)
+        return unreadable({name: found[name].stdout for name in allocation.names})
 
     def _check_equal(self, allocation: Allocation) -> None:
         found = refused(self.cluster, self.known, allocation.fingerprints)

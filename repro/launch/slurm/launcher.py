@@ -16,7 +16,7 @@ from repro.launch.attempt import Event, Interrupts, Limits, interruptible
 from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.kernels import Kernels, precisions_of
 from repro.launch.nodes.attempt import NotStarted
-from repro.launch.nodes.target import ClusterLauncher, spread, unreadable
+from repro.launch.nodes.target import ClusterLauncher, spread
 from repro.launch.nodes.work import Work, dry_hosts, work_of
 from repro.launch.select import register
 from repro.launch.slurm.allocation import Allocation
@@ -143,8 +143,7 @@ class SlurmSession(LaunchSession):
         if not (paths := own_files(plan)):
             return []
         with self._asked(plan) as (allocation, interrupts):
-            found = self.jobs.unreadable(allocation, paths, interrupts)
-        return [unreadable(name, path) for name, missing in found.items() for path in missing]
+            return self.jobs.missing_data(allocation, paths, interrupts)
 
     def environment(self, plan: Plan) -> dict:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""

@@ -72,7 +72,10 @@ STYLES = (
 
 
 class Chart(Protocol):
-    """What can be written as a figure: it draws itself, and says in words what it shows."""
+    """What can be written as a figure: it draws itself, and says in words what it shows.
+
+    A frozen dataclass, so that two with the same representation are the same chart.
+    """
 
     def draw(self) -> Drawing:
         """The drawing."""
@@ -183,8 +186,19 @@ def _dejavu(bold: bool) -> FT2Font:
     return font
 
 
+_drawn: dict[str, bytes] = {}
+"""The SVG file of each chart drawn so far, by its representation: a tenth of a second goes into drawing one."""
+
+
 def write_svg(chart: Chart, file: Path) -> None:
     """Draw a chart, which has `draw() -> matplotlib.figure.Figure`, into an SVG file."""
+    key = repr(chart)
+    if key not in _drawn:
+        _drawn[key] = _svg(chart)
+    _write(file, _drawn[key])
+
+
+def _svg(chart: Chart) -> bytes:
     import io
 
     import matplotlib
@@ -200,7 +214,7 @@ def write_svg(chart: Chart, file: Path) -> None:
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         figure = chart.draw()
         figure.savefig(out, format="svg", bbox_inches=_frame(figure), metadata={"Date": None, "Creator": None})
-    _write(file, _tidy(out.getvalue()).encode())
+    return _tidy(out.getvalue()).encode()
 
 
 def write_png(chart: Chart, english: Chart, file: Path) -> None:

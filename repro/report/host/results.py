@@ -180,15 +180,28 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
             runs.append(load_run(f"R{place}", run, versions))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
-    targets = targets_of(data / f"{name}.toml")
+    targets = targets_for(name, data)
     runs.sort(key=lambda kept: kept.run.id)
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
 
+def targets_for(host: str, data: Path = TARGETS) -> tuple[Target, ...]:
+    """The targets in the files that name the host, none without one; RecordError as targets_of."""
+    return tuple(target for file in sorted(data.glob("*.toml")) if host in _named(file) for target in targets_of(file))
+
+
+def _named(file: Path) -> list[str]:
+    """The hosts whose pages are held to a file's targets; RecordError for a file that names none."""
+    named = read_toml(file).get("hosts")
+    if not isinstance(named, list) or not named:
+        raise RecordError(f'{file}: hosts: name the hosts that these targets are for, such as hosts = ["h200"]')
+    return named
+
+
 def targets_of(file: Path) -> tuple[Target, ...]:
-    """The targets in a file, none without it; RecordError for one that does not say who set it, and why."""
+    """The targets in a file; RecordError for one that does not say who set it, and why."""
     found = []
-    for number, each in enumerate(read_toml(file).get("target", ()), 1):
+    for number, each in enumerate(read_toml(file)["target"], 1):
         by, why = (each.pop(name, None) for name in ("by", "why"))
         for name, text in (("by", by), ("why", why)):
             if not isinstance(text, dict) or not all(isinstance(text.get(one), str) for one in LANGUAGES):

@@ -113,8 +113,8 @@ def _measured(_: Translate, hosts: Sequence[Host], claims: Sequence[Claim]) -> s
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _(
-        "**Measured:** on {gpus}, {published} cases with the published program, {tuned} only with the tuned program and "
-        "{derived} only in a derived form (fewer GPUs or iterations)."
+        "**Measured:** {published} cases with the published program, {tuned} only with the tuned program and {derived} "
+        "only in a derived form (fewer GPUs or iterations); GPUs: {gpus}."
     ).format(gpus=_(", ").join(gpus), published=count[AS_PUBLISHED], tuned=count[OTHERWISE], derived=count[DERIVED])
     outcomes = _outcomes(claims)
     if not outcomes:

@@ -9,20 +9,20 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 import oneflow as flow
-from oneflow import nn
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.registry import module_of, names
 from repro.trainers.checks.config import TF32, Comparison
-from repro.trainers.graph.graph import Change, ChangedGraph
+from repro.trainers.checks.dropout import Dropping, dropping
+from repro.trainers.checks.dropout import errors as errors_of_dropout
+from repro.trainers.checks.one_step import in_a_graph, inputs_of, on_host
 from repro.trainers.layout import BROADCAST
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Metrics
-from repro.trainers.models.operators import HALF, SINGLE, Input, Operator
+from repro.trainers.models.operators import SINGLE, Operator
 from repro.trainers.tuning import tuned_module
 from repro.trainers.versions import versions
 
-SEED = 20200821
 TF32_TOLERANCE = 3e-3
 """TF32 keeps 10 bits of a mantissa. Cutting off the others changes either factor of a product by 2^-11 on average, which
 makes 1e-3 together, and in the gradients of attention three products follow each other.
@@ -69,7 +69,8 @@ def compare(comparison: Comparison) -> None:
         programs = KINDS if operator.name in published else (TUNED,)
         about = {"operator": operator.name, "models": operator.models, "programs": programs, "precision": precision}
         metrics.write("begin", **about)
-        for part, error in errors(operator, comparison.device):
+        measure = errors_of_dropout if isinstance(operator, Dropping) else errors
+        for part, error in measure(operator, comparison.device):
             found = error if math.isfinite(error) else None
             metrics.write("error", **about, part=part, error=found, tolerance=tolerance)
     metrics.write("end")
@@ -82,14 +83,17 @@ def precision_of(operator: Operator, comparison: Comparison) -> str:
 
 
 def operators(scale: str, device: str, programs: Collection[str] = KINDS) -> list[Operator]:
-    """The operators that all models list for these programs. The tuned one also computes with those of the published one."""
-    found = {}
+    """The operators that all models list for these programs, and those that drop at random.
+
+    The tuned program also computes with those of the published one.
+    """
+    found: dict[str, Operator] = {}
     for name in names():
         for program in programs:
             module = module_of("repro.trainers.models", name) if program == PUBLISHED else tuned_module(name)
             for each in getattr(module, "operators", lambda scale, device: [])(scale, device):
                 found[each.name] = each
-    return list(found.values())
+    return [*found.values(), *dropping(scale, device, programs)]
 
 
 def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
@@ -98,10 +102,7 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     The device computes a whole micro-batch, and the CPU only a few indices of it. The incoming gradient is 0 at all
     other indices, so that the gradients of weights can be compared too.
     """
-    place = flow.placement(device, ranks=[0])
-    flow.manual_seed(SEED)
-    dtype = flow.float16 if operator.precision == HALF else flow.float32
-    tensors = [tensor(each, place, dtype) for each in operator.inputs]
+    tensors = inputs_of(operator, device)
     varied = [place for place, each in enumerate(operator.inputs) if not each.below]
     result = operator.call(*tensors)
     size = result.shape[operator.axis]
@@ -122,52 +123,6 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
         yield f"{given.name} gradient", relative(cut(found, given.axis, places), slope.numpy())
 
 
-class Shifted(nn.Module):
-    """An operator on inputs with zero parameters added, through which the optimizer captures the inputs' gradients."""
-
-    def __init__(self, operator: Operator, tensors: list) -> None:
-        super().__init__()
-        self.call = operator.call
-        for number, each in enumerate(tensors):
-            zeros = flow.zeros(*each.shape, placement=each.placement, sbp=each.sbp)
-            self.register_parameter(f"shift{number}", nn.Parameter(zeros))
-
-    def forward(self, *tensors):
-        shifts = (getattr(self, f"shift{number}") for number in range(len(tensors)))
-        return self.call(*((each.to(flow.float32) + shift).to(each.dtype) for each, shift in zip(tensors, shifts)))
-
-
-class Once(ChangedGraph):
-    """One SGD step with learning rate 1, which turns zero parameters into the negative gradient."""
-
-    def __init__(self, model: Shifted, changes: tuple[Change, ...]) -> None:
-        super().__init__()
-        self.changes = changes
-        self.model = model
-        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
-
-    def build(self, back, *tensors):
-        result = self.model(*tensors)
-        (result * back).sum().backward()
-        return result
-
-
-def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
-    """Result of an operator in a graph like the models', and the gradient of each input."""
-    model = Shifted(operator, tensors)
-    result = Once(model, operator.changes)(back, *(each.detach() for each in tensors))
-    return result, [-shift for shift in model.parameters()]
-
-
-def tensor(given: Input, place, dtype):
-    """Create an input on the device."""
-    if given.below:
-        values = np.random.default_rng(SEED).integers(0, given.below, given.shape)
-        return flow.tensor(values).to_global(placement=place, sbp=BROADCAST)
-    values = flow.randn(*given.shape, placement=place, sbp=BROADCAST) * given.scale
-    return values.to(dtype).detach().requires_grad_()
-
-
 def gradient(result, axis: int, places: list):
     """Normal numbers in a result's shape, 0 except at `places` of an axis."""
     shape = [size if number == axis else 1 for number, size in enumerate(result.shape)]
@@ -179,9 +134,9 @@ def gradient(result, axis: int, places: list):
 
 def cut(values, axis: int | None, places: list) -> np.ndarray:
     """Values at `places` of an axis, on the host; all values if `axis` is None."""
-    local = values.detach().to_local()
     if axis is None:
-        return local.numpy()
+        return on_host(values)
+    local = values.detach().to_local()
     return np.concatenate([flow.narrow(local, axis, each, 1).numpy() for each in places], axis)
 
 

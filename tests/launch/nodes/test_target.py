@@ -1,5 +1,6 @@
 """Data on the nodes of a cluster: what DATA may name there, where stand-ins are, and what a node lacks."""
 
+import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import pytest
 
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import Host
-from repro.launch.nodes.target import ClusterTarget
+from repro.launch.nodes.target import ClusterTarget, unreadable_argv
 from repro.launch.nodes.work import work_of
 from repro.launch.ssh.launcher import SshLauncher, SshSession
 from repro.planning.plan import PlanError, Wanted, make_plan
@@ -62,10 +63,17 @@ def test_tf32_is_for_the_stack_that_forwards_calls():
 def test_nodes_are_asked_for_files_before_a_run():
     cases = load_catalogue().select("gpt", "DP_1x1x1*,gpt2*")
     plan = with_data(make_plan(cases, 32), ("gpt-3d-2021-05=/data/ofrecord/text",), here=False)
-    there, missing = Recorded({"test": ""}), Recorded({"test": (1, "")})
-    members = {"n1": SimpleNamespace(remote=there), "n2": SimpleNamespace(remote=missing)}
-    session = SshSession(launcher().target, SimpleNamespace(members=members), {})
+    remotes = {"n1": Recorded({"sh": ""}), "n2": Recorded({"sh": "/data/ofrecord/text.idx\n"})}
+    pool = SimpleNamespace(on_each=lambda work: {name: work(remote) for name, remote in remotes.items()})
+    session = SshSession(launcher().target, pool, {})
     (line,) = session.missing_data(plan)
     assert line.startswith("n2: there is no /data/ofrecord/text.idx")
-    assert there.commands == ["test -r /data/ofrecord/text.idx"]
+    assert len(remotes["n1"].commands) == 1
     assert session.missing_data(with_data(make_plan(cases, 32))) == []
+
+
+def test_one_command_prints_the_paths_that_a_node_cannot_read(tmp_path):
+    (tmp_path / "there").touch()
+    paths = [str(tmp_path / name) for name in ("there", "not there", "nor this")]
+    printed = subprocess.run(unreadable_argv(paths), capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == paths[1:]

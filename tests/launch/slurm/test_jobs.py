@@ -349,11 +349,11 @@ def text(tmp_path):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The nodes that were asked by each step for data."""
+    """The nodes that were asked by each step for data, sorted: which of them answers first is chance."""
     steps = []
 
     def recorded(allocation, names, code, argv, *more):
-        steps.append(list(names))
+        steps.append(sorted(names))
         return ask(allocation, names, code, argv, *more)
 
     ask = jobs_module.ask

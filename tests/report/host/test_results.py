@@ -20,6 +20,7 @@ from repro.report.host.results import (
     load,
     preflight_tables,
     results_table,
+    targets_for,
     targets_of,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
@@ -77,10 +78,22 @@ def test_a_host_without_targets_meets_none(reproduced, tmp_path):
     assert sections["answer"].blocks[0].text == "No target is set for what was measured here."
 
 
+def test_targets_are_those_of_the_files_that_name_the_host(tmp_path):
+    for name, named in (("one", '"h200", "h100"'), ("two", '"v100"')):
+        text = f'hosts = [{named}]\n[[target]]\nof = "ratio"\nat_least = 1.0\nmodel = "{name}"\n'
+        text += 'by = { en = "we", zh = "我们" }\nwhy = { en = "so", zh = "如此" }\n'
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    found = {host: [each.where["model"] for each in targets_for(host, tmp_path)] for host in ("h100", "v100", "a100")}
+    assert found == {"h100": ["one"], "v100": ["two"], "a100": []}
+    (tmp_path / "two.toml").write_text("hosts = []\n", encoding="utf-8")
+    with pytest.raises(RecordError, match=r"two\.toml: hosts: name the hosts"):
+        targets_for("h100", tmp_path)
+
+
 @pytest.mark.parametrize("left_out", ["by", "why"])
 def test_a_target_says_who_set_it_and_why(tmp_path, left_out):
     given = {"by": 'by = { en = "we", zh = "我们" }', "why": 'why = { en = "so", zh = "如此" }'}
-    file = tmp_path / "h200.toml"
+    file = tmp_path / "targets.toml"
     head = '[[target]]\nof = "ratio"\nat_least = 1.0\n'
     file.write_text(head + "\n".join(given.values()), encoding="utf-8")
     (target,) = targets_of(file)
@@ -109,7 +122,9 @@ def test_each_comparison_is_computed_once(reproduced, monkeypatch):
 
 def test_the_targets_are_whole():
     for file in TARGETS.glob("*.toml"):
-        for each in tomllib.loads(file.read_text(encoding="utf-8"))["target"]:
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
+        assert set(read["hosts"]) <= set(hosts()), "a target that no page is held to is not seen"
+        for each in read["target"]:
             assert each["of"] in ("ratio", "efficiency", "expectation")
             assert each["at_least"] > 0
             assert each.keys() - {"of", "at_least", "at_most", "by", "why"} <= {
@@ -135,7 +150,7 @@ def test_the_targets_are_whole():
 )
 def test_each_precision_is_compared_with_the_baseline_in_it(host, model, precision, baseline, least):
     """A unit in TF32 says fp32 to its trainer, and none of the targets for fp32 applies to it."""
-    aimed = replace(host, targets=targets_of(TARGETS / "h200.toml"))
+    aimed = replace(host, targets=targets_of(TARGETS / "hopper.toml"))
     row = host.ratios[0]
     config = {**row.unit.config, "model": model, "program": TUNED, "precision": precision.replace("tf32", "fp32")}
     result = replace(row.results[-1], unit=replace(row.unit, config=config, tf32=precision == "tf32"))
@@ -146,7 +161,7 @@ def test_each_precision_is_compared_with_the_baseline_in_it(host, model, precisi
 
 
 def test_a_ratio_is_expected_of_the_tuned_program_alone():
-    ratios = [each for each in targets_of(TARGETS / "h200.toml") if each.of == "ratio"]
+    ratios = [each for each in targets_of(TARGETS / "hopper.toml") if each.of == "ratio"]
     assert ratios and {each.where["program"] for each in ratios} == {TUNED}
 
 

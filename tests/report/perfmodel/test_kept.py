@@ -5,6 +5,7 @@ from statistics import median
 import pytest
 
 from repro.perfmodel.constants import load_calibration
+from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.predict import expect_unit, program_of
 from repro.perfmodel.validation import FILE, as_toml, check_frame, load_measurements
 from repro.perfmodel.work import TUNED_PROGRAM, Job
@@ -43,15 +44,17 @@ def test_figures_are_the_medians_of_the_recorded_attempts(kept):
 def test_one_job_has_one_prediction(kept):
     """A run's page and the model's own page expect the same of the same training, whatever the case is called."""
     frame = check_frame(load_measurements(), load_calibration().constants)
-    modelled = dict(zip(zip(frame["program"], frame["job"], strict=True), frame["modelled"], strict=True))
+    keys = zip(frame["gpu"], frame["program"], frame["job"], strict=True)
+    modelled = dict(zip(keys, frame["modelled"], strict=True))
     seen = 0
     for run in kept:
         for result in run.results:
             case = case_of(result.unit)
             if case is not None and result.throughputs:
+                gpu = from_devices(run.gpus[0]["name"], result.unit.world_size).gpu.name
                 program = program_of(result.unit)
                 expected = expect_unit(result.unit, run.gpus)
-                assert expected.throughput == pytest.approx(modelled[program, Job.of(case, program)], rel=1e-12)
+                assert expected.throughput == pytest.approx(modelled[gpu, program, Job.of(case, program)], rel=1e-12)
                 seen += 1
     assert seen > len(frame), "some trainings were measured more than once"
 

@@ -1,0 +1,40 @@
+"""How an agent removes containers from an engine that may be failing."""
+
+import subprocess
+
+import pytest
+
+from repro.launch.agent import node
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """A Docker engine: for how many questions it does not answer, what it has, and how often it was asked."""
+    has = {"down": 0, "containers": [], "asked": 0}
+
+    def docker(verb, *arguments):
+        if verb == "rm":
+            has["containers"] = [each for each in has["containers"] if each not in arguments]
+            return subprocess.CompletedProcess([], 0, "", "")
+        has["asked"] += 1
+        if has["asked"] <= has["down"]:
+            return subprocess.CompletedProcess([], 1, "", "Cannot connect to the Docker daemon")
+        return subprocess.CompletedProcess([], 0, "\n".join(has["containers"]), "")
+
+    monkeypatch.setattr(node, "docker", docker)
+    return has
+
+
+@pytest.mark.parametrize("down", [0, 2])
+def test_containers_are_removed_also_by_an_engine_that_is_restarted_meanwhile(engine, down):
+    engine |= {"down": down, "containers": ["one", "two"]}
+    node.remove_containers("name=any")
+    assert engine["containers"] == []
+    assert engine["asked"] == down + 2, "the last time to see that none is left"
+
+
+def test_an_engine_that_stays_away_is_not_waited_for_long(engine, monkeypatch):
+    monkeypatch.setattr(node, "PATIENCE_S", 0.5)
+    engine |= {"down": 1000, "containers": ["one"]}
+    node.remove_containers("name=any")
+    assert 2 <= engine["asked"] <= 4
