@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import subprocess
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ APART = {"checks": (), "tuning": (TUNED,)}
 BUILDER = "program"
 """The module of the tuned programs that all models share."""
 GIT_S = 30
+_PARSES = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' parsing in one place, and fails where two of them parse at once."""
 
 
 def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: Path = ROOT, model: str = "") -> dict:
@@ -66,7 +69,9 @@ def _of_other_models(tuning: Path, model: str) -> tuple[str, ...]:
 def _imported(path: Path) -> set[str]:
     """The modules of `repro.trainers.tuning` that a file imports by their names."""
     parent = f"{PACKAGE.name}.{TRAINERS}.tuning"
-    imports = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ImportFrom)]
+    with _PARSES:
+        tree = ast.parse(path.read_text())
+    imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
     whole = {name.name for each in imports if each.module == parent for name in each.names}
     return whole | {
         each.module.rpartition(".")[2] for each in imports if each.module and each.module.startswith(parent)

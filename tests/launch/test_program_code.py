@@ -1,7 +1,11 @@
 """Which code an attempt ran: its hash, what differs from the commit, and that a run goes on with the same code alone."""
 
+import ast
 import json
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -100,6 +104,24 @@ def test_a_program_has_the_code_that_it_imports(checkout, file, seen):
     after = {program: program_code("trainers", program, root=checkout) for program in before}
     assert {program for program in before if before[program]["sha256"] != after[program]["sha256"]} == seen
     assert {program for program in before if after[program]["changed"]} == seen
+
+
+def test_attempts_that_begin_at_once_parse_one_after_another(monkeypatch):
+    """CPython 3.11 raises SystemError where threads parse at once."""
+    parse, parsing = ast.parse, threading.Lock()
+
+    def alone(*given):
+        assert parsing.acquire(blocking=False), "another thread parses"
+        try:
+            time.sleep(0.01)
+            return parse(*given)
+        finally:
+            parsing.release()
+
+    monkeypatch.setattr(ast, "parse", alone)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: program_code("trainers", "tuned", model="gpt"), range(4)))
+    assert all(each == found[0] for each in found)
 
 
 def test_without_git_it_is_not_known_what_changed(checkout):

@@ -37,7 +37,8 @@ def write_code(folder: str, files: dict[str, str]) -> None:
 
 
 def stop(number: int, frame: object) -> None:
-    """Slurm ends the job: leave by way of what removes the container."""
+    """Slurm ends the job: leave by way of what removes the container and the folder, which a second signal may not end."""
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
@@ -56,6 +57,7 @@ def main() -> None:
         with node_held(order["owner"], mine) as is_mine:
             sys.exit(run_agent(mine) if is_mine else 1)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         shutil.rmtree(mine["home"], ignore_errors=True)
 
 
