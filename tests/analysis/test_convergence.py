@@ -54,7 +54,7 @@ def test_a_small_gpt_learns_more_than_how_often_each_byte_occurs(text, tmp_path)
     (unit,) = plan.units
     goals[unit.name]["limit"] = text.facts["entropies_bits"][0] * math.log(2)
     optimizer = {**unit.config["optimizer"], "lr": 1e-9}
-    config = {**unit.config, "iterations": 5, "optimizer": optimizer, "schedule": {"kind": "constant"}}
+    config = {**unit.config, "iterations": 20, "optimizer": optimizer, "schedule": {"kind": "constant"}}
     goals["idle"] = goals[unit.name]
     plan = replace(plan, units=(unit, replace(unit, name="idle", config=config)))
     run = Run.create("learn", {"plan": plan.as_json()}, tmp_path / "runs")
