@@ -12,12 +12,12 @@ from repro.images.offline_kit import make_kit
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
 INSTEAD_OF_XZ = '#!/bin/sh\n[ "$1" = -dc ] && exec gzip -dc\nexec gzip -1c\n'
-"""xz takes four minutes of a processor for the environments; what it writes is read again in tests/images."""
+"""Real xz needs four minutes of CPU time for the environments; what it writes is read again in tests/images."""
 
 
 @pytest.fixture(scope="module")
 def quick(scratch):
-    """A folder for the PATH in which another program stands for xz."""
+    """A directory with a fake `xz` that runs gzip, to go first on the PATH."""
     folder = scratch / "quick"
     folder.mkdir()
     (folder / "xz").write_text(INSTEAD_OF_XZ)
