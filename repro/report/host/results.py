@@ -201,7 +201,7 @@ def _named(file: Path) -> list[str]:
 def targets_of(file: Path) -> tuple[Target, ...]:
     """The targets in a file; RecordError for one that does not say who set it, and why."""
     found = []
-    for number, each in enumerate(read_toml(file)["target"], 1):
+    for number, each in enumerate(read_toml(file).get("target", ()), 1):
         by, why = (each.pop(name, None) for name in ("by", "why"))
         for name, text in (("by", by), ("why", why)):
             if not isinstance(text, dict) or not all(isinstance(text.get(one), str) for one in LANGUAGES):
