@@ -10,7 +10,9 @@ import atexit
 import gc
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -65,5 +67,25 @@ def set_up(task: str) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "repro", "--make", task])
 
 
+def output_is_closed() -> bool:
+    """Whether who read the standard output has gone, as `head` goes after its lines."""
+    output = select.poll()
+    output.register(1, 0)
+    return bool(output.poll(0))
+
+
+def end(arguments: list[str]) -> int:
+    """`main`'s exit status; without a reader of the output, that of a program which SIGPIPE ended, and no traceback."""
+    try:
+        status = main(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        if not output_is_closed():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(end(sys.argv[1:]))

@@ -71,9 +71,7 @@ STANDIN = N_(
 )
 OTHER_LENGTH = N_("published {expected}, here {measured}: the rule covers the same ones")
 CHANGED = N_("{measured} files differ from commit {expected}")
-OTHER_PROGRAM = N_(
-    "the figure was published for the {expected} program; this run used the {measured} one, which never gets a verdict"
-)
+OTHER_PROGRAM = N_("the published figure is the {expected}'s; this run used the {measured}, which never gets a verdict")
 DEVIATES = N_("{measured}, explained below")
 BESIDE = N_("{measured} of {expected} repeats ran while other attempts ran on other nodes")
 CONTRADICTION = N_("the report states CUDA {expected}, its wheel was built for {measured}")
@@ -93,7 +91,8 @@ class Reason:
     def text(self, translate: Callable[[str], str] = lambda message: message) -> str:
         """The reason as a clause that opens with its aspect."""
         source = self.source and translate(self.source)
-        expected, measured = (value and translate(value) for value in (self.expected, self.measured))
+        kind = " program" if self.aspect == "program" else ""
+        expected, measured = (value and translate(value + kind) for value in (self.expected, self.measured))
         values = {"expected": expected, "measured": measured, "source": source}
         head, _, key = self.aspect.partition(":")
         name = translate(ASPECTS.get(self.aspect) or ASPECTS[head] + f" `{key}`")

@@ -10,6 +10,7 @@ from repro.planning.plan import make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 from repro.published.figures import load_published_cluster
+from repro.utils.i18n import catalogue
 from tests.support.synthetic import GPU, VERSIONS, environment
 
 CATALOGUE = load_catalogue()
@@ -66,6 +67,14 @@ def test_every_setting_is_compared_but_three(key):
     without = replace(unit, config={name: value for name, value in unit.config.items() if name != key})
     if key != "iterations":
         assert len(list(configuration_reasons(EIGHT, without))) == 1, "nor may it be left out"
+
+
+def test_another_program_is_named_in_each_language():
+    unit = unit_of(EIGHT)
+    (reason,) = configuration_reasons(EIGHT, replace(unit, config={**unit.config, "program": "tuned"}))
+    assert "the published program's; this run used the tuned program" in reason.text()
+    assert "出自原程序，本次运行的是调优程序" in reason.text(catalogue("zh").gettext)
+    assert (reason.expected, reason.measured) == ("published", "tuned"), "as data"
 
 
 @pytest.mark.parametrize("key", ["case", "data", "seed"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -252,3 +253,11 @@ def test_a_task_whose_make_is_killed_stops_and_says_how_to_go_on(make, tmp_path)
     assert f"interrupted; go on with: make bench RUN={run.name}" in err
     assert [json.loads(line)["status"] for line in (run / "attempts.jsonl").open()] == ["interrupted"]
     assert not processes_of(run)
+
+
+def test_a_reader_that_leaves_is_no_traceback():
+    argv = [sys.executable, "-m", "repro", "cases", "FORMAT=json"]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE

@@ -230,16 +230,34 @@ class ProfilePair:
 
 
 def profiled(host: Host) -> list[ProfilePair]:
-    """The newest profile of each configuration with each of its baselines."""
+    """The newest profile of each configuration with each of its baselines, if of the newest code of its program."""
+    newest = _newest_code(host)
     found = {}
-    for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].description["created"]):
+    for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].age):
         for comparison in profiles.comparisons:
             own = comparison.own
+            current = kept.code(own.unit) == newest.get(_program_of(own.unit))
             for other in comparison.others:
-                if own.profile and other.profile:
+                if current and own.profile and other.profile:
                     pair = ProfilePair(kept, own.unit, own.profile, other.unit, other.profile)
                     found[own.unit.name, other.unit.label] = pair
     return list(found.values())
+
+
+def _newest_code(host: Host) -> dict[tuple[str, str], str]:
+    """The code that the newest run with a speed or a profile of a model's program had."""
+    found = {}
+    for kept in sorted(host.runs, key=lambda kept: kept.age):
+        if isinstance(kept.findings, Profiles):
+            units = [each.unit for each in kept.findings.every if each.profile]
+        else:
+            units = [each.unit for each in kept.results if each.throughputs and kept.measures_speed]
+        found |= {_program_of(unit): kept.code(unit) for unit in units if not unit.baseline_of}
+    return found
+
+
+def _program_of(unit: Unit) -> tuple[str, str]:
+    return unit.model, unit.program
 
 
 def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
@@ -264,7 +282,8 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     )
     caption = _(
         "One iteration on rank 0's GPU, traced, which costs time: do not read it as throughput. The last column names the "
-        "class of kernels in which OneFlow takes longest beyond the baseline."
+        "class of kernels in which OneFlow takes longest beyond the baseline. Profiles of older program code are in the list "
+        "below only."
     )
     blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
     every = tuple(row for kept, found in runs for row in _profile_rows(_, kept, found))

@@ -175,8 +175,8 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
             (
                 _("run in the published configuration"),
                 _("run shrunk or derived"),
-                _("not run; figures audited"),
-                _("neither"),
+                _("audited only, not run"),
+                _("neither run nor audited"),
             ),
             {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().cases})},
         )

@@ -292,7 +292,7 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("Expected (samples/s)"),
                 _("Measured / expected"),
                 _("95% interval"),
-                _("Memory (MiB)"),
+                _("GPU memory (MiB)"),
             )
         ),
         *columns(_("Verdict"), _("Run")),
@@ -412,11 +412,10 @@ def transfers(_: Translate, host: Host) -> list[Section]:
             )
         links = dict.fromkeys(cells.link(kept) for kept, _each in compared)
         caption = _(
-            "Scaling efficiency, ratios between layouts and memory do not depend on how fast a GPU is; measured and "
-            "published agree if their relative difference is within the tolerance. Each comparison is in the report of its "
-            "run: {runs}."
+            "What does not depend on how fast a GPU is, of each case and run. Measured and published agree if their "
+            "relative difference is within the tolerance. Each comparison is in the report of its run: {runs}."
         ).format(runs=_(", ").join(links))
-        titles = columns(_("What"), numeric=(_("Agree"), _("Tolerance"), _("Difference")))
+        titles = columns(_("What"), numeric=(_("Comparisons that agree"), _("Tolerance"), _("Difference")))
         table = Table("transfers", titles, tuple(rows), caption)
         sections.append(Section("transfers", _("Does it agree with the published V100 results?"), (table,)))
     if factors:
@@ -437,25 +436,29 @@ def _factors(host: Host) -> list[tuple[Result, float]]:
 
 
 def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
-    groups: dict[tuple, list[float]] = {}
+    groups: dict[tuple, list[tuple[str, float]]] = {}
     for result, factor in factors:
         config = result.unit.config
         key = (config["model"], config["program"], config["precision"], result.unit.world_size)
-        groups.setdefault(key, []).append(factor)
+        groups.setdefault(key, []).append((result.unit.name, factor))
     rows = tuple(
         (
             *words(cells.name(model), _(PROGRAMS[program]), cells.name(precision)),
             count(gpus),
-            count(len(values)),
-            least_to_most(values, numbers.significant),
+            count(len(dict(found))),
+            count(len(found)),
+            least_to_most((factor for _name, factor in found), numbers.significant),
         )
-        for (model, program, precision, gpus), values in sorted(groups.items())
+        for (model, program, precision, gpus), found in sorted(groups.items())
     )
     titles = columns(
-        _("Model"), _("Training program"), _("Precision"), numeric=(_("GPUs"), _("Cases"), _("Measured / published"))
+        _("Model"),
+        _("Training program"),
+        _("Precision"),
+        numeric=(_("GPUs"), _("Cases"), _("Results"), _("Measured / published")),
     )
     caption = _(
-        "Cases that ran in their published configuration. The factor is one of hardware, libraries and program together; "
+        "Cases that ran in their published configuration, with a result of each run. The factor is one of hardware, libraries and program together; "
         "it says nothing of whether a published throughput is reproduced."
     )
     return Table("factors", titles, rows, caption)

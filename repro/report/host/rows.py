@@ -101,12 +101,12 @@ class Measurement:
     @property
     def own_code(self) -> str:
         """Which code of the program it was measured with, whatever it is over."""
-        return self.kept.code(self.result)
+        return self.kept.code(self.result.unit)
 
     @property
     def code(self) -> tuple[str, ...]:
         """Which code of the programs it was measured with."""
-        return tuple(self.kept.code(each) for each in (self.result, self.base) if each)
+        return tuple(self.kept.code(each.unit) for each in (self.result, self.base) if each)
 
 
 @dataclass(frozen=True)

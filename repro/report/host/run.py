@@ -10,7 +10,7 @@ from repro.analysis.evidence import require
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.planning.plan import PUBLISHED, Plan
+from repro.planning.plan import PUBLISHED, Plan, Unit
 from repro.report.run.kinds import kind_of
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
@@ -50,9 +50,8 @@ class KeptRun:
         """Whether its throughputs are results: a kind of run that judges speed, with the published shapes."""
         return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
 
-    def code(self, result: Result) -> str:
-        """An identifier of the code of a result's program, equal for equal code."""
-        unit = result.unit
+    def code(self, unit: Unit) -> str:
+        """An identifier of the code of a unit's program, equal for equal code."""
         mine = [each for each in self.attempts if each["unit"] == unit.name and each["status"] == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
         return version(self.run.id, self.description["environment"], mine, folder, self.versions)

@@ -92,17 +92,15 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
 
 
 def _results(_: Translate, data: ReportData) -> Section:
-    memory = _("the resident memory of rank 0's process")
-    if data.plan.device != "cpu":
-        memory = _("GPU memory in use")
-    text = Text(
-        _(
-            "Throughput is read from rank 0's log by the rule of the case's report and is the median over the "
-            "repeats. CV is the standard deviation of the repeats divided by their mean. The steady state is the "
-            "median of all windows between printed rows except the first two; no verdict is based on it. Memory is "
-            "{kind}."
-        ).format(kind=memory)
+    method = _(
+        "Throughput is read from rank 0's log by the rule of the case's report and is the median over the repeats. CV "
+        "is the standard deviation of the repeats divided by their mean. The steady state is the median of all windows "
+        "between printed rows except the first two; no verdict is based on it."
     )
+    heading, memory = _("GPU memory (MiB)"), _(" “GPU memory” is what the driver counts as in use.")
+    if data.plan.device == "cpu":
+        heading, memory = _("Memory (MiB)"), _(" “Memory” is the resident memory of rank 0's process.")
+    text = Text(method + memory)
     columns = _columns(
         _("Configuration"),
         numeric=(
@@ -113,7 +111,7 @@ def _results(_: Translate, data: ReportData) -> Section:
             "CV",
             _("Steady state (samples/s)"),
             _("Latency (ms)"),
-            _("Memory (MiB)"),
+            heading,
             _("Speed-up"),
             _("Time to first log row (s)"),
         ),
@@ -206,7 +204,7 @@ def method_section(_: Translate, data: ReportData) -> Section:
     for unit in data.plan.units:
         for name in (*unit.stands_for, *unit.derived_from):
             rules.setdefault(reports.get(name, name), Rule(**unit.rule))
-    rows = tuple(words(report, rule_text(_, rule), rule.source) for report, rule in rules.items())
+    rows = tuple(words(report, rule_text(_, rule), _(rule.source)) for report, rule in rules.items())
     text = Text(
         _(
             "Each attempt has its own folder under `units/` with its configuration, command, logs and metrics. "

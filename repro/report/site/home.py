@@ -95,7 +95,7 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     errors = sum(each.severity == "error" for each in audit.findings)
     wrong = _wrong(claims)
     text = _(
-        "**Audited:** {comparisons} comparisons within the reports gave [{findings} findings](audit.html), {errors} of them errors."
+        "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
     )
     text = text.format(
         comparisons=sum(check.compared for check in audit.checks), findings=len(audit.findings), errors=errors

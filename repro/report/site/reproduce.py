@@ -49,9 +49,10 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
         ),
         words(
             _("1 to 8 GPUs newer than the V100"),
-            "`make reproduce HOST=mine MAX_GPUS=4`",
+            "`make reproduce HOST=mine`",
             _("minutes per case"),
-            _("scaling, memory and, with `BASELINE_PYTHON=`, the ratio to PyTorch; no verdict on a published speed"),
+            _("scaling, memory and, with `BASELINE_PYTHON=`, the ratio to PyTorch; with `MAX_GPUS=`, also larger cases, shrunk "
+                "to so many of your GPUs; no verdict on a published speed"),
         ),
         words(
             _("1 node with 8 V100"),

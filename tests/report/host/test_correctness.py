@@ -91,6 +91,15 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
     ]
 
 
+def test_a_profile_of_older_program_code_is_not_compared(tmp_path):
+    profile = Profile(10, 9.0, 8.0, 3.0, "", (Kernel("volta_sgemm", 1.0, 8.0),), ())
+    own, other = Profiled(unit("a"), profile), Profiled(unit("a.pytorch", baseline_of="a"), profile)
+    older, newer = Profiles((ProfileComparison(own, (other,)),)), Profiles((ProfileComparison(own, ()),))
+    (every,) = shown(ENGLISH, host_of(tmp_path, older, newer), [])
+    assert len(cells(every)) == 3
+    assert [spec.id for spec in shown_figures(host_of(tmp_path, older, newer))] == ["profile"]
+
+
 def test_kernels_at_the_same_time_are_a_step_of_their_own(tmp_path):
     def profiled(name, gemms, busy, baseline_of=None):
         profile = Profile(10, busy, busy, 3.0, "", tuple(Kernel("volta_sgemm", 1.0, ms) for ms in gemms), ())
