@@ -13,7 +13,7 @@ from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
 from repro.report.host.results import Host
-from repro.report.host.rows import LEAST_RUNS, MET, MISSED, OPEN, Row
+from repro.report.host.rows import LEAST_RUNS, MET, MISSED, OLD, OPEN, Row
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import N_, Translate
 
@@ -95,13 +95,17 @@ def _against(_: Translate, host: Host) -> str:
 
 
 def decided(_: Translate, rows: list[Row]) -> str:
-    """How many targets are met, missed and undecided, and why they are undecided."""
+    """How many targets are met, missed and undecided, and why they are undecided or do not count."""
     if not rows:
         return _("No target is set for what was measured here.")
+    old = sum(row.status == OLD for row in rows)
+    rows = [row for row in rows if row.status != OLD]
     statuses = [row.status for row in rows]
     single = sum(row.status == OPEN and len(row.runs) < LEAST_RUNS for row in rows)
     within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
-    if single == len(rows):
+    if not rows:
+        text = _("No target is decided.")
+    elif single == len(rows):
         text = _(
             "No target is decided: all {n} rest on a single run each, and {least} are needed. {within} of the "
             "measured values are within their target."
@@ -111,7 +115,10 @@ def decided(_: Translate, rows: list[Row]) -> str:
             "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
             "on a single run. {within} of the {n} measured values are within their target."
         )
+    if old:
+        text += _(" Rows that were measured with older code of their program only do not count: {old}.")
     return text.format(
+        old=old,
         n=len(rows),
         least=LEAST_RUNS,
         met=statuses.count(MET),
@@ -196,12 +203,13 @@ def targets(_: Translate, host: Host, language: str) -> list[Section]:
         )
     caption = _(
         "Targets are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
-        "over its runs is within it, missed if the interval is outside, and undecided otherwise."
+        "over its runs is within it, missed if the interval is outside, and undecided otherwise. A row of older code, "
+        "whose program has been measured with newer code since, but not in this configuration, decides nothing."
     )
     titles = columns(
         _("What"),
         _("Target"),
-        _("Met / missed / undecided"),
+        _("Met / missed / undecided / older code"),
         _("Set by"),
         _("Why"),
     )

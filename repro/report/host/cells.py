@@ -11,7 +11,7 @@ from repro.planning.plan import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Column, Figure
-from repro.report.host.rows import MET, MISSED, OPEN, Row
+from repro.report.host.rows import MET, MISSED, OLD, OPEN, Row
 from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
 from repro.runs.files import read_toml
@@ -23,6 +23,7 @@ STATUSES = {
     MET: (N_("met"), "good"),
     MISSED: (N_("missed"), "bad"),
     OPEN: (N_("undecided"), "muted"),
+    OLD: (N_("older code"), "muted"),
 }
 NAMES = DATA / "names.toml"
 Written = Callable[[float], str]

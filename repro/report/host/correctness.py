@@ -231,33 +231,15 @@ class ProfilePair:
 
 def profiled(host: Host) -> list[ProfilePair]:
     """The newest profile of each configuration with each of its baselines, if of the newest code of its program."""
-    newest = _newest_code(host)
     found = {}
     for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].age):
         for comparison in profiles.comparisons:
             own = comparison.own
-            current = kept.code(own.unit) == newest.get(_program_of(own.unit))
             for other in comparison.others:
-                if current and own.profile and other.profile:
+                if host.is_current(kept, own.unit) and own.profile and other.profile:
                     pair = ProfilePair(kept, own.unit, own.profile, other.unit, other.profile)
                     found[own.unit.name, other.unit.label] = pair
     return list(found.values())
-
-
-def _newest_code(host: Host) -> dict[tuple[str, str], str]:
-    """The code that the newest run with a speed or a profile of a model's program had."""
-    found = {}
-    for kept in sorted(host.runs, key=lambda kept: kept.age):
-        if isinstance(kept.findings, Profiles):
-            units = [each.unit for each in kept.findings.every if each.profile]
-        else:
-            units = [each.unit for each in kept.results if each.throughputs and kept.measures_speed]
-        found |= {_program_of(unit): kept.code(unit) for unit in units if not unit.baseline_of}
-    return found
-
-
-def _program_of(unit: Unit) -> tuple[str, str]:
-    return unit.model, unit.program
 
 
 def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:

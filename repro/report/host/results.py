@@ -16,11 +16,13 @@ import pandas as pd
 
 from repro.analysis import withdrawn
 from repro.analysis.cross_hardware import HardwareComparison
+from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
+from repro.planning.plan import Unit
 from repro.report.host.keep import HOST
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import Measurement, Row, Target, rows
@@ -140,6 +142,22 @@ class Host:
             for each in of(kept.results):
                 yield Measurement(kept, each.result, each.base, each.ratio, each.steady)
 
+    @cached_property
+    def newest_code(self) -> dict[tuple[str, str], str]:
+        """By model and program, the code that the newest run with a speed or a profile of it had."""
+        found = {}
+        for kept in sorted(self.runs, key=lambda kept: kept.age):
+            if isinstance(kept.findings, Profiles):
+                units = [each.unit for each in kept.findings.every if each.profile]
+            else:
+                units = [each.unit for each in kept.results if each.throughputs and kept.measures_speed]
+            found |= {(unit.model, unit.program): kept.code(unit) for unit in units if not unit.baseline_of}
+        return found
+
+    def is_current(self, kept: KeptRun, unit: Unit) -> bool:
+        """Whether a run had the newest code of a unit's program."""
+        return kept.code(unit) == self.newest_code.get((unit.model, unit.program))
+
     def _aimed(self, row: Row, of: str, **more: str) -> Row:
         """The row with its target; a baseline has none, nor has what nothing is expected of."""
         if row.unit.baseline_of or row.ratio is None:
@@ -148,7 +166,7 @@ class Host:
         facts = {"model": unit.config["model"], "program": unit.config["program"], "precision": unit.precision}
         facts |= {"gpus": unit.world_size, **more}
         matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
-        return replace(row, target=next(matching, None))
+        return replace(row, target=next(matching, None), current=self.is_current(row.runs[-1], unit))
 
 
 def hosts(reproduced: Path = REPRODUCED) -> list[str]:

@@ -18,8 +18,8 @@ from repro.planning.plan import Unit, configuration
 from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 
-MET, MISSED, OPEN = "met", "missed", "undecided"
-"""Statuses of a target."""
+MET, MISSED, OPEN, OLD = "met", "missed", "undecided", "older code"
+"""Statuses of a target. OLD is a row that only older code of its program has been measured for."""
 LEAST_RUNS = 2
 """Runs without which no target is decided: repeats of a single run say nothing about other hosts and days."""
 PRECISIONS = ("fp32", "tf32", "amp")
@@ -114,13 +114,15 @@ class Row:
     """A configuration over the runs that have it, oldest first.
 
     `superseded` are those whose code of the programs is another than the newest run's; they do not count. `expected` is
-    what the performance model expects, in samples/s; `target` is None if there is none.
+    what the performance model expects, in samples/s; `target` is None if there is none. A row is `current` if the newest
+    run of the program, in any configuration, was made with the same code.
     """
 
     measurements: tuple[Measurement, ...]
     superseded: tuple[Measurement, ...] = ()
     target: Target | None = None
     expected: float | None = None
+    current: bool = True
 
     @property
     def runs(self) -> tuple[KeptRun, ...]:
@@ -166,9 +168,11 @@ class Row:
 
     @property
     def status(self) -> str:
-        """The target's status, OPEN with fewer than LEAST_RUNS runs; empty without a target."""
+        """The target's status, OPEN with fewer than LEAST_RUNS runs, OLD if not current; empty without a target."""
         if not self.target or not self.ratio:
             return ""
+        if not self.current:
+            return OLD
         return self.target.status(self.ratio) if len(self.measurements) >= LEAST_RUNS else OPEN
 
 

@@ -10,17 +10,19 @@ from repro.analysis.results import summarise
 from repro.models.programs import KINDS
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
+from repro.report.host.answer import decided
 from repro.report.host.keep import keep
 from repro.report.host.results import load
-from repro.report.host.rows import MET, MISSED, OPEN, configuration, rows
+from repro.report.host.rows import MET, MISSED, OLD, OPEN, configuration, rows
 from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
-from repro.utils.i18n import LANGUAGES
+from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
 from tests.support.kept import bench_run, throughput
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
+ENGLISH = catalogue("en").gettext
 
 
 def again(kept, number, factor=1.0, commit="", code=None):
@@ -123,6 +125,20 @@ def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
         assert [each.label for each in row.runs] == ["R2", "R3"]
         assert [each.kept.label for each in row.superseded] == ["R1"]
     assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
+
+
+def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
+    """The newest run of the program has other code, and other configurations than the row."""
+    runs = [again(kept, n, factor, code="a") for n, factor in enumerate((1.2, 1.2005, 1.201), 1)]
+    newest = again(kept, 4, code="b")
+    newest = replace(newest, results=[each for each in newest.results if each.unit.world_size > 1])
+    found = over(host, *runs, newest)
+    assert row_of(over(host, *runs)).status == MET and row_of(found).status == OLD
+    others = [row for row in found.layouts if row.target]
+    assert others and OLD not in {row.status for row in others}
+    more = " Rows that were measured with older code of their program only do not count: 1."
+    assert decided(ENGLISH, [*others, row_of(found)]) == decided(ENGLISH, others) + more
+    assert decided(ENGLISH, [row_of(found)]) == "No target is decided." + more
 
 
 def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
