@@ -12,7 +12,7 @@ from repro.analysis.withdrawn import configurations, contradictions, faults
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs import history
-from repro.runs.digests import Withdrawal, enter, list_of, withdraw
+from repro.runs.digests import REPRODUCED, Withdrawal, enter, list_of, withdraw
 from repro.runs.record import Run
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs96"
@@ -181,3 +181,11 @@ def test_a_preflight_measures_no_unit(tmp_path):
     archive = tmp_path / "preflight-1.zip"
     packed(archive, {"preflight.json": "{}"})
     assert configurations(Run(archive)) == {}
+
+
+@pytest.mark.parametrize("host", [path.name for path in REPRODUCED.iterdir() if path.is_dir()])
+def test_what_the_withdrawn_runs_of_a_committed_host_measured_was_measured_again(host):
+    if gap := history.history().gap:
+        pytest.skip(gap)
+    assert faults(REPRODUCED / host) == []
+    assert contradictions(REPRODUCED / host) == []

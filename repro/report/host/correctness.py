@@ -264,8 +264,8 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     )
     caption = _(
         "One iteration on rank 0's GPU, traced, which costs time: do not read it as throughput. The last column names the "
-        "class of kernels in which OneFlow takes longest beyond the baseline. Profiles of older program code are in the list "
-        "below only."
+        "class of kernels in which OneFlow takes longest beyond the baseline. Profiles of older program code are in the "
+        "list below only."
     )
     blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
     every = tuple(row for kept, found in runs for row in _profile_rows(_, kept, found))

@@ -458,7 +458,7 @@ def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
         numeric=(_("GPUs"), _("Cases"), _("Results"), _("Measured / published")),
     )
     caption = _(
-        "Cases that ran in their published configuration, with a result of each run. The factor is one of hardware, libraries and program together; "
-        "it says nothing of whether a published throughput is reproduced."
+        "Cases that ran in their published configuration, with a result of each run. The factor is one of hardware, "
+        "libraries and program together; it says nothing of whether a published throughput is reproduced."
     )
     return Table("factors", titles, rows, caption)

@@ -145,7 +145,7 @@ class Host:
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:
         """By model and program, the code that the newest run with a speed or a profile of it had."""
-        found = {}
+        found: dict[tuple[str, str], str] = {}
         for kept in sorted(self.runs, key=lambda kept: kept.age):
             if isinstance(kept.findings, Profiles):
                 units = [each.unit for each in kept.findings.every if each.profile]

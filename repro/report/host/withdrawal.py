@@ -16,20 +16,20 @@ def withdrawable(host: Host) -> list[Withdrawal]:
     """The runs of a host that may be withdrawn, oldest first, with the runs that supersede them.
 
     Such a run measured speed; no row counts it and no text of the page names it. Each of its units that gave a figure
-    gave one with newer program code in a later run, and each that failed gave one in a later run: a failure that
-    nothing followed stays. So does the only run of a published case, even if its configuration ran again as another's.
+    gave one with newer program code in a later run, in the same configuration, iterations included, and each that failed
+    gave one in a later run: a failure that nothing followed stays. So does the only run of a published case, even if its configuration ran again as another's.
     Runs that show loss curves, convergence or profiles are all shown, so none of these is withdrawn.
     """
     every = [Measurement(kept, each, None, None) for kept in host.measured for each in kept.results]
     measured = rows(each for each in every if each.result.throughputs)
-    newest = {row.measurements[-1].own: row.measurements[-1] for row in measured}
+    newest = {row.measurements[-1].configuration: row.measurements[-1] for row in measured}
     counting = (*host.ratios, *host.gains, *host.efficiencies, *host.layouts)
     shown = {kept.run.id for row in counting for kept in row.runs}
     staying = sorted(host.measured, key=lambda kept: kept.age)
     found = []
     for kept in tuple(staying):
         tried = [each for each in every if each.kept is kept and (each.result.throughputs or each.result.failed)]
-        pairs = [(each, newest[each.own]) for each in tried if each.own in newest]
+        pairs = [(each, newest[each.configuration]) for each in tried if each.configuration in newest]
         again = [(each, later) for each, later in pairs if _followed(host, each, later)]
         others = [each for each in staying if each is not kept]
         if not tried or len(again) < len(tried) or kept.run.id in shown or named(host.notes, kept.run.id):

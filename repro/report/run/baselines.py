@@ -60,7 +60,11 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
     columns = (
         *_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
         *_numeric(
-            _("Iterations"), _("Global batch size"), _("Throughput (samples/s)"), _("Latency (ms)"), _("GPU memory (MiB)")
+            _("Iterations"),
+            _("Global batch size"),
+            _("Throughput (samples/s)"),
+            _("Latency (ms)"),
+            _("GPU memory (MiB)"),
         ),
     )
     rows = tuple(

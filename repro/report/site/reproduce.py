@@ -51,8 +51,10 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             _("1 to 8 GPUs newer than the V100"),
             "`make reproduce HOST=mine`",
             _("minutes per case"),
-            _("scaling, memory and, with `BASELINE_PYTHON=`, the ratio to PyTorch; with `MAX_GPUS=`, also larger cases, shrunk "
-                "to so many of your GPUs; no verdict on a published speed"),
+            _(
+                "scaling, memory and, with `BASELINE_PYTHON=`, the ratio to PyTorch; with `MAX_GPUS=`, larger cases too, shrunk "
+                "to that number of GPUs; no verdict on a published speed"
+            ),
         ),
         words(
             _("1 node with 8 V100"),
