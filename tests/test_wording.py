@@ -35,8 +35,8 @@ NOT_PROSE = re.compile(
 )
 WORD = r"[A-Za-z][A-Za-z'’-]*"
 RUN_OF_ENGLISH = re.compile(rf"(?:\b{WORD}[,;:]? ){{{GLOSSARY['english']['words'] - 1},}}{WORD}\b")
-QUOTED = re.compile(r"^原报告 tables? |SIGABRT|F20\d\d|Must be non NULL|(?:[a-z]+-[a-z-]+, ){2}")
-"""Where a figure stands in a published report, what a program printed, and ids of deviations."""
+QUOTED = re.compile(r"^原报告 tables? |SIGABRT|Must be non NULL|(?:[a-z]+-[a-z-]+, ){2}")
+"""English that stays on Chinese pages: headings of published reports, program output, lists of deviations by their ids."""
 NAMES = re.compile("|".join(GLOSSARY["english"]["names"]))
 
 

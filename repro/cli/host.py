@@ -151,7 +151,7 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
     one of its configurations or failures; so do all runs on loss curves, convergence and profiles, and all preflights.
     Exit status: 0 withdrawn, listed, or nothing to withdraw; 1 an archive is not in the history; 2 wrong input.
     """
-    from repro.report.host.keep import runs_of
+    from repro.report.host.keep import NEXT, runs_of
     from repro.report.host.results import load
     from repro.report.host.withdrawal import withdrawable
     from repro.runs import digests
@@ -170,7 +170,7 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
     if new := [each.path for each in found if committed(folder.parent / each.path, entries[each.path]) is None]:
         raise Exit(f"commit these archives first, so that the history has them: {', '.join(new)}", FAILED)
     digests.withdraw(folder, found)
-    print(f"withdrawn: {len(found)}; make model, make host-reports and make site bring the pages up to date")
+    print(f"withdrawn: {len(found)}; {NEXT}")
 
 
 def _require_gpus(cluster: str | None, rehearsed: bool) -> None:

@@ -129,7 +129,7 @@ def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, h
 
 
 def _keep(run: str | None, runs: Path, host: str) -> None:
-    from repro.report.host.keep import keep, runs_of
+    from repro.report.host.keep import NEXT, keep, runs_of
     from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError
     from repro.runs.history import history
     from repro.runs.record import Run
@@ -150,7 +150,7 @@ def _keep(run: str | None, runs: Path, host: str) -> None:
         kept = keep(source, target)
     print(f"{kept.path}: {kept.files} files, {kept.size / 1e6:.1f} MB")
     print(f"paths outside the checkout that it names: {', '.join(kept.named) or 'none'}")
-    print(f"make host-reports HOST={host} and make site put it into the host's page, the site and the READMEs")
+    print(NEXT)
 
 
 @task(runs="two runs, by name, folder or archive, with a blank or a comma between them")

@@ -235,8 +235,10 @@ def profiled(host: Host) -> list[ProfilePair]:
     for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].age):
         for comparison in profiles.comparisons:
             own = comparison.own
+            if not own.profile or not host.is_current(kept, own.unit):
+                continue
             for other in comparison.others:
-                if host.is_current(kept, own.unit) and own.profile and other.profile:
+                if other.profile:
                     pair = ProfilePair(kept, own.unit, own.profile, other.unit, other.profile)
                     found[own.unit.name, other.unit.label] = pair
     return list(found.values())

@@ -445,7 +445,7 @@ def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
         (
             *words(cells.name(model), _(PROGRAMS[program]), cells.name(precision)),
             count(gpus),
-            count(len(dict(found))),
+            count(len({name for name, _factor in found})),
             count(len(found)),
             least_to_most((factor for _name, factor in found), numbers.significant),
         )

@@ -17,8 +17,9 @@ def withdrawable(host: Host) -> list[Withdrawal]:
 
     Such a run measured speed; no row counts it and no text of the page names it. Each of its units that gave a figure
     gave one with newer program code in a later run, in the same configuration, iterations included, and each that failed
-    gave one in a later run: a failure that nothing followed stays. So does the only run of a published case, even if its configuration ran again as another's.
-    Runs that show loss curves, convergence or profiles are all shown, so none of these is withdrawn.
+    gave one in a later run: a failure that nothing followed stays. So does the only run of a published case, even if its
+    configuration ran again as another's. Runs that show loss curves, convergence or profiles are all shown, so none of
+    these is withdrawn.
     """
     every = [Measurement(kept, each, None, None) for kept in host.measured for each in kept.results]
     measured = rows(each for each in every if each.result.throughputs)
