@@ -1,4 +1,4 @@
-"""The OneFlow operators for fused attention, compiled for the trainers' OneFlow from `docker/attention`."""
+"""The OneFlow operators of the tuned GPT, compiled for the trainers' OneFlow: fused attention, and flat parameters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON, sha256_of
 
-SOURCES = ROOT / "docker" / "attention"
+SOURCES = (ROOT / "docker" / "attention", ROOT / "docker" / "sharding")
+HEADERS = ROOT / "docker" / "attention" / "headers"
+"""In place of headers that the wheel's own ask for and that it lacks."""
 LIBRARY = "ATTENTION_OPERATOR"
 """The environment variable that names the library to the trainers (`repro/trainers/tuning/attention.py`)."""
 TAKEN = ("oneflow", "google", "absl", "half.hpp")
@@ -72,19 +75,23 @@ def only(folder: Path, pattern: str) -> Path:
 
 def digest(needed: list[Path]) -> str:
     """What tells a library apart: the sources, and which build of OneFlow it is for."""
-    sources = sorted(path for path in SOURCES.rglob("*") if path.is_file())
-    parts = [part for path in sources for part in (path.relative_to(SOURCES).as_posix().encode(), path.read_bytes())]
-    return sha256_of(b"\0".join([*parts, *(path.name.encode() for path in needed)]))[:12]
+    sources = [
+        (path.relative_to(folder.parent).as_posix().encode(), path.read_bytes())
+        for folder in SOURCES
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+    return sha256_of(b"\0".join([*chain(*sources), *(path.name.encode() for path in needed)]))[:12]
 
 
 def compile_command(compiler: str, included: Path, glog: Path, needed: list[Path], target: Path) -> list[str]:
     """The wheel is of the old ABI of libstdc++, and has a glog to link in; OneFlow's libraries are loaded already."""
     options = ["-std=c++17", "-O2", "-fPIC", "-shared", "-fpermissive", "-w"]
     definitions = ["-D_GLIBCXX_USE_CXX11_ABI=0", "-DHALF_ENABLE_CPP11_USER_LITERALS=0"]
-    folders = [f"-I{SOURCES / 'headers'}", f"-I{included}", f"-I{glog}"]
+    folders = [f"-I{HEADERS}", f"-I{included}", f"-I{glog}"]
     linked = [str(glog / "libglog.a"), "-Wl,--exclude-libs,ALL", "-Wl,--allow-shlib-undefined", "-ldl"]
-    source = str(SOURCES / "attention_operator.cpp")
-    return [compiler, *options, *definitions, *folders, source, "-o", str(target), *map(str, needed), *linked]
+    sources = [str(path) for folder in SOURCES for path in sorted(folder.glob("*.cpp"))]
+    return [compiler, *options, *definitions, *folders, *sources, "-o", str(target), *map(str, needed), *linked]
 
 
 def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:

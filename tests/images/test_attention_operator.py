@@ -50,7 +50,7 @@ def test_it_is_compiled_once_for_a_oneflow_and_a_state_of_the_sources(python, co
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "attention_operator.cpp").write_text("other")
-    monkeypatch.setattr(module, "SOURCES", sources)
+    monkeypatch.setattr(module, "SOURCES", (sources,))
     other = attention_operator(python, tmp_path / "cache")
     assert other != first
     (python.parent.parent / "lib/python3.10/site-packages/oneflow.libs/liboneflow-1.so").rename(

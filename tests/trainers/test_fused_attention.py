@@ -44,9 +44,20 @@ def operators(outcome) -> dict:
         ((1, 2, 1), 1, {}, 1),
         ((2, 2, 1), 1, {}, 1),
         ((2, 1, 1), 2, {"log_generation": "D"}, 1),
+        ((2, 1, 1), 2, {"log_generation": "D", "optimizer_sharding": 1}, 1),
+        ((4, 1, 1), 1, {"optimizer_sharding": 2}, 1),
         ((2, 1, 2), 2, {"accumulation_steps": 2, "activation_checkpointing": True}, 2),
     ],
-    ids=["one", "checkpointed", "tensor", "data-tensor", "small-data", "data-pipeline-accumulated-checkpointed"],
+    ids=[
+        "one",
+        "checkpointed",
+        "tensor",
+        "data-tensor",
+        "small-data",
+        "small-sharded",
+        "sharded",
+        "data-pipeline-accumulated-checkpointed",
+    ],
 )
 def test_it_has_the_losses_of_the_published_program(train_fused, losses, layout, layers, changes, passes):
     shape = {"layers": layers}

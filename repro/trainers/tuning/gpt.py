@@ -16,6 +16,7 @@ from repro.trainers.models.layers import LayerNorm, look_up, shared
 from repro.trainers.models.operators import HALF, NO_DROPS, SINGLE, Input, Operator
 from repro.trainers.models.parameters import Parameters
 from repro.trainers.tuning.attention import FusedAttention, attend, fusing, loaded, usable
+from repro.trainers.tuning.flat_parameters import flat_parameters
 from repro.trainers.tuning.layers import MLP, Attention, attention_blocks, causal_attention
 from repro.trainers.tuning.rewrite import REWRITES
 
@@ -55,6 +56,8 @@ class Layer(nn.Module):
         super().__init__()
         size, name = config.shape.hidden_size, f"layer{index}"
         std = gpt.outward_std(config)
+        self.flat = flat_parameters(config, make)
+        make = self.flat or make
         self.norm1 = LayerNorm(make, size, EPSILON, stage)
         sizes = (size, config.shape.attention_heads)
         self.fused = usable(config)
@@ -65,8 +68,12 @@ class Layer(nn.Module):
         blocks = attention_blocks(config.shape.seq_length, make.layout.nested, amp)
         self.attend = partial(causal_attention, layer=index + 1, blocks=blocks, p=config.dropout)
         self.dropout = config.dropout
+        if self.flat:
+            self.flat.store(self)
 
     def forward(self, x):
+        if self.flat:
+            self.flat.gather(self)
         y = self.norm1(x)
         x = x + ops.bias_dropout(*(self.attention(y) if self.fused else self.attention(y, self.attend)), self.dropout)
         return x + ops.bias_dropout(*self.perceptron(self.norm2(x)), self.dropout)
