@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from repro.images.attention_operator import LIBRARY, attention_operator
 from tests.support.paths import ROOT
 
 RUN = ROOT / "repro" / "trainers" / "run.py"
@@ -138,6 +140,26 @@ def train(python, tmp_path):
 
 
 @pytest.fixture(scope="session")
+def library() -> Path:
+    """The operators of our own, which the tuned GPT takes."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++, which compiles the operators")
+    return attention_operator()
+
+
+@pytest.fixture
+def train_with_library(train, library):
+    """Callable that runs a configuration with operators of our own, and gives an Outcome."""
+
+    def run(config: dict) -> Outcome:
+        outcome = train(config, **{LIBRARY: str(library)})
+        assert outcome.returncode == 0, outcome.stderr[-4000:]
+        return outcome
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def trained() -> dict:
     """Losses by the configuration that had them: a training is the same each time, and one is enough."""
     return {}
@@ -156,6 +178,11 @@ def losses(train, trained):
         return trained[key]
 
     return run
+
+
+def census(outcome: Outcome) -> dict:
+    """How often each type of operator is in the compiled job."""
+    return next(event["operators"] for event in outcome.events[0] if event.get("event") == "census")
 
 
 def size_of(config: dict) -> int:

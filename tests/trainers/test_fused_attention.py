@@ -1,39 +1,15 @@
 """Fused attention of the tuned program: the losses of the published one, in every layout, by the library's CPU kernels."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from repro.images.attention_operator import LIBRARY, attention_operator
-from tests.trainers.conftest import configuration
+from repro.images.attention_operator import LIBRARY
+from tests.trainers.conftest import census, configuration
 
 CLOSE = 1e-5
 FORWARD, BACKWARD = "repro_attention", "repro_attention_grad"
-
-
-@pytest.fixture(scope="module")
-def library():
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++, which compiles the operators")
-    return attention_operator()
-
-
-@pytest.fixture
-def train_fused(train, library):
-    """Callable that runs a configuration with the library, and gives an Outcome."""
-
-    def run(config: dict):
-        outcome = train(config, **{LIBRARY: str(library)})
-        assert outcome.returncode == 0, outcome.stderr[-4000:]
-        return outcome
-
-    return run
-
-
-def operators(outcome) -> dict:
-    return next(event["operators"] for event in outcome.events[0] if event.get("event") == "census")
 
 
 @pytest.mark.parametrize(
@@ -44,8 +20,6 @@ def operators(outcome) -> dict:
         ((1, 2, 1), 1, {}, 1),
         ((2, 2, 1), 1, {}, 1),
         ((2, 1, 1), 2, {"log_generation": "D"}, 1),
-        ((2, 1, 1), 2, {"log_generation": "D", "optimizer_sharding": 1}, 1),
-        ((4, 1, 1), 1, {"optimizer_sharding": 2}, 1),
         ((2, 1, 2), 2, {"accumulation_steps": 2, "activation_checkpointing": True}, 2),
     ],
     ids=[
@@ -54,28 +28,26 @@ def operators(outcome) -> dict:
         "tensor",
         "data-tensor",
         "small-data",
-        "small-sharded",
-        "sharded",
         "data-pipeline-accumulated-checkpointed",
     ],
 )
-def test_it_has_the_losses_of_the_published_program(train_fused, losses, layout, layers, changes, passes):
+def test_it_has_the_losses_of_the_published_program(train_with_library, losses, layout, layers, changes, passes):
     shape = {"layers": layers}
-    outcome = train_fused(configuration("gpt", layout, program="tuned", shape=shape, **changes))
-    census = operators(outcome)
-    assert (census[FORWARD], census[BACKWARD]) == (layers * passes, layers)
+    outcome = train_with_library(configuration("gpt", layout, program="tuned", shape=shape, **changes))
+    operators = census(outcome)
+    assert (operators[FORWARD], operators[BACKWARD]) == (layers * passes, layers)
     kept = {name: value for name, value in changes.items() if name == "log_generation"}
     assert outcome.losses == pytest.approx(losses(configuration("gpt", shape=shape, **kept)), rel=CLOSE)
 
 
-def test_the_published_program_and_other_models_do_not_take_it(train_fused):
+def test_the_published_program_and_other_models_do_not_take_it(train_with_library):
     for config in (configuration("gpt"), configuration("bert", program="tuned")):
-        assert FORWARD not in operators(train_fused({**config, "iterations": 1, "log_interval": 1}))
+        assert FORWARD not in census(train_with_library({**config, "iterations": 1, "log_interval": 1}))
 
 
-def test_heads_that_cudnn_does_not_take_are_left_to_oneflow(train_fused):
+def test_heads_that_cudnn_does_not_take_are_left_to_oneflow(train_with_library):
     config = configuration("gpt", program="tuned", shape={"hidden_size": 48, "attention_heads": 4})
-    assert FORWARD not in operators(train_fused({**config, "iterations": 1, "log_interval": 1}))
+    assert FORWARD not in census(train_with_library({**config, "iterations": 1, "log_interval": 1}))
 
 
 @pytest.fixture(scope="module")

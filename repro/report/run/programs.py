@@ -13,8 +13,11 @@ from repro.report.programs import choice_table, deviation_table
 from repro.report.run.data import ReportData
 from repro.utils.i18n import N_, Translate
 
-FUSED = "repro_attention"
-"""The operator of the tuned program that fuses attention."""
+OWN_OPERATORS = {
+    "repro_attention": N_("Attention fused by cuDNN"),
+    "repro_parts": N_("Sharded optimizer with flat parameters"),
+}
+"""What operators of our own do in the tuned program, by their types."""
 PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
 
 
@@ -40,13 +43,16 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     labels = {unit.label for unit in units}
     versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
     releases = dict.fromkeys(str(each["oneflow"]) for each in versions if "oneflow" in each)
-    fused = [unit.name for unit in units if any(FUSED in operators for operators in _censuses(data, unit.name))]
+    own = {
+        kind: [unit.name for unit in units if any(kind in operators for operators in _censuses(data, unit.name))]
+        for kind in OWN_OPERATORS
+    }
     listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(units)))
     return [
         words(_("Training program"), _("; ").join(named)),
         words(_("Deviations"), listed),
         words("OneFlow", ", ".join(releases) or _("not known")),
-        *([words(_("Attention fused by cuDNN"), ", ".join(fused))] if fused else []),
+        *(words(_(OWN_OPERATORS[kind]), ", ".join(names)) for kind, names in own.items() if names),
     ]
 
 

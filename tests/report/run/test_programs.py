@@ -22,11 +22,17 @@ CONFIG = {
 
 
 @pytest.mark.parametrize(
-    ("operators", "said"), [({"repro_attention": 2}, ["DP", "MP"]), ({"batch_matmul": 4}, []), (None, [])]
+    ("operators", "said"),
+    [
+        ({"repro_attention": 2}, ["Attention fused by cuDNN"]),
+        ({"repro_parts": 2}, ["Sharded optimizer with flat parameters"]),
+        ({"batch_matmul": 4}, []),
+        (None, []),
+    ],
 )
-def test_attention_is_named_where_cudnn_fused_it(operators, said):
+def test_configurations_with_operators_of_our_own_are_named(operators, said):
     units = [Unit(name, "gpt", CONFIG, {}, 8) for name in ("DP", "MP")]
     attempts = [{"unit": unit.name, "operators": operators} for unit in units]
     data = SimpleNamespace(plan=SimpleNamespace(units=units), attempts=attempts, starts={})
     rows = [[cell.text for cell in row] for row in program_rows(catalogue("en").gettext, data)]
-    assert [text.split(", ") for name, text in rows if name == "Attention fused by cuDNN"] == ([said] if said else [])
+    assert [name for name, text in rows if text == "DP, MP"] == said

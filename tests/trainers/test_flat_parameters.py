@@ -1,0 +1,50 @@
+"""Flat parameters of the tuned GPT with a sharded optimizer: the same losses, with two flat tensors for each layer."""
+
+import pytest
+
+from tests.trainers.conftest import census, configuration
+
+CLOSE = 1e-5
+CUT, JOINED = "repro_parts", "repro_parts_grad"
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers", "changes"),
+    [
+        ((2, 1, 1), 2, {"log_generation": "D", "optimizer_sharding": 1}),
+        ((4, 1, 1), 1, {"optimizer_sharding": 2}),
+        ((3, 1, 1), 1, {"optimizer_sharding": 1, "global_batch": 9, "shape": {"hidden_size": 40}}),
+    ],
+    ids=["gpt-2", "gpt-3d", "with-parameters-that-cannot-be-divided"],
+)
+def test_a_sharded_optimizer_has_the_losses_of_the_published_program(
+    train_with_library, losses, layout, layers, changes
+):
+    changes = {**changes, "shape": {"layers": layers, **changes.get("shape", {})}}
+    outcome = train_with_library(configuration("gpt", layout, program="tuned", **changes))
+    operators = census(outcome)
+    assert (operators[CUT], operators[JOINED]) == (2 * layers, 2 * layers)
+    del changes["optimizer_sharding"]
+    assert outcome.losses == pytest.approx(losses(configuration("gpt", **changes)), rel=CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [
+        ((2, 1, 1), {}),
+        ((2, 1, 1), {"optimizer_sharding": 1, "accumulation_steps": 2}),
+        ((2, 1, 1), {"optimizer_sharding": 1, "activation_checkpointing": True}),
+        ((2, 2, 1), {"optimizer_sharding": 1}),
+    ],
+    ids=["not-sharded", "accumulated", "checkpointed", "tensor"],
+)
+def test_other_parameters_are_stored_alone(train_with_library, layout, changes):
+    once = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
+    assert CUT not in census(train_with_library(configuration("gpt", layout, program="tuned", **changes, **once)))
+
+
+def test_without_the_operators_each_parameter_is_sharded_alone(train):
+    once = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
+    outcome = train(configuration("gpt", (2, 1, 1), program="tuned", optimizer_sharding=1, **once))
+    assert outcome.returncode == 0, outcome.stderr
+    assert CUT not in census(outcome)
