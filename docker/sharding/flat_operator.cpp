@@ -1,10 +1,11 @@
 /*
  * OneFlow operators between a flat tensor and the parameters in it, for an optimizer that is sharded over ranks.
  *
- * repro_parts       in (ranks, chunk), flat -> out_0, out_1, ...: parameters of the shapes `out_shapes`
- * repro_parts_grad  dy_0, dy_1, ... -> dx (ranks, chunk), flat
+ * repro_parts       in (ranks * chunk) -> out_0, out_1, ...: parameters of the shapes `out_shapes`
+ * repro_parts_grad  dy_0, dy_1, ... -> dx (ranks * chunk)
  *
- * Row r has the r-th part of each parameter, one after the other, so a rank that has the row can update these parts.
+ * A flat tensor is `ranks` rows of `chunk` elements. Row r has the r-th part of each parameter, one after the other, so
+ * a rank that has the row can update these parts; the ranks' parts of a parameter are equally large.
  * An operator copies all of them: OneFlow takes longer to begin an operator than a GPU takes to copy a small parameter.
  */
 #include "oneflow/core/ep/include/primitive/copy_nd.h"
@@ -20,11 +21,16 @@ class AutoMixedPrecisionLists final {
 
 namespace {
 
-Shape flat(const std::vector<Shape> &shapes)
+/* The shape of the flat tensor with parameters of these shapes. */
+Maybe<Shape> flat(user_op::InferContext *ctx)
 {
+    const int64_t ranks = ctx->Attr<int64_t>("ranks");
     int64_t count = 0;
-    for (const Shape &shape : shapes) count += shape.elem_cnt();
-    return Shape({count});
+    for (const Shape &shape : ctx->Attr<std::vector<Shape>>("out_shapes")) {
+        CHECK_EQ_OR_RETURN(shape.elem_cnt() % ranks, 0) << ranks << " ranks cannot have equally much of each parameter";
+        count += shape.elem_cnt();
+    }
+    return std::make_shared<Shape>(DimVector{count});
 }
 
 /* Copies the parameters, in their order, between their places in the rows and tensors of their own. */
@@ -91,6 +97,7 @@ Maybe<void> alike(user_op::SbpContext *ctx)
     return Maybe<void>::Ok();
 }
 
+/* `out_dtypes` and `dynamic_out` are what the Python function that dispatches the operator has; neither is read. */
 REGISTER_USER_OP("repro_parts")
     .Input("in")
     .Output("out")
@@ -100,7 +107,7 @@ REGISTER_USER_OP("repro_parts")
     .Attr<int64_t>("ranks", 1)
     .SetTensorDescInferFn([](user_op::InferContext *ctx) -> Maybe<void> {
         const auto &shapes = ctx->Attr<std::vector<Shape>>("out_shapes");
-        CHECK_EQ_OR_RETURN(ctx->InputShape("in", 0), flat(shapes));
+        CHECK_EQ_OR_RETURN(ctx->InputShape("in", 0), *JUST(flat(ctx)));
         for (size_t index = 0; index < shapes.size(); ++index) *ctx->OutputShape("out", index) = shapes[index];
         return Maybe<void>::Ok();
     })
@@ -116,7 +123,7 @@ REGISTER_USER_OP("repro_parts_grad")
     .Attr<std::vector<Shape>>("out_shapes")
     .Attr<int64_t>("ranks", 1)
     .SetTensorDescInferFn([](user_op::InferContext *ctx) -> Maybe<void> {
-        *ctx->OutputShape("dx", 0) = flat(ctx->Attr<std::vector<Shape>>("out_shapes"));
+        *ctx->OutputShape("dx", 0) = *JUST(flat(ctx));
         return Maybe<void>::Ok();
     })
     .SetGetSbpFn(alike)
@@ -145,8 +152,8 @@ REGISTER_USER_OP_GRAD("repro_parts").SetBackwardOpConfGenFn([](user_op::Backward
 REGISTER_USER_KERNEL("repro_parts").SetCreateFn<Parts>().SetIsMatchedHob(user_op::HobTrue());
 REGISTER_USER_KERNEL("repro_parts_grad").SetCreateFn<PartsGrad>().SetIsMatchedHob(user_op::HobTrue());
 
-/* Under mixed precision it takes either, as those of OneFlow's operators do that only copy. */
-const bool either = const_cast<HashSet<std::string> &>(AutoMixedPrecisionLists::ClearList()).insert("repro_parts").second;
+/* Under mixed precision it has the precision of what is around it, as those of OneFlow's operators do that only copy. */
+const bool listed = const_cast<HashSet<std::string> &>(AutoMixedPrecisionLists::ClearList()).insert("repro_parts").second;
 
 } // namespace
 } // namespace oneflow

@@ -19,7 +19,7 @@ LIBRARY = "ATTENTION_OPERATOR"
 """The environment variable that names the library to the trainers (`repro/trainers/tuning/attention.py`)."""
 TAKEN = ("oneflow", "google", "absl", "half.hpp")
 """What is taken of the wheel's headers, beside which lie those of the system that it was built on."""
-MISSING = "no fused attention for the tuned program: {}"
+MISSING = "no fused attention and no flat parameters for the tuned GPT: {}"
 """The note of a stack or a kit without the library, with the reason."""
 LOAD = "import sys, oneflow; oneflow.utils.load_library(sys.argv[1])"
 LOAD_S = 120
@@ -121,5 +121,5 @@ def attention_environment(notes: list[str]) -> dict[str, str]:
     except CompileError as error:
         notes.append(MISSING.format(error))
         return {}
-    notes.append("fused attention for the tuned program, by cuDNN")
+    notes.append("for the tuned GPT, attention fused by cuDNN, and flat parameters")
     return {LIBRARY: str(library)}

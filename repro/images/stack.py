@@ -199,7 +199,7 @@ def _modern(libraries: Libraries, given: Mapping[str, str], notes: list[str]) ->
 
 
 def _forwarders(stack: str, own: Mapping[str, str], notes: list[str]) -> dict:
-    """What hands OneFlow's calls to the libraries in `own`, and calls cuDNN's fused attention, compiled here."""
+    """What hands OneFlow's calls to the libraries in `own`, and the operators of our own, compiled here."""
     from repro.images.attention_operator import MISSING, attention_environment
 
     if stack != "cu102-modern":

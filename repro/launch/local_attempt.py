@@ -52,7 +52,7 @@ NOT_INHERITED = (
     *TF32,
     *("NVIDIA_TF32_OVERRIDE", LIBRARY),
 )
-"""What ranks do not get of this process's own environment: variables of its launcher, and those that decide on TF32 and attention."""
+"""What ranks do not get of this process's own environment: variables of its launcher, and those that decide on TF32 and on operators of our own."""
 PRCTL = ctypes.CDLL(None).prctl  # looked up here: the linker may be locked in a process that is forked off
 PR_SET_PDEATHSIG = 1
 

@@ -121,7 +121,8 @@ def update_work(job: Job, stage: Stage) -> Work:
 
     Adam reads and writes parameter and two moments (24 bytes), SGD parameter and momentum (16); a gradient is read
     for its norm and for the update, and scaled in between unless that is fused; mixed precision adds the casts. Every
-    tensor's collectives are operators of their own, even where NCCL joins them: one to sum, or two around a shard.
+    tensor's collectives are operators of their own, even where NCCL joins them: one to sum, or two around a
+    shard. Flat parameters (`docker/sharding`), which join them, are not modelled.
     """
     gradient = 2 if job.precision == "amp" and job.fused else 4
     moved = (24 if job.optimizer == "adamw" else 16) + 2 * gradient + (0 if job.fused else 2 * gradient)

@@ -1,4 +1,4 @@
-"""The library with the operators for fused attention: compiled once for a OneFlow, and named only where it can be had."""
+"""The library with the operators of our own: compiled once for a OneFlow, and named only where it can be had."""
 
 import os
 from pathlib import Path
@@ -66,6 +66,12 @@ def test_it_takes_no_system_headers_of_the_wheel(python, compiler, tmp_path):
     assert "-D_GLIBCXX_USE_CXX11_ABI=0" in command
 
 
+def test_it_has_all_operators(python, compiler, tmp_path):
+    attention_operator(python, tmp_path / "cache")
+    compiled = {Path(each).name for each in compiler.read_text().split() if each.endswith(".cpp")}
+    assert compiled == {"attention_operator.cpp", "flat_operator.cpp"}
+
+
 @pytest.mark.parametrize("missing", ["g++", "headers", "oneflow"])
 def test_without_what_it_takes_the_reason_is_noted(python, compiler, tmp_path, monkeypatch, missing):
     site = python.parent.parent / "lib/python3.10/site-packages"
@@ -101,8 +107,8 @@ def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_pa
     monkeypatch.setattr(module, "attention_operator", refuse)
     assert attention_environment(notes) == {}
     assert notes == [
-        "fused attention for the tuned program, by cuDNN",
-        "no fused attention for the tuned program: there is no g++ to compile it with",
+        "for the tuned GPT, attention fused by cuDNN, and flat parameters",
+        "no fused attention and no flat parameters for the tuned GPT: there is no g++ to compile it with",
     ]
 
 

@@ -30,10 +30,11 @@ def test_beside_the_site_and_one_archive_for_each_run_there_are_few_and_small_fi
     assert sum(path.stat().st_size for path in others) < 4_000_000
 
 
-def test_the_archives_of_a_host_stay_below_10_mb():
+def test_the_archives_of_a_host_stay_below_10_mb_and_all_below_20():
     hosts = [path for path in (REPORTS / "reproduced").iterdir() if path.is_dir()]
     sizes = {host.name: sum(path.stat().st_size for path in host.glob("runs/*.zip")) for host in hosts}
     assert {name: size for name, size in sizes.items() if size >= 10_000_000} == {}
+    assert sum(sizes.values()) < 20_000_000
 
 
 def test_no_page_of_the_site_is_larger_than_500_kb():

@@ -13,9 +13,10 @@ CUT, JOINED = "repro_parts", "repro_parts_grad"
     [
         ((2, 1, 1), 2, {"log_generation": "D", "optimizer_sharding": 1}),
         ((4, 1, 1), 1, {"optimizer_sharding": 2}),
-        ((3, 1, 1), 1, {"optimizer_sharding": 1, "global_batch": 9, "shape": {"hidden_size": 40}}),
+        ((4, 1, 1), 1, {"optimizer_sharding": 1, "shape": {"hidden_size": 34, "attention_heads": 2}}),
+        ((2, 1, 1), 1, {"optimizer_sharding": 1, "shape": {"hidden_size": 160}}),
     ],
-    ids=["gpt-2", "gpt-3d", "with-parameters-that-cannot-be-divided"],
+    ids=["gpt-2", "gpt-3d", "some-that-cannot-be-divided", "exempt-ones-split-too"],
 )
 def test_a_sharded_optimizer_has_the_losses_of_the_published_program(
     train_with_library, losses, layout, layers, changes
