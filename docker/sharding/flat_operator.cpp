@@ -33,37 +33,44 @@ Maybe<Shape> flat(user_op::InferContext *ctx)
     return std::make_shared<Shape>(DimVector{count});
 }
 
+const int64_t START[] = {0, 0};
+
 /* Copies the parameters, in their order, between their places in the rows and tensors of their own. */
 class Rows {
   public:
     Rows(user_op::KernelComputeContext *ctx, const user_op::Tensor *flat)
         : stream(ctx->stream()), type(flat->data_type()), ranks(ctx->Attr<int64_t>("ranks")),
-          chunk(flat->shape_view().elem_cnt() / ranks),
+          rows{ranks, flat->shape_view().elem_cnt() / ranks},
           copy(ep::primitive::NewPrimitive<ep::primitive::CopyNdFactory>(ctx->device_type(), 2))
     {
         CHECK(copy);
     }
     void take(const void *flat, user_op::Tensor *parameter)
     {
-        const int64_t part = parameter->shape_view().elem_cnt() / ranks;
-        const int64_t rows[] = {ranks, chunk}, from[] = {0, at}, parts[] = {ranks, part}, to[] = {0, 0};
-        copy->Launch(stream, type, 2, parameter->mut_raw_dptr(), parts, to, flat, rows, from, parts);
-        at += part;
+        const Part part = next(parameter);
+        copy->Launch(stream, type, 2, parameter->mut_raw_dptr(), part.sizes, START, flat, rows, part.at, part.sizes);
     }
     void put(void *flat, const user_op::Tensor *parameter)
     {
-        const int64_t part = parameter->shape_view().elem_cnt() / ranks;
-        const int64_t rows[] = {ranks, chunk}, to[] = {0, at}, parts[] = {ranks, part}, from[] = {0, 0};
-        copy->Launch(stream, type, 2, flat, rows, to, parameter->raw_dptr(), parts, from, parts);
-        at += part;
+        const Part part = next(parameter);
+        copy->Launch(stream, type, 2, flat, rows, part.at, parameter->raw_dptr(), part.sizes, START, part.sizes);
     }
 
   private:
+    struct Part {
+        int64_t sizes[2], at[2];
+    };
+    Part next(const user_op::Tensor *parameter)
+    {
+        const Part part = {{ranks, parameter->shape_view().elem_cnt() / ranks}, {0, column}};
+        column += part.sizes[1];
+        return part;
+    }
     ep::Stream *stream;
     const DataType type;
-    const int64_t ranks, chunk;
+    const int64_t ranks, rows[2];
     std::unique_ptr<ep::primitive::CopyNd> copy;
-    int64_t at = 0;
+    int64_t column = 0;
 };
 
 class Parts final : public user_op::OpKernel {

@@ -6,8 +6,8 @@ from repro.images.runtime import ALL_GPUS, RUNTIMES, Bind, Container, Pyxis, ref
 
 WANTED = Container(
     image="sha256:1",
-    folder="/work/a b",
-    binds=(Bind("/work/a b", "/work/a b", True), Bind("/data", "/data")),
+    folder="/srv/a b",
+    binds=(Bind("/srv/a b", "/srv/a b", True), Bind("/data", "/data")),
     environment={"NCCL_DEBUG": "INFO"},
     user="1000:1000",
     gpus="0,1",
@@ -31,7 +31,7 @@ def test_docker_is_asked_for_everything():
     argv = RUNTIMES["docker"].command(WANTED)
     assert argv[:2] == ["docker", "run"]
     assert argv[-1] == "sha256:1"
-    assert after(argv, "--volume") == ["/work/a b:/work/a b", "/data:/data:ro"]
+    assert after(argv, "--volume") == ["/srv/a b:/srv/a b", "/data:/data:ro"]
     assert (after(argv, "--gpus"), after(argv, "--cpuset-cpus"), after(argv, "--cpuset-mems")) == (
         ['"device=0,1"'],
         ["0-3"],
@@ -44,9 +44,9 @@ def test_apptainer_cleans_the_environment_and_hides_the_home():
     argv = RUNTIMES["apptainer"].command(WANTED)
     assert argv[:5] == ["taskset", "--cpu-list", "0-3", "apptainer", "--silent"]
     assert {"exec", "--cleanenv", "--no-home", "--nv"} <= set(argv)
-    assert after(argv, "--bind") == ["/work/a b:/work/a b", "/data:/data:ro", "/dev/infiniband:/dev/infiniband"]
+    assert after(argv, "--bind") == ["/srv/a b:/srv/a b", "/data:/data:ro", "/dev/infiniband:/dev/infiniband"]
     assert after(argv, "--env") == ["NCCL_DEBUG=INFO", "CUDA_VISIBLE_DEVICES=0,1"]
-    assert (after(argv, "--pwd"), argv[-1]) == (["/work/a b"], "sha256:1")
+    assert (after(argv, "--pwd"), argv[-1]) == (["/srv/a b"], "sha256:1")
 
 
 def test_a_cpu_container_asks_for_no_gpu():
@@ -60,7 +60,7 @@ def test_a_cpu_container_asks_for_no_gpu():
 
 def test_pyxis_puts_a_whole_step_into_the_image():
     options = Pyxis.step_options("/p/image.sqsh", WANTED.binds)
-    assert options[:2] == ["--container-image=/p/image.sqsh", "--container-mounts=/work/a b:/work/a b,/data:/data:ro"]
+    assert options[:2] == ["--container-image=/p/image.sqsh", "--container-mounts=/srv/a b:/srv/a b,/data:/data:ro"]
     assert RUNTIMES["pyxis"].command(WANTED) == ["env", "NCCL_DEBUG=INFO"]
 
 

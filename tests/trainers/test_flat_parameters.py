@@ -6,6 +6,8 @@ from tests.trainers.conftest import census, configuration
 
 CLOSE = 1e-5
 CUT, JOINED = "repro_parts", "repro_parts_grad"
+ONCE = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
+"""One iteration, where only the operators of the compiled job are looked at."""
 
 
 @pytest.mark.parametrize(
@@ -42,12 +44,10 @@ def test_a_sharded_optimizer_has_the_losses_of_the_published_program(
     ids=["not-sharded", "accumulated", "checkpointed", "tensor"],
 )
 def test_other_parameters_are_stored_alone(train_with_library, layout, changes):
-    once = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
-    assert CUT not in census(train_with_library(configuration("gpt", layout, program="tuned", **changes, **once)))
+    assert CUT not in census(train_with_library(configuration("gpt", layout, program="tuned", **changes, **ONCE)))
 
 
 def test_without_the_operators_each_parameter_is_sharded_alone(train):
-    once = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
-    outcome = train(configuration("gpt", (2, 1, 1), program="tuned", optimizer_sharding=1, **once))
+    outcome = train(configuration("gpt", (2, 1, 1), program="tuned", optimizer_sharding=1, **ONCE))
     assert outcome.returncode == 0, outcome.stderr
     assert CUT not in census(outcome)
