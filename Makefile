@@ -3,7 +3,7 @@
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
-TASKS = bench curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
+TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
 UNLISTED = parse model sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
@@ -28,6 +28,7 @@ clean:  ## remove the environments and caches; runs are kept
 
 ##@ Run
 bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINE_PYTHON= CLUSTER= …]
+rehearse:  ## run every case at its full world size with tiny widths, without GPUs [MODEL= CASES= MAX_RANKS= CLUSTER= …]
 curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= CLUSTER= …]
 convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= CLUSTER= …]
 profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINE_PYTHON= …]

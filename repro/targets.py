@@ -64,6 +64,7 @@ TRAINER_TASKS = (
     "kit",
     "preflight",
     "profile",
+    "rehearse",
     "reproduce",
     "setup",
     "test",

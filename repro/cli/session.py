@@ -22,7 +22,6 @@ from repro.utils.signals import heed_signals
 if TYPE_CHECKING:
     from repro.launch.attempt import Limits
     from repro.launch.base import AttemptOf, Launcher, LaunchSession, Places
-    from repro.launch.gpu_pool import GpuPool
     from repro.launch.local import LocalLauncher
     from repro.planning.baselines import BaselineProgram
     from repro.planning.datasets import Dataset
@@ -90,21 +89,21 @@ class Session:
         before: Run | None,
         new_run: Callable[[], Run],
         changed: Callable[[AttemptOf], AttemptOf] = lambda attempt_of: attempt_of,
-        pool_of: Callable[[Plan], GpuPool] | None = None,
+        pool_of: Callable[[Plan], Places] | None = None,
     ) -> None:
         """Go on with a run, or with the one that `new_run()` makes, on this machine.
 
-        `changed` may wrap what makes the attempts; `pool_of` gives the GPUs of a plan whose attempts may run
-        concurrently.
+        `changed` may wrap what makes the attempts; `pool_of` gives the GPUs or processors of a plan whose attempts may
+        run concurrently.
         """
         heed_signals()
         run = before or new_run()
         plan = planned(run)
-        gpu_pool = pool_of(plan) if pool_of else None
+        pool = pool_of(plan) if pool_of else None
         with self.launcher_here().open(self.invocation.command) as session:
             if before:
                 _compared(session, plan, run.description()["environment"])
-            self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), gpu_pool)
+            self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), pool)
 
     def run_on_cluster(
         self,

@@ -9,6 +9,7 @@ from repro.cli.settings import OptionError, OptionTask
 
 MODULES = (
     "bench",
+    "rehearse",
     "correctness",
     "report",
     "published",

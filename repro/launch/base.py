@@ -151,6 +151,10 @@ class Launcher(ABC):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
+    def misfit(self, config: dict) -> dict | None:
+        """Why a training on processors cannot be placed here, as `message` and `values`; None if it can."""
+        return None
+
     def data_refusal(self, path: str) -> str | None:
         """Why ranks could not see a path that DATA names, as far as that is known before they are reached, or None."""
         return None

@@ -18,18 +18,25 @@ from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
 from repro.launch.host_environment import capture, gpu_count, gpus
 from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
+from repro.launch.rank_pool import free_mib
 from repro.launch.select import register
 from repro.planning.baselines import recorded_command
 from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
+from repro.planning.rehearsal import memory_mib
 from repro.published.cases import Case
 from repro.runs.record import Run
+from repro.utils.i18n import N_
 from repro.utils.paths import ROOT
 
 if TYPE_CHECKING:
     from repro.launch.kernels import Kernels
 
 VENV = Venv.name
+MEMORY = N_(
+    "its ranks need about {needed:.0f} GiB of memory, {free:.0f} are free here; CLUSTER= spreads them over nodes, MAX_RANKS= "
+    "shrinks the layout"
+)
 
 
 @register
@@ -59,6 +66,12 @@ class LocalLauncher(Launcher):
 
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         return make_plan(cases, self.gpus, **vars(wanted))
+
+    def misfit(self, config: dict) -> dict | None:
+        needed, free = memory_mib(config), free_mib()
+        if needed <= free:
+            return None
+        return {"message": MEMORY, "values": {"needed": needed / 1024, "free": free / 1024}}
 
     def trace_refusal(self) -> str | None:
         return None if self.gpus else f"{FOR_GPUS}, and nvidia-smi shows none here"

@@ -54,6 +54,14 @@ MEMORY = N_(
 )
 
 
+def unplaced(cluster: Cluster, ranks: int) -> dict | None:
+    """Why so many ranks cannot be placed on a cluster, as `message` and `values`; None if they can."""
+    if place(cluster, ranks):
+        return None
+    sizes = {"ranks": ranks, "nodes": len(cluster.nodes), "per_node": cluster.gpus_per_node}
+    return {"message": PLACES, "values": sizes}
+
+
 def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
     """What says why a case cannot run on a cluster, as `message` and `values`, None if it can.
 
@@ -66,15 +74,8 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
         hardware = None
 
     def misfit(case: Case) -> dict | None:
-        if place(cluster, case.layout.world_size) is None:
-            return {
-                "message": PLACES,
-                "values": {
-                    "ranks": case.layout.world_size,
-                    "nodes": len(cluster.nodes),
-                    "per_node": cluster.gpus_per_node,
-                },
-            }
+        if reason := unplaced(cluster, case.layout.world_size):
+            return reason
         held = replace(case, precision=trained_in(case))  # TF32 is a matter of speed, not of memory
         expected = expect(held, hardware) if hardware else None
         if hardware and expected and expected.memory_mib / (1 + expected.memory_uncertainty) > hardware.gpu.memory_mib:

@@ -63,19 +63,30 @@ def outcome_text(attempt: dict) -> str:
 
 
 class Clock:
-    """Estimates the time left from the runs that have ended."""
+    """Estimates the time left from the runs that have ended.
+
+    On processors a run counts as many times as it has ranks, which share them; on GPUs all runs count alike.
+    """
 
     def __init__(self) -> None:
         self._todo, self._ended, self._since = 0, 0, time.monotonic()
+        self._weight, self._weight_ended, self._by_ranks = 0, 0, False
 
-    def begin(self, todo: int) -> None:
-        self._todo, self._since = todo, time.monotonic()
+    def begin(self, plan: Plan, todo: list) -> None:
+        self._by_ranks = plan.device == "cpu"
+        self._todo, self._weight = len(todo), sum(self._weight_of(unit) for unit, _ in todo)
+        self._since = time.monotonic()
 
-    def ended(self) -> None:
+    def ended(self, unit: Unit) -> None:
         self._ended += 1
+        self._weight_ended += self._weight_of(unit)
+
+    def _weight_of(self, unit: Unit) -> int:
+        return unit.world_size if self._by_ranks else 1
 
     def dropped(self, number: int) -> int:
         """Lower the total number of runs by those that are no longer needed."""
+        self._weight -= number * self._weight // max(1, self._todo)
         self._todo -= number
         return self._todo
 
@@ -87,7 +98,7 @@ class Clock:
         """Minutes and seconds left, or "?" before the first run has ended."""
         if not self._ended:
             return "?"
-        seconds = (time.monotonic() - self._since) / self._ended * (self._todo - self._ended)
+        seconds = (time.monotonic() - self._since) / self._weight_ended * (self._weight - self._weight_ended)
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes}:{rest:02d}"
 
@@ -101,7 +112,7 @@ class PlainProgress:
         self._named = False
 
     def begin(self, plan: Plan, todo: list) -> None:
-        self._clock.begin(len(todo))
+        self._clock.begin(plan, todo)
         self._say(
             f"{len(todo)} runs{' at most' if plan.looks else ''}: {len(plan.units)} configurations, {plan.repeats} repeats, "
             f"{plan.scale} scale on {plan.device}"
@@ -130,7 +141,7 @@ class PlainProgress:
         _, stop = self._going.pop(unit.name)
         stop.set()
         if final:
-            self._clock.ended()
+            self._clock.ended(unit)
         left = f"left {self._clock.left()}" if final else "trying again"
         name = f"{unit.name}: " if self._named else ""
         self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
@@ -184,7 +195,7 @@ class LiveProgress:
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
     def begin(self, plan: Plan, todo: list) -> None:
-        self._clock.begin(len(todo))
+        self._clock.begin(plan, todo)
         self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
 
     def started(self, unit: Unit, repeat: int) -> None:
@@ -203,7 +214,7 @@ class LiveProgress:
         _, bar = self._going.pop(unit.name)
         self._bars.remove_task(bar)
         if final:
-            self._clock.ended()
+            self._clock.ended(unit)
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
         if attempt["status"] != "ok":
             for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt["log_tail"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from repro.models import programs
@@ -10,6 +11,8 @@ from repro.models.transformer import ADAMW, SHAPE_KEYS, STEADY, check, parameter
 
 BYTES = 257
 """Vocabulary of a text read byte by byte: the bytes, and the end of a document."""
+BLOCK = 128
+"""The vocabulary is padded to a multiple of it (OneFlow-Benchmark, LanguageModeling/GPT/oneflow_gpt/config.py)."""
 
 
 def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
@@ -18,11 +21,27 @@ def sample(generator: Any, shape: Any) -> tuple[Any, ...]:
     return text[:-1], text[1:]
 
 
+def tiny_shape(layout: Mapping[str, int]) -> dict[str, int]:
+    """Heads and vocabulary that every tensor parallel rank has a part of, and a layer or more for every stage.
+
+    Padding brings the vocabulary to the same size in this layout as on one process, so their losses are equal.
+    """
+    tensor = layout["tensor"]
+    return {
+        "seq_length": 16,
+        "vocab_size": BLOCK * max(4, tensor) - 47,
+        "layers": max(2, layout["pipeline"]),
+        "hidden_size": 4 * max(4, tensor),
+        "attention_heads": max(4, tensor),
+    }
+
+
 SPEC = ModelSpec(
     name="gpt",
     title_words=("gpt", "megatron"),
     shape_keys=SHAPE_KEYS,
     smoke_shape={"seq_length": 32, "vocab_size": 512, "layers": 2, "hidden_size": 64, "attention_heads": 4},
+    tiny_shape=tiny_shape,
     check=check,
     inputs={"ids": "int64", "labels": "int64"},
     sample=sample,
@@ -33,7 +52,7 @@ SPEC = ModelSpec(
     regularisation="dropout",
     axes=AXES,
     options=("activation_checkpointing", "optimizer_sharding", "clip_norm"),
-    vocabulary_block=128,  # OneFlow-Benchmark, LanguageModeling/GPT/oneflow_gpt/config.py
+    vocabulary_block=BLOCK,
     curves=LossCurves(
         cpu=SmallTraining(
             {"seq_length": 32, "vocab_size": BYTES, "layers": 4, "hidden_size": 64, "attention_heads": 4},

@@ -92,6 +92,7 @@ class ModelSpec:
     optimizer : "adamw" or "sgd".
     regularisation : "dropout" or "label_smoothing", as stated for the published training.
     optional_shape : further sizes, allowed only in a trainer's configuration, with their published values.
+    tiny_shape : the shape that trains quickest in a layout of any size; `smoke_shape` if None.
     check : returns the error in a shape and a layout (sizes by axis) as one line that names the key, or None.
     synthetic_batches : number of synthetic batches before they repeat.
     last_stage_inputs : inputs of the last pipeline stage; the first stage takes all others.
@@ -119,6 +120,7 @@ class ModelSpec:
     optimizer: str
     regularisation: str
     optional_shape: Mapping[str, int] = field(default_factory=dict)
+    tiny_shape: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
     check: Callable[[Mapping[str, int], Mapping[str, int]], str | None] = accept
     synthetic_batches: int = 8
     last_stage_inputs: tuple[str, ...] = ()
@@ -162,6 +164,10 @@ class ModelSpec:
     def has_vocabulary(self) -> bool:
         """Whether the model embeds tokens."""
         return "vocab_size" in self.shape_keys
+
+    def rehearsal_shape(self, layout: Mapping[str, int]) -> Mapping[str, int]:
+        """The shape in which a layout (sizes by axis) is rehearsed."""
+        return self.tiny_shape(layout) if self.tiny_shape else self.smoke_shape
 
     def padded_vocab_size(self, vocab_size: int, tensor: int) -> int:
         """Rows of the token embedding: a multiple of `vocabulary_block` times the tensor parallel size."""

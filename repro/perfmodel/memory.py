@@ -24,6 +24,11 @@ class Memory:
         return self.state_mib + self.activations_mib + self.communication_mib + self.context_mib
 
 
+def stage_memories(job: Job, stages: tuple[Stage, ...], constants: Constants) -> tuple[Memory, ...]:
+    """The memory of a rank of each pipeline stage, the first stage first."""
+    return tuple(_of_stage(job, stage, constants) for stage in stages)
+
+
 def memory(job: Job, stages: tuple[Stage, ...], constants: Constants) -> Memory:
     """The memory of the stage that needs most."""
     parts = (_of_stage(job, stage, constants) for stage in stages[:1] + stages[1:-1][:1] + stages[1:][-1:])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from repro.models.programs import PUBLISHED, Program
 from repro.models.registry import spec_of
+from repro.models.token_files import TokenFileError, read_index
 from repro.planning.plan import SMOKE, Plan, PlanError, Unit
 from repro.planning.trainer_config import reference_config
 from repro.utils.paths import CACHE
@@ -64,17 +65,37 @@ def with_data(
             raise DataError(f"DATA={path}: {reason}")
         settings[report] = _setting(program, path, here)
     data = {unit.name: settings[program.report] for unit, program in _published(plan)}
-    units = (
+    units = tuple(
         replace(unit, config={**unit.config, "data": data[unit.name]}) if unit.name in data else unit
         for unit in plan.units
     )
-    return replace(plan, units=tuple(units))
+    if here:
+        for unit in units:
+            _check_length(unit)
+    return replace(plan, units=units)
+
+
+def _check_length(unit: Unit) -> None:
+    """DataError if token files of this machine do not have the samples that a unit reads of them."""
+    prefix = unit.config["data"].get("prefix")
+    if prefix:
+        try:
+            samples = unit.config["iterations"] * unit.global_batch
+            read_index(prefix).check(unit.config["shape"]["seq_length"], samples)
+        except (TokenFileError, OSError) as error:
+            raise DataError(f"DATA={prefix}: {unit.name}: {error}") from error
 
 
 def located(config: dict, folder: str) -> dict:
     """A trainer's configuration with its stand-in in a machine's `folder`."""
     data = config.get("data") or {}
     return {**config, "data": {**data, "folder": folder}} if "standin" in data else config
+
+
+def standin_of(program: Program, scale: str) -> dict:
+    """The `data` of a trainer's configuration for a program's stand-in."""
+    parts = {"parts": program.data_parts} if program.data_parts else {}
+    return {"kind": program.data, **parts, "standin": program.standin, "scale": scale}
 
 
 def own_files(plan: Plan) -> list[str]:
@@ -132,11 +153,11 @@ def _names(programs: dict[str, Program], models: dict[str, str]) -> str:
 
 def _setting(program: Program, path: str | None, here: bool) -> dict:
     """The `data` of a trainer's configuration."""
-    parts = {"parts": program.data_parts} if program.data_parts else {}
     if path == SYNTHETIC:
         return {"kind": SYNTHETIC}
     if path is None:
-        return {"kind": program.data, **parts, "standin": program.standin, "scale": "published"}
+        return standin_of(program, "published")
+    parts = {"parts": program.data_parts} if program.data_parts else {}
     if here:
         path = str(Path(path).expanduser().absolute())
         if program.data_parts:
@@ -172,7 +193,7 @@ def _reading(plan: Plan, program: Program) -> Unit:
     """A unit on one process that reads a small stand-in for the program's data."""
     unit = next(unit for unit, each in _published(plan) if each.report == program.report)
     name = f"smoke_{program.report}_data"
-    data = {**_setting(program, None, here=True), "scale": "small"}
+    data = standin_of(program, "small")
     alone = {**unit.config, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
     return replace(
         unit,

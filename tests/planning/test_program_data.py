@@ -5,6 +5,8 @@ import pytest
 from repro.planning.plan import make_plan
 from repro.planning.program_data import DataError, located, with_data
 from repro.published.cases import load_catalogue
+from repro.trainers.data.megatron import write_tokens
+from tests.support.token_documents import documents
 
 CATALOGUE = load_catalogue()
 
@@ -44,8 +46,7 @@ def test_files_of_ones_own(tmp_path):
     images.mkdir()
     for part in range(50):
         (images / f"part-{part:05d}").touch()
-    for end in (".idx", ".bin"):
-        prefix.with_suffix(end).touch()
+    write_tokens(str(prefix), documents(*[1000] * 90))
     found = reports_of(data_of(with_data(planned(), (f"resnet50={images}", f"gpt-3d-2021-05={prefix}"))))
     assert found["resnet50-2020-08-08"] == {"kind": "ofrecord", "path": str(images), "parts": 50}
     assert found["resnet50-2020-08-21"] == found["resnet50-2020-08-08"]
@@ -80,6 +81,20 @@ def test_what_cannot_be_read_is_said_before_anything_starts(tmp_path, choice, me
     with pytest.raises(DataError) as refused:
         with_data(planned(), (choice.format(tmp_path),))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ((2000, 48), "2048 tokens in 2 of 2 documents are read for training, fewer than one sample of 2049"),
+        ((5000, 0), "document 1 is empty"),
+    ],
+)
+def test_token_files_that_are_too_short_are_refused_with_the_numbers(tmp_path, lengths, message):
+    write_tokens(str(tmp_path / "text"), documents(*lengths))
+    with pytest.raises(DataError) as refused:
+        with_data(planned("gpt"), (f"gpt-3d-2021-05={tmp_path / 'text'}",))
+    assert "DATA=" in str(refused.value) and message in str(refused.value)
 
 
 def test_paths_on_nodes_are_not_looked_for_here():

@@ -116,15 +116,15 @@ def probe(python, tmp_path_factory):
 def train(python, tmp_path):
     """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome.
 
-    `variables` are added to those of the processes' environment.
+    `program` takes the trainer's place; `variables` are added to those of the processes' environment.
     """
 
-    def run(config: dict, processes: int = 0, **variables: str) -> Outcome:
+    def run(config: dict, processes: int = 0, program: Path = RUN, **variables: str) -> Outcome:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"output": str(folder), **config}))
         world = processes or size_of(config)
-        command = [python, *launcher(world, folder), str(RUN), "--config", str(folder / "config.json")]
+        command = [python, *launcher(world, folder), str(program), "--config", str(folder / "config.json")]
         done = subprocess.run(
             command,
             cwd=folder,

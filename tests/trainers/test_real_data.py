@@ -2,13 +2,18 @@
 
 import json
 import subprocess
+from contextlib import nullcontext
 
 import pytest
 
+from repro.models.token_files import TokenFileError, read_index
+from repro.trainers.data.megatron import write_tokens
 from tests.support.paths import ROOT
+from tests.support.token_documents import documents
 from tests.trainers.conftest import SHAPES, configuration
 
 WRITER = ROOT / "repro" / "trainers" / "samples.py"
+OLD_READER = ROOT / "tests" / "support" / "unsigned_reader.py"
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,12 @@ def sample(python, tmp_path_factory):
     return write
 
 
+@pytest.fixture(scope="module")
+def tokens(sample) -> str:
+    """The prefix of token files with real text."""
+    return sample("tokens")
+
+
 def standin(kind: str, name: str, folder, **more) -> dict:
     return {"kind": kind, "standin": name, "scale": "small", "folder": str(folder), **more}
 
@@ -38,16 +49,58 @@ def test_gpt_reads_the_same_text_in_every_layout(sample, losses):
     )
 
 
-def test_oneflow_reads_the_same_tokens_in_layouts_without_a_pipeline(sample, losses):
-    data = {"kind": "megatron", "prefix": sample("tokens")}
-    shape = {"layers": 1}
-    exclusive = losses(configuration("gpt", shape=shape, data=data))
+@pytest.mark.parametrize(
+    ("layout", "accumulation"),
+    [((2, 1, 1), 2), ((1, 2, 1), 1), ((2, 2, 1), 1), ((1, 1, 2), 2), ((2, 1, 2), 2), ((1, 2, 2), 2)],
+    ids=["data", "tensor", "data-tensor", "pipeline", "data-pipeline", "tensor-pipeline"],
+)
+def test_the_published_reader_gives_every_layout_the_samples_of_one_process(tokens, losses, layout, accumulation):
+    changes = {"shape": {"layers": layout[2]}, "data": {"kind": "megatron", "prefix": tokens}}
+    exclusive = losses(configuration("gpt", **changes))
     assert exclusive[5] < exclusive[1] - 0.3, "text is easier than random tokens"
-    for layout, accumulation in (((2, 1, 1), 2), ((2, 2, 1), 1)):
-        found = losses(configuration("gpt", layout, accumulation_steps=accumulation, shape=shape, data=data))
-        assert found == pytest.approx(exclusive, rel=1e-5)
-    pipeline = losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, data=data))
-    assert pipeline[5] < pipeline[1] - 0.3, "labels follow their ids over the stages"
+    several = losses(configuration("gpt", layout, accumulation_steps=accumulation, **changes))
+    assert several == pytest.approx(exclusive, rel=1e-5)
+
+
+def test_a_tensor_layout_may_have_fewer_samples_than_ranks(losses, tmp_path):
+    """As the published 1x32x1 has, with 16: oneflow's own call splits them over all ranks, and builds no graph."""
+    data = standin("megatron", "tokens", tmp_path)
+    changes = {"global_batch": 2, "shape": {"layers": 1}, "data": data}
+    assert losses(configuration("gpt", (1, 4, 1), **changes)) == pytest.approx(
+        losses(configuration("gpt", **changes)), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("layout", "global_batch"), [((1, 4, 1), 2), ((1, 1, 2), 8)], ids=["rows", "samples"])
+def test_the_call_of_oneflow_for_global_tensors_fails(train, tmp_path, layout, global_batch):
+    """What the reader is built for by hand: samples for all ranks run out before the end, or cannot be split."""
+    data = standin("megatron", "tokens", tmp_path)
+    accumulation = 2 if layout[2] > 1 else 1
+    shape = {"seq_length": 32}
+    config = configuration(
+        "gpt",
+        layout,
+        global_batch,
+        accumulation_steps=accumulation,
+        iterations=3000 // global_batch,
+        data=data,
+        shape=shape,
+    )
+    outcome = train(config, program=OLD_READER)
+    assert outcome.returncode != 0
+    assert "Check failed: index < shuffle_indices_.size()" in outcome.stderr or "cannot split" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("tokens_there", "samples", "gives"), [(17, 3, True), (17, 4, False), (17, 5, True), (9, 1, True)]
+)
+def test_oneflow_aborts_where_the_check_of_token_files_says(python, tmp_path, tokens_there, samples, gives):
+    write_tokens(str(tmp_path / "text"), documents(tokens_there))
+    command = [python, ROOT / "tests" / "trainers" / "token_reader_probe.py", tmp_path / "text", "8", str(samples)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip() == str(samples)) is (done.returncode == 0) is gives, done.stderr
+    with nullcontext() if gives else pytest.raises(TokenFileError):
+        read_index(str(tmp_path / "text")).check(8, samples)
 
 
 def test_gpt_draws_the_same_windows_in_every_layout(losses, tmp_path):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from repro.models.registry import spec_of
+from repro.models.token_files import read_index
+from repro.published.cases import load_catalogue
 from repro.trainers.config import Shape
 from repro.trainers.data import ofrecord
 from repro.trainers.data.bpe import BytePairs, byte_characters
@@ -101,11 +103,21 @@ def test_features_have_the_lengths_and_masks_of_bert(python, tmp_path):
 def test_tokens_follow_zipf(tmp_path):
     _, prefix = made(tmp_path, "tokens", shape={"vocab_size": 1000})
     tokens = tokens_of(str(prefix))
-    check_tokens(str(prefix), 32, 1000)
+    check_tokens(str(prefix), 1000)
     counts = np.bincount(tokens, minlength=1000)
     assert counts[0] / counts[9] == pytest.approx(10, rel=0.25)
     with pytest.raises(ValueError, match="is outside the vocabulary of 100"):
-        check_tokens(str(prefix), 32, 100)
+        check_tokens(str(prefix), 100)
+
+
+def test_every_published_case_finds_its_samples_in_the_stand_in(tmp_path):
+    """With the full vocabulary, at the full length: what a run would abort for after hours."""
+    cases = [case for case in load_catalogue().cases if case.report == "gpt-3d-2021-05"]
+    folder = StandIn.of("tokens", "published", 0, cases[0].shape)
+    make(folder, str(folder.path(str(tmp_path))))
+    index = read_index(str(folder.path(str(tmp_path))))
+    for case in cases:
+        index.check(case.shape["seq_length"], case.iterations * case.global_batch)
 
 
 def test_text_is_encoded_by_its_own_merges(tmp_path):

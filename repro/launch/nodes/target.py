@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from repro.launch.nodes.baselines import unequal
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.libraries import MODERN
-from repro.launch.placement import misfit_on
+from repro.launch.placement import misfit_on, unplaced
 from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
 from repro.planning.derived import TF32
@@ -162,6 +163,9 @@ class ClusterLauncher(Launcher):
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )
+
+    def misfit(self, config: dict) -> dict | None:
+        return unplaced(self.target.cluster, math.prod(config["layout"].values()))
 
     def trace_refusal(self) -> str | None:
         cluster = self.target.cluster

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Imported when a run of the kind is at hand: what the other kinds need takes as long to import as a short run.
 OWN = {
     "bench": "repro.report.run.bench",
+    "rehearsal": "repro.report.run.rehearsal",
     "curves": "repro.report.run.loss_curves",
     "convergence": "repro.report.run.learning",
     "profile": "repro.report.run.profile",

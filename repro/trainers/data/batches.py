@@ -33,8 +33,7 @@ class Tokens:
     """Ids and labels from a Megatron token file (`prefix`.idx, `prefix`.bin), memory-mapped.
 
     The documents are concatenated in file order and cut into samples of seq_length tokens, which are reshuffled in each
-    epoch with the seed. Every layout trains on the same samples. OneFlow's reader of these files does not ensure this
-    (`repro.trainers.data.tokens`).
+    epoch with the seed: an epoch has each sample once, which OneFlow's reader of these files does not ensure.
 
     Raises
     ------
@@ -45,11 +44,13 @@ class Tokens:
     period = 0
 
     def __init__(self, seed: int, shape: Shape, prefix: str, global_batch: int) -> None:
-        check_tokens(prefix, shape.seq_length, shape.vocab_size)
+        check_tokens(prefix, shape.vocab_size)
         self.seed = seed
         self.length = shape.seq_length
         self.global_batch = global_batch
         self.tokens = tokens_of(prefix)
+        if len(self.tokens) <= shape.seq_length:
+            raise ValueError(f"{prefix}.bin: {len(self.tokens)} tokens are fewer than one sample needs")
         self.samples = (len(self.tokens) - 1) // shape.seq_length
 
     def rows(self, batch: int, first: int, last: int) -> tuple:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from repro.models.token_files import MAGIC, read_index
+
 TOKEN_TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 """Element types by their code in an index."""
 UINT16 = 8
-MAGIC = b"MMIDIDX\x00\x00"
 CHECKED = 1 << 24
 """Tokens that are compared with the vocabulary: the first ones, a few hundredths of a second's work."""
 
@@ -36,20 +37,12 @@ def write_tokens(prefix: str, documents: Sequence[np.ndarray]) -> int:
 
 def tokens_of(prefix: str) -> np.ndarray:
     """All tokens in file order, memory-mapped; ValueError if the index is invalid."""
-    with open(f"{prefix}.idx", "rb") as file:
-        header = file.read(18)
-    if header[:9] != MAGIC or len(header) < 18:
-        raise ValueError(f"{prefix}.idx: is not a Megatron index file")
-    version, code = struct.unpack("<QB", header[9:18])
-    if version != 1 or code not in TOKEN_TYPES:
-        raise ValueError(f"{prefix}.idx: version {version} with element type {code} cannot be read")
-    return np.memmap(f"{prefix}.bin", dtype=TOKEN_TYPES[code], mode="r")
+    return np.memmap(f"{prefix}.bin", dtype=TOKEN_TYPES[read_index(prefix).code], mode="r")
 
 
-def check_tokens(prefix: str, seq_length: int, vocab_size: int) -> None:
-    """Raise ValueError if the files hold less than a sample, or a token at the start is outside the vocabulary."""
-    tokens = tokens_of(prefix)
-    if len(tokens) <= seq_length:
-        raise ValueError(f"{prefix}.bin: {len(tokens)} tokens are fewer than one sample needs")
+def check_tokens(prefix: str, vocab_size: int) -> None:
+    """Raise ValueError if the files have no tokens, or one at the start is outside the vocabulary."""
+    if not len(tokens := tokens_of(prefix)):
+        raise ValueError(f"{prefix}.bin: has no tokens")
     if (largest := int(tokens[:CHECKED].max())) >= vocab_size:
         raise ValueError(f"{prefix}.bin: token {largest} is outside the vocabulary of {vocab_size}")

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import json
+
 import oneflow as flow
 from oneflow import nn
 
+from repro.models.token_files import SPLIT, read_index
 from repro.trainers.config import Config
 from repro.trainers.data.megatron import check_tokens
 from repro.trainers.layout import Layout
-
-SPLIT = (949, 50, 1)
-"""Shares of the documents for training, validation and test, as published; the first is read."""
 
 
 class TokenReader(nn.Module):
     """Ids for the first stage and labels for the last, both (b, seq_length), from samples shuffled with the seed.
 
-    Samples of seq_length + 1 tokens are read on the CPUs of the first stage and moved whole to each stage that uses
-    them, as published. OneFlow 0.8.0 distributes the samples over all ranks, and only the first stage reads: pipeline
-    layouts skip the other stages' samples and so train on different samples than layouts without pipeline parallelism.
+    Samples of seq_length + 1 tokens are read on the CPUs of the first stage, split over the data axis and the same
+    along the tensor axis, and moved whole to each stage that uses them, as published (OneFlow-Benchmark@8da0250,
+    LanguageModeling/GPT/oneflow_gpt/data.py). So every layout trains on the same samples.
     """
 
     def __init__(self, config: Config, layout: Layout) -> None:
         super().__init__()
-        check_tokens(config.data.path, config.shape.seq_length, config.shape.vocab_size)
+        samples = config.iterations * config.global_batch
+        check_tokens(config.data.path, config.shape.vocab_size)
+        read_index(config.data.path).check(config.shape.seq_length, samples)
         self.layout = layout
         self.length = config.shape.seq_length
         self.samples = nn.GPTIndexedBinDataReader(
             config.data.path,
             seq_length=self.length,
-            num_samples=config.iterations * config.global_batch,
+            num_samples=samples,
             batch_size=config.micro_batch * config.layout.data,
             dtype=flow.int64,
             shuffle=True,
@@ -39,6 +41,7 @@ class TokenReader(nn.Module):
             placement=layout.placement(0, "cpu"),
             sbp=layout.batch_signature(),
         )
+        self.samples.op_ = reading_by(layout.batch_signature())
 
     def forward(self):
         samples = self.samples()
@@ -48,3 +51,15 @@ class TokenReader(nn.Module):
 
     def moved(self, samples, stage: int):
         return samples.to_global(placement=self.layout.placement(stage), sbp=self.layout.batch_signature())
+
+
+def reading_by(signature: list):
+    """The reader's operator with its signature as an attribute, by which its kernel takes its share of the samples.
+
+    The call for global tensors of oneflow 0.8.0 leaves the attribute empty (api/python/functional/
+    dispatch_stateful_ops.cpp); the kernel then deals the samples to all ranks of the run, of whatever stage or axis.
+    """
+    kind = "megatron_gpt_mmap_data_loader"
+    values = " ".join(f"val: {json.dumps(each._ToAttrStr())}" for each in signature)
+    builder = flow._oneflow_internal.one.OpBuilder(kind, flow.framework.id_util.UniqueStr(kind))
+    return builder.output("out", 1).attr("nd_sbp", f"at_list_string {{ {values} }}").build()

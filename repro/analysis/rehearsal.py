@@ -1,0 +1,104 @@
+"""What a rehearsal showed of each case: whether it ran to its end, how long and with how much memory, and its losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro.analysis.measurement import METRICS
+from repro.analysis.results import Parity, parities
+from repro.planning.plan import Plan, Unit
+from repro.planning.rehearsal import is_reference
+from repro.runs.failures import Failure
+from repro.runs.files import RunPath, events
+from repro.utils.i18n import N_
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """One training of a rehearsal, which its cases share.
+
+    `seconds` are those of the attempt, start-up included; `memory_mib` is the sum of the ranks' largest resident
+    memory. Without `failure` it ran to its end and its report's rule could be applied to its log.
+    """
+
+    unit: Unit
+    failure: Failure | None = None
+    seconds: float | None = None
+    memory_mib: float | None = None
+    parity: Parity | None = None
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The published cases that it rehearses, whole or shrunk."""
+        return (*self.unit.stands_for, *self.unit.derived_from)
+
+    @property
+    def holds(self) -> bool:
+        return self.failure is None and (self.parity is None or self.parity.holds)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """All trainings of a rehearsal that rehearse cases, in the plan's order; and the references that failed.
+
+    `skipped` are the cases that could not be placed.
+    """
+
+    trainings: tuple[Rehearsed, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """A line for each training that failed, or whose losses are not its reference's."""
+        return [f"{each.unit.name}: {_problem(each)}" for each in self.trainings if not each.holds]
+
+    def summary(self) -> str:
+        """What ended, and what agreed."""
+        cases = [case for each in self.trainings for case in each.cases]
+        ended = [case for each in self.trainings if each.failure is None for case in each.cases]
+        compared = [each for each in self.trainings if each.parity]
+        agree = sum(each.holds for each in compared)
+        said = f"{len(ended)} of {len(cases)} cases ran to their end; "
+        said += f"{agree} of {len(compared)} layouts have the losses of one process"
+        return f"{said}; {len(self.skipped)} cases were NOT rehearsed, the reports say why" if self.skipped else said
+
+
+def rehearsed(plan: Plan, attempts: Sequence[dict], files: RunPath) -> Rehearsal:
+    """What each training of a plan showed, by its last attempt; `files` are the run's."""
+    last = {attempt["unit"]: attempt for attempt in attempts}
+    compared = {parity.unit.name: parity for parity in parities(plan, list(attempts))}
+    chosen = [unit for unit in plan.units if not is_reference(unit) or not _ended(last.get(unit.name))]
+    trainings = (_rehearsed(unit, last.get(unit.name), compared.get(unit.name), files) for unit in chosen)
+    return Rehearsal(tuple(trainings), tuple(skipped["case"] for skipped in plan.skipped))
+
+
+def _rehearsed(unit: Unit, attempt: dict | None, parity: Parity | None, files: RunPath) -> Rehearsed:
+    if attempt is None:
+        return Rehearsed(unit, Failure(N_("was not run"), {}))
+    peaks = [_peak_mib(files / attempt["folder"] / METRICS.format(rank)) for rank in range(unit.world_size)]
+    failure = None if _ended(attempt) else Failure.from_json(attempt.get("failure") or INTERRUPTED.as_json())
+    return Rehearsed(
+        unit, failure, attempt["wall_s"], sum(peaks) if all(peaks) else None, parity if not failure else None
+    )
+
+
+INTERRUPTED = Failure(N_("was interrupted"), {})
+
+
+def _ended(attempt: dict | None) -> bool:
+    return attempt is not None and attempt["status"] == "ok"
+
+
+def _peak_mib(metrics: RunPath) -> float:
+    """A rank's largest resident memory in MiB; 0 if it wrote none."""
+    return max((event.get("peak_memory_mib") or 0.0 for event in events(metrics)), default=0.0)
+
+
+def _problem(training: Rehearsed) -> str:
+    if training.failure:
+        return training.failure.text()
+    difference = training.parity.difference if training.parity else None
+    if difference is None:
+        return f"its losses cannot be compared with those of {training.unit.reference}, which did not run to its end"
+    return f"its losses differ from those of {training.unit.reference} by {difference:.1e}"

@@ -1,0 +1,86 @@
+"""The rehearse task: every published training at its full world size and length, before GPUs are rented or queued for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro.cli.session import Session, chosen_model, planned, refuse_options
+from repro.cli.settings import Invocation, task
+from repro.planning.programs import DEFAULT_PROGRAMS, Programs
+from repro.runs.record import RUNS
+
+if TYPE_CHECKING:
+    from repro.planning.plan import Plan
+
+
+@task(
+    run="go on with this run as it was planned, by its name; failed cases are tried again",
+    max_ranks="shrink layouts that need more ranks to this number (default: every layout at its full world size)",
+    iterations="iterations of each training (default: the published number)",
+    jobs="maximum number of attempts at a time (default: as many as this machine's processors and memory hold)",
+    side_by_side="0 runs one attempt at a time on a cluster, 1 insists on several (default: several over SSH)",
+)
+def rehearse(
+    invocation: Invocation,
+    model: str = "all",
+    cases: str | None = None,
+    program: Programs = DEFAULT_PROGRAMS,
+    max_ranks: int | None = None,
+    iterations: int | None = None,
+    run: str | None = None,
+    runs: Path = RUNS,
+    retries: int = 0,
+    stall_timeout: int | None = None,
+    attempt_timeout: int | None = None,
+    port: int | None = None,
+    jobs: int | None = None,
+    runtime: str | None = None,
+    image: str | None = None,
+    cluster: str | None = None,
+    launcher: str | None = None,
+    side_by_side: bool | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Run published cases on processors: full layouts, data path and length, tiny widths; what would fail on GPUs fails here.
+
+    Cases whose training is the same are run once. Exit status: 0 every case ran to its end, with the losses of one
+    process where that can be compared; 1 one did not; 2 wrong input, nothing was started; 130 interrupted, and RUN= goes
+    on with the run.
+    """
+    from repro.launch.rank_pool import RankPool
+    from repro.planning.rehearsal import KIND, make_rehearsal_plan
+    from repro.published.cases import load_catalogue
+
+    session = Session(
+        invocation,
+        runs,
+        run,
+        model,
+        port,
+        stall_timeout,
+        retries,
+        attempt_timeout=attempt_timeout,
+        side_by_side=side_by_side,
+        runtime=runtime,
+        image=image,
+    )
+    before = session.before(KIND)
+    name = session.cluster_of(before, cluster)
+    refuse_options(name, {"JOBS": jobs, "IMAGE": image}, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
+    chosen_launcher = session.launcher(name, launcher, before)
+
+    def new_plan() -> tuple[Plan, dict]:
+        chosen = load_catalogue().select(chosen_model(model), cases or None)
+        return make_rehearsal_plan(chosen, program, max_ranks, iterations, chosen_launcher.misfit), {}
+
+    if dry_run:
+        print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))
+    elif name:
+        session.run_on_cluster(before, chosen_launcher, new_plan)
+    else:
+        session.run_here(
+            before,
+            lambda: session.create_here(*new_plan()),
+            pool_of=lambda plan: RankPool.of_this_machine(plan, jobs),
+        )

@@ -1,0 +1,163 @@
+"""The sections of a rehearsal: how each case ended, and what a rehearsal cannot see."""
+
+from __future__ import annotations
+
+from repro.analysis.rehearsal import Rehearsal, Rehearsed, rehearsed
+from repro.perfmodel.hardware import describe
+from repro.perfmodel.memory import stage_memories
+from repro.perfmodel.predict import default_calibration, expect
+from repro.perfmodel.work import Job
+from repro.perfmodel.workload import stages
+from repro.planning.plan import PARITY_ITERATIONS, PARITY_TOLERANCE
+from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
+from repro.published.cases import Case, load_catalogue
+from repro.published.census import operator_types
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific, words
+from repro.report.run.data import ReportData
+from repro.report.run.kinds import Kind, register
+from repro.utils.i18n import N_, Translate
+
+PUBLISHED_CLUSTER = "v100x32"
+
+
+def rehearsal_sections(_: Translate, data: ReportData) -> list[Section]:
+    """How each case ended; then what was not rehearsed, computed or listed."""
+    rehearsal: Rehearsal = data.findings
+    named = {case.name: case for case in load_catalogue().cases}
+    cases = [named[name] for training in rehearsal.trainings for name in training.cases if name in named]
+    return [
+        Section("rehearsal", _("Every case at its full world size"), (*_texts(_), _trainings(_, rehearsal, named))),
+        Section("not-rehearsed", _("Not rehearsed"), (*_not_rehearsed(_, data, named), _memory(_, cases))),
+    ]
+
+
+def _texts(_: Translate) -> tuple[Block, ...]:
+    return (
+        Text(
+            _(
+                "Each training has the published layout with all its ranks, the published accumulation, iterations, data "
+                "path, log lines and measuring rule. Widths are tiny, and ranks are processes on the CPU, so speed and "
+                "memory say nothing about GPUs. Cases that differ only in what is tiny here share a training."
+            )
+        ),
+        Text(
+            _(
+                "Where every layout reads the same samples, the first {n} printed losses must be those of one process "
+                "within {tolerance}. The records of ResNet50 and BERT are dealt to the ranks, so each layout reads others; "
+                "their losses are not compared."
+            ).format(n=PARITY_ITERATIONS, tolerance=f"{PARITY_TOLERANCE:.0e}")
+        ),
+    )
+
+
+def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Table:
+    columns = (
+        Column(_("Published cases")),
+        Column(_("Program")),
+        Column(_("Layout")),
+        Column(_("Ranks"), numeric=True),
+        Column(_("Ended")),
+        Column(_("Seconds"), numeric=True),
+        Column(_("Memory of all ranks (MiB)"), numeric=True),
+        Column(_("Difference from one process"), numeric=True),
+        Column(_("Agrees")),
+    )
+    return Table("trainings", columns, tuple(_row(_, each) for each in rehearsal.trainings))
+
+
+def _row(_: Translate, training: Rehearsed) -> tuple[Cell, ...]:
+    unit = training.unit
+    layout = "x".join(str(size) for size in unit.config["layout"].values())
+    shrunk = _("shrunk") if unit.derived_from else ""
+    return (
+        Cell(", ".join(training.cases) or unit.name, note=shrunk),
+        Cell(unit.program),
+        Cell(layout),
+        figure(unit.world_size, 0),
+        Cell(training.failure.text(_), tone="bad") if training.failure else Cell(_("yes"), tone="good"),
+        figure(training.seconds, 0),
+        figure(training.memory_mib, 0),
+        scientific(training.parity.difference if training.parity else None),
+        _agrees(_, training),
+    )
+
+
+def _agrees(_: Translate, training: Rehearsed) -> Cell:
+    if training.parity is None:
+        return Cell("–")
+    return Cell(_("yes"), tone="good") if training.parity.holds else Cell(_("NO"), tone="bad")
+
+
+def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tuple[Block, ...]:
+    """What is not seen: settings that were changed, and operators of the published program that no rank ran."""
+    rows = []
+    for report, (case, ran) in _reports(data, named).items():
+        changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in changed_settings(case).items())
+        absent = sorted(operator_types(report) - ran)
+        rows.append(words(report, changed, ", ".join(absent) or "–"))
+    text = _(
+        "A rehearsal sees no GPU: no CUDA kernel, no NCCL, no mixed precision, no memory of a GPU. The table has what "
+        "else differs, by the first case of each report, and the operators of the published program that run on CUDA "
+        "only: other operators take their place on the CPU. Models that are only data parallel have at most {n} samples "
+        "per rank."
+    ).format(n=SAMPLES_PER_RANK)
+    columns = (
+        Column(_("Report")),
+        Column(_("Setting: published → rehearsed")),
+        Column(_("Operators that no rank ran")),
+    )
+    return Text(text), Table("changed", columns, tuple(rows), _("Changed for the rehearsal:"))
+
+
+def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, set[str]]]:
+    """By report, its first case of this run and the types of operators that its trainings had."""
+    found: dict[str, tuple[Case, set[str]]] = {}
+    ran = {attempt["unit"]: attempt.get("operators") or {} for attempt in data.attempts if attempt["status"] == "ok"}
+    for training in data.findings.trainings:
+        for name in training.cases:
+            if name in named:
+                _case, operators = found.setdefault(named[name].report, (named[name], set()))
+                operators |= set(ran.get(training.unit.name, ()))
+    return found
+
+
+def _memory(_: Translate, cases: list[Case]) -> Table:
+    """The performance model's memory of each pipeline stage on the published GPUs."""
+    cluster, calibration = describe(PUBLISHED_CLUSTER), default_calibration()
+    rows = []
+    for case in cases:
+        job = Job.of(case)
+        totals = [each.total_mib for each in stage_memories(job, stages(job), calibration.constants)]
+        expected = expect(case, cluster, calibration)
+        present = cluster.gpu.memory_mib
+        surely = expected.memory_mib * (1 + expected.memory_uncertainty) <= present
+        rows.append(
+            (
+                Cell(case.name),
+                Cell(", ".join(f"{total:.0f}" for total in totals)),
+                figure(present, 0),
+                Cell(f"× {1 + expected.memory_uncertainty:.2f}"),
+                Cell(_("yes"), tone="good") if surely else Cell(_("tight") if expected.fits else _("NO"), tone="bad"),
+            )
+        )
+    columns = (
+        Column(_("Case")),
+        Column(_("MiB per stage (modelled)")),
+        Column(_("Memory of a V100 (MiB)"), numeric=True),
+        Column(_("Uncertainty"), numeric=True),
+        Column(_("Fits")),
+    )
+    return Table("memory", columns, tuple(rows), _("GPU memory, MODELLED for the published cluster:"))
+
+
+register(
+    Kind(
+        KIND,
+        N_("rehearsal: published layouts at full world size and length, tiny widths, on processors"),
+        lambda run, plan, attempts, results: rehearsed(plan, attempts, run.files),
+        rehearsal_sections,
+        lambda data, files: [],
+        figures_after="rehearsal",
+        side_by_side=True,
+    )
+)
