@@ -46,6 +46,7 @@ class Program:
 
     Communication and memory:
 
+    rdma : OneFlow's own transfers between nodes with InfiniBand use RDMA.
     fusion_mib, fusion_ops, nccl_streams : maximum MiB and operators per fused collective, and number of NCCL streams.
     copy_buffer : fused all-reduces copy gradients into one buffer.
     fuse_sharded : whether reduce-scatters and all-gathers are fused too: "never", "always", or "sharded" for only with
@@ -86,6 +87,7 @@ class Program:
     norm_in_one_kernel: bool = True
     rewritten: bool = False
 
+    rdma: bool = False
     fusion_mib: int = 16
     fusion_ops: int = 64
     nccl_streams: int = 1
@@ -94,7 +96,7 @@ class Program:
     compute_stream: str = "never"
     own_zero: bool = False
     half_gradients: bool = False
-    merge_chains: bool = False
+    merge_chains: bool = True
 
     switches: tuple[str, ...] = ()
     one_update: bool = False
@@ -113,6 +115,7 @@ TUNING: dict[str, Any] = {
     "cudnn_search": "heuristic",
     "norm_in_one_kernel": True,
     "rewritten": True,
+    "rdma": True,
     "fusion_mib": 64,
     "fusion_ops": 24,
     "nccl_streams": 1,
@@ -134,6 +137,10 @@ TUNING: dict[str, Any] = {
 }
 """The choices of the tuned program, whatever it tunes."""
 
+UNLIMITED_OPS = 128
+"""Of operators per fused collective: 0.1.8 and 0.1.9 had no maximum, and 0.8.0 takes no larger one
+(oneflow@v0.8.0:oneflow/core/job/collective_boxing/nccl_executor_backend.cu#L59, #L547)."""
+
 RESNET50_8_AUGUST = Program(
     "resnet50-2020-08-08",
     "A",
@@ -143,6 +150,7 @@ RESNET50_8_AUGUST = Program(
     loss_per_sample=True,
     l2_on_all=True,
     not_decayed=("norm",),
+    fusion_ops=UNLIMITED_OPS,
     nccl_streams=2,
     copy_buffer=True,
 )
@@ -163,6 +171,7 @@ BERT = Program(
     loss_per_sample=True,
     bias_correction=False,
     norm_in_one_kernel=False,
+    fusion_ops=UNLIMITED_OPS,
     nccl_streams=2,
     copy_buffer=True,
 )
@@ -189,6 +198,6 @@ GPT = Program(
     fuse_add_to_output=True,
     fuse_model_update=True,
     fuse_cast_scale=True,
+    rdma=True,
     compute_stream="tensor or pipeline",
-    merge_chains=True,
 )

@@ -120,15 +120,14 @@ class TrainGraph(ChangedGraph):
 
 
 def set_up_device(config: Config) -> None:
-    """Apply the settings that OneFlow reads before tensors and the graph are built.
-
-    Between nodes with InfiniBand, OneFlow's own transfers use RDMA, as published.
-    """
+    """Apply the settings that OneFlow reads before tensors and the graph are built."""
+    program, nccl = config.choices, flow.boxing.nccl
+    if program.merge_chains:
+        flow.framework.config_util.api_enable_mem_chain_merge(True)
     if config.device == "cpu":
         return
-    if flow.env.get_node_size() > 1 and has_infiniband():
+    if program.rdma and flow.env.get_node_size() > 1 and has_infiniband():
         flow.env.init_rdma()
-    program, nccl = config.choices, flow.boxing.nccl
     nccl.set_fusion_threshold_mbytes(program.fusion_mib)
     nccl.set_fusion_max_ops_num(program.fusion_ops)
     nccl.set_stream_num(program.nccl_streams)
@@ -138,8 +137,6 @@ def set_up_device(config: Config) -> None:
         nccl.allow_fuse_all_gather(True)
         nccl.allow_fuse_mixed_ops(True)
     nccl.enable_use_compute_stream(uses_compute_stream(config))
-    if program.merge_chains:
-        flow.framework.config_util.api_enable_mem_chain_merge(True)
 
 
 def uses_compute_stream(config: Config) -> bool:

@@ -54,14 +54,18 @@ class Convolution(nn.Module):
 
 
 class Norm(nn.Module):
-    """Batch normalisation over one rank's samples; its parameter names exempt them from decoupled weight decay."""
+    """Batch normalisation over one rank's samples; its parameter names exempt them from decoupled weight decay.
+
+    `scale` is the initial value of the scale and, as published, of the running variance
+    (OneFlow-Benchmark@892f87e6:Classification/cnns/resnet_model.py#L61-L75).
+    """
 
     def __init__(self, make: Parameters, channels: int, scale: float = 1.0) -> None:
         super().__init__()
         self.norm_weight = make.constant((channels,), scale)
         self.norm_bias = make.constant((channels,), 0.0)
         self.register_buffer("mean", make.fixed(np.zeros(channels, np.float32)))
-        self.register_buffer("variance", make.fixed(np.ones(channels, np.float32)))
+        self.register_buffer("variance", make.fixed(np.full(channels, scale, np.float32)))
 
     def forward(self, x):
         return self.normalised(x)
