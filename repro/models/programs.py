@@ -15,6 +15,8 @@ from typing import Any
 PUBLISHED, TUNED = "published", "tuned"
 KINDS = (PUBLISHED, TUNED)
 """What PROGRAM and the configuration of a trainer may name."""
+TEXT_FILES = ("*.txt", "wiki_[0-9]*")
+"""Names of the files in a folder of text; wikiextractor, which wrote the published text, names its output wiki_00."""
 
 
 @dataclass(frozen=True)
