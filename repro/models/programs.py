@@ -45,6 +45,7 @@ class Program:
     cudnn_search : how convolutions choose their algorithm, "heuristic" or "exhaustive".
     norm_in_one_kernel : clipping sums the squares of all gradients in one kernel instead of one per gradient.
     rewritten : whether operators of the compiled job are replaced by faster ones.
+    evaluation_job : a second job, for evaluation on random inputs, is compiled but never run.
 
     Communication and memory:
 
@@ -88,6 +89,7 @@ class Program:
     cudnn_search: str = "heuristic"
     norm_in_one_kernel: bool = True
     rewritten: bool = False
+    evaluation_job: bool = False
 
     rdma: bool = False
     fusion_mib: int = 16
@@ -117,6 +119,7 @@ TUNING: dict[str, Any] = {
     "cudnn_search": "heuristic",
     "norm_in_one_kernel": True,
     "rewritten": True,
+    "evaluation_job": False,
     "rdma": True,
     "fusion_mib": 64,
     "fusion_ops": 24,
@@ -152,6 +155,7 @@ RESNET50_8_AUGUST = Program(
     loss_per_sample=True,
     l2_on_all=True,
     not_decayed=("norm",),
+    evaluation_job=True,
     fusion_ops=UNLIMITED_OPS,
     nccl_streams=2,
     copy_buffer=True,

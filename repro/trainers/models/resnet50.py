@@ -71,7 +71,9 @@ class Norm(nn.Module):
         return self.normalised(x)
 
     def normalised(self, x):
-        return flow._C.normalization(x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
+        return flow._C.normalization(
+            x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=self.training
+        )
 
     def state(self) -> tuple:
         return self.mean, self.variance, self.norm_weight, self.norm_bias
@@ -113,6 +115,8 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """Loss and class probabilities of images (b, 3, size, size) with labels (b,); labels are returned unchanged.
 
+    In evaluation mode there is no loss, and normalisation is by the running statistics.
+
     `shape.width` is the number of channels after the stem, 64 as published. Smaller widths keep all 50 layers.
     """
 
@@ -134,6 +138,8 @@ class ResNet50(nn.Module):
 
     def forward(self, images, labels):
         logits = self.logits(images)
+        if not self.training:
+            return {"scores": self.scores(logits), "labels": labels}
         losses = self.losses(logits, labels)
         loss = losses if self.per_sample else losses.mean()
         return {
