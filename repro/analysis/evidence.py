@@ -205,7 +205,7 @@ def _log_and_metrics(unit: Unit, where: str, log: Log, of_rank_0: list[dict]) ->
         return
     for row, event in zip(log.rows, rows.values(), strict=True):
         pairs = [
-            ("loss", row.loss, event["loss"], PRINTED),
+            ("loss", row.loss, event.get("printed_loss", event["loss"]), PRINTED),
             ("throughput", row.samples_per_s, event["throughput"], PRINTED),
             ("latency_ms", row.latency_s and 1000 * row.latency_s, event["latency_ms"], PRINTED_MS),
             ("time", row.stamp, event["time"], CLOCK_S),

@@ -15,6 +15,8 @@ from typing import Any
 PUBLISHED, TUNED = "published", "tuned"
 KINDS = (PUBLISHED, TUNED)
 """What PROGRAM and the configuration of a trainer may name."""
+TEXT_FILES = ("*.txt", "wiki_[0-9]*")
+"""Names of the files in a folder of text; wikiextractor, which wrote the published text, names its output wiki_00."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,11 @@ class Program:
     cudnn_search : how convolutions choose their algorithm, "heuristic" or "exhaustive".
     norm_in_one_kernel : clipping sums the squares of all gradients in one kernel instead of one per gradient.
     rewritten : whether operators of the compiled job are replaced by faster ones.
+    evaluation_job : a second job, for evaluation on random inputs, is compiled but never run.
 
     Communication and memory:
 
+    rdma : OneFlow's own transfers between nodes with InfiniBand use RDMA.
     fusion_mib, fusion_ops, nccl_streams : maximum MiB and operators per fused collective, and number of NCCL streams.
     copy_buffer : fused all-reduces copy gradients into one buffer.
     fuse_sharded : whether reduce-scatters and all-gathers are fused too: "never", "always", or "sharded" for only with
@@ -85,7 +89,9 @@ class Program:
     cudnn_search: str = "heuristic"
     norm_in_one_kernel: bool = True
     rewritten: bool = False
+    evaluation_job: bool = False
 
+    rdma: bool = False
     fusion_mib: int = 16
     fusion_ops: int = 64
     nccl_streams: int = 1
@@ -94,7 +100,7 @@ class Program:
     compute_stream: str = "never"
     own_zero: bool = False
     half_gradients: bool = False
-    merge_chains: bool = False
+    merge_chains: bool = True
 
     switches: tuple[str, ...] = ()
     one_update: bool = False
@@ -113,6 +119,8 @@ TUNING: dict[str, Any] = {
     "cudnn_search": "heuristic",
     "norm_in_one_kernel": True,
     "rewritten": True,
+    "evaluation_job": False,
+    "rdma": True,
     "fusion_mib": 64,
     "fusion_ops": 24,
     "nccl_streams": 1,
@@ -134,6 +142,10 @@ TUNING: dict[str, Any] = {
 }
 """The choices of the tuned program, whatever it tunes."""
 
+UNLIMITED_OPS = 128
+"""Of operators per fused collective: 0.1.8 and 0.1.9 had no maximum, and 0.8.0 takes no larger one
+(oneflow@v0.8.0:oneflow/core/job/collective_boxing/nccl_executor_backend.cu#L59, #L547)."""
+
 RESNET50_8_AUGUST = Program(
     "resnet50-2020-08-08",
     "A",
@@ -143,6 +155,8 @@ RESNET50_8_AUGUST = Program(
     loss_per_sample=True,
     l2_on_all=True,
     not_decayed=("norm",),
+    evaluation_job=True,
+    fusion_ops=UNLIMITED_OPS,
     nccl_streams=2,
     copy_buffer=True,
 )
@@ -163,6 +177,7 @@ BERT = Program(
     loss_per_sample=True,
     bias_correction=False,
     norm_in_one_kernel=False,
+    fusion_ops=UNLIMITED_OPS,
     nccl_streams=2,
     copy_buffer=True,
 )
@@ -189,6 +204,6 @@ GPT = Program(
     fuse_add_to_output=True,
     fuse_model_update=True,
     fuse_cast_scale=True,
+    rdma=True,
     compute_stream="tensor or pipeline",
-    merge_chains=True,
 )

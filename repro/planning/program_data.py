@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from repro.models.programs import PUBLISHED, Program
+from repro.models.programs import PUBLISHED, TEXT_FILES, Program
 from repro.models.registry import spec_of
 from repro.models.token_files import TokenFileError, read_index
 from repro.planning.plan import SMOKE, Plan, PlanError, Unit
@@ -184,8 +184,8 @@ def _missing(program: Program, path: str) -> str | None:
         files = [Path(f"{path}.idx"), Path(f"{path}.bin")]
     else:
         files = [Path(path) / name for name in ("encoder.json", "vocab.bpe")]
-        if not any(Path(path).glob("*.txt")):
-            return str(Path(path) / "*.txt")
+        if not any(next(Path(path).rglob(name), None) for name in TEXT_FILES):
+            return str(Path(path) / TEXT_FILES[0])
     return next((str(file) for file in files if not file.is_file()), None)
 
 

@@ -43,6 +43,8 @@ CHOICES = {
     "cudnn_search": N_("Selection of convolution algorithms"),
     "norm_in_one_kernel": N_("Norm of all gradients computed together"),
     "rewritten": N_("Operators of the compiled job replaced by faster ones"),
+    "evaluation_job": N_("A job for evaluation compiled as well, but never run"),
+    "rdma": N_("RDMA for OneFlow's own transfers between nodes"),
     "fusion_mib": N_("Largest fused collective (MiB)"),
     "fusion_ops": N_("Most operators per fused collective"),
     "nccl_streams": N_("NCCL streams"),

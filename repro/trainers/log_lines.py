@@ -23,7 +23,7 @@ class Row:
     latency_ms: float
     time: float
     values: dict = field(default_factory=dict)
-    """Losses of the row's last iteration by name; for ResNet50 also top_1 and top_5."""
+    """What the row prints by name: losses, and for ResNet50 top_1 and top_5."""
 
 
 class LogLines:
@@ -39,6 +39,29 @@ class LogLines:
         self.nodes = nodes
         self.devices_per_node = config.layout.world_size // nodes
         self.first_row = True
+        self.carried = 0.0
+
+    def losses(self, last: dict, means: dict) -> dict:
+        """The losses that a row prints as its published program did, by name; called once per row, in order.
+
+        The mean over the samples of the row (C), the same divided by the global batch a second time (D), or the mean
+        over the row's micro-batches of a sum that starts at the value of the row before (E). ResNet50 printed the loss
+        of the last iteration. Sources: OneFlow-Benchmark@8a78044:LanguageModeling/BERT/util.py#L142-L158,
+        @bf832be:LanguageModeling/gpt-2/src/util.py#L152-L167,
+        @8da0250:LanguageModeling/GPT/oneflow_gpt/util.py#L150-L175, @892f87e6:Classification/cnns/util.py#L157-L160.
+
+        Parameters
+        ----------
+        last, means : losses of the row's last iteration, and means over its iterations; empty on ranks without losses.
+        """
+        if not means or self.config.log_generation in ("A", "B"):
+            return last
+        if self.config.log_generation == "C":
+            return means
+        if self.config.log_generation == "D":
+            return {name: mean / self.config.global_batch for name, mean in means.items()}
+        self.carried = means["loss"] + self.carried / (self.config.log_interval * self.config.accumulation_steps)
+        return {"loss": self.carried}
 
     def opening(self) -> list:
         if self.config.log_generation == "A":

@@ -66,6 +66,7 @@ class Monitor:
         self.pending: dict[int, Any] = {}
         self.started: tuple[int, dict] | None = None
         self.counts = np.zeros(3, np.float32)
+        self.sums: dict[str, float] = {}
         self.lines = LogLines(config, nodes)
         if speaks:
             self.say(self.lines.opening())
@@ -94,33 +95,41 @@ class Monitor:
             self.pending[iteration] = outputs["loss"]
 
     def fetch(self, outputs: dict) -> None:
-        """Wait for an iteration's outputs, and count a classifier's correct predictions."""
-        self.transfer.mean(outputs["loss"])
+        """Wait for an iteration's outputs, add its losses up, and count a classifier's correct predictions."""
+        for name, loss in self.losses(outputs).items():
+            self.sums[name] = self.sums.get(name, 0.0) + loss
         if "scores" in outputs:
             self.counts += self.hits(outputs["scores"], outputs["labels"])
 
     def close_window(self, iteration: int, outputs: dict) -> None:
-        values = {"loss": self.transfer.mean(outputs["loss"])}
+        values = self.losses(outputs)
         closed, stamp = time.perf_counter(), time.time()
         elapsed, self.opened = closed - self.opened, closed
-        for name in sorted(set(outputs) - {"loss", "scores", "labels"}):
-            values[name] = self.transfer.mean(outputs[name])
-        if "scores" in outputs:
-            values.update(self.accuracy(outputs["scores"], outputs["labels"]))
         interval = self.config.log_interval
+        printed = self.lines.losses(values, {name: total / interval for name, total in self.sums.items()})
+        self.sums.clear()
+        accuracy = self.accuracy(outputs["scores"], outputs["labels"]) if "scores" in outputs else {}
         row = Row(
             iteration=iteration,
             samples=iteration * self.config.global_batch,
             throughput=interval * self.config.global_batch / elapsed,
             latency_ms=elapsed / interval * 1000,
             time=stamp,
-            values={name: value for name, value in values.items() if value is not None},
+            values={**printed, **accuracy},
         )
-        self.write(row)
+        self.write(row, {**values, **accuracy})
         if self.speaks:
             self.say(self.lines.row(row))
 
-    def write(self, row: Row) -> None:
+    def losses(self, outputs: dict) -> dict:
+        """An iteration's losses by name, `loss` first; empty on ranks that do not have them."""
+        names = ["loss", *sorted(set(outputs) - {"loss", "scores", "labels"})]
+        means = {name: self.transfer.mean(outputs[name]) for name in names}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+    def write(self, row: Row, values: dict) -> None:
+        """Write a row to the metrics with the losses of its last iteration in `values`; `printed_loss` is the log's."""
+        printed = {"printed_loss": row.values["loss"]} if "loss" in row.values else {}
         for iteration, loss in self.pending.items():
             value = self.transfer.mean(loss)
             if value is not None:
@@ -133,7 +142,8 @@ class Monitor:
             samples=row.samples,
             throughput=row.throughput,
             latency_ms=row.latency_ms,
-            **row.values,
+            **values,
+            **printed,
             learning_rate=learning_rate(
                 row.iteration,
                 self.config.optimizer.lr,
@@ -157,10 +167,20 @@ class Monitor:
     def hits(self, scores, labels) -> np.ndarray:
         """Counts (3,) over this rank's rows: top-1 hits, top-5 hits, rows."""
         rows, targets = self.transfer.rows(scores), self.transfer.rows(labels)
-        own = rows[np.arange(len(targets)), targets]
-        place = (rows > own[:, None]).sum(axis=1)
-        return np.array([(place < 1).sum(), (place < TOP).sum(), len(targets)], np.float32)
+        return np.array([hits_among(rows, targets, 1), hits_among(rows, targets, TOP), len(targets)], np.float32)
 
     def say(self, lines: list) -> None:
         for line in lines:
             print(line, flush=True)
+
+
+def hits_among(scores: np.ndarray, labels: np.ndarray, top: int) -> int:
+    """How many labels (n,) are among the `top` best classes of scores (n, classes), by a partition as published.
+
+    Source: OneFlow-Benchmark@892f87e6:Classification/cnns/util.py#L99-L103.
+    """
+    if not len(labels):
+        return 0
+    top = min(top, scores.shape[1])
+    best = np.argpartition(scores, -top, axis=1)[:, -top:]
+    return int((best == labels[:, None]).any(axis=1).sum())

@@ -16,7 +16,7 @@ from repro.trainers.data.feeder import build_feeder
 from repro.trainers.data.readers import build_reader
 from repro.trainers.data.settings import described
 from repro.trainers.graph.changes import CHANGES, TABLES, Change
-from repro.trainers.graph.graph import TrainGraph, set_up_device
+from repro.trainers.graph.graph import EvaluationGraph, TrainGraph, set_up_device
 from repro.trainers.layout import Layout
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import Memory, Metrics, ProcessMemory
@@ -37,6 +37,7 @@ def train(config: Config) -> None:
     reader = build_reader(config, layout)
     feeder = None if reader else build_feeder(config, layout)
     graph = TrainGraph(model, reader, config, layout, changes)
+    evaluation = EvaluationGraph(model, config, layout) if config.choices.evaluation_job else None
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
     write_start(metrics, config, model, memory)
     monitor = Monitor(
@@ -50,8 +51,13 @@ def train(config: Config) -> None:
     )
     for iteration in range(1, config.iterations + 1):
         outputs = graph(*(feeder.batch(iteration - 1) if feeder else ()))
-        if iteration == 1 and rank == 0:
-            metrics.write("census", operators=graph.census, changes=[change.__name__ for change in changes])
+        if iteration == 1:
+            jobs = {"operators": graph.census}
+            if evaluation:
+                evaluation.compile()
+                jobs["evaluation"] = evaluation.census
+            if rank == 0:
+                metrics.write("census", **jobs, changes=[change.__name__ for change in changes])
         monitor.after(iteration, outputs)
     monitor.finish()
     metrics.write("end", iterations=config.iterations)

@@ -19,6 +19,7 @@ def test_the_history_tells_what_no_figure_does():
         "resnet50-accuracy-of-one",
         "resnet50-figures-taken-back",
         "resnet50-weight-decay-twice",
+        "bert-batch-size-48",
         "gpt-3d-three-builds",
         "gpt-3d-dp-pp-without-compute-stream",
         "gpt-3d-memory-of-the-first-stage",
@@ -122,3 +123,12 @@ def test_what_does_not_hold_is_refused(tmp_path, before, after, fault):
     file.write_text(text.replace(before, after, 1), encoding="utf-8")
     with pytest.raises(CaseError, match=re.escape(fault)):
         load_history(CATALOGUE, file)
+
+
+def test_the_later_figures_of_bert_are_those_of_the_catalogue():
+    """Both come from the same version of the report."""
+    (report,) = (each for each in CATALOGUE.reports if each.id == "bert-2020-08-22")
+    (entry,) = (each for each in HISTORY if each.slug == "bert-batch-size-48")
+    rows = report.also("later run")
+    assert len(rows) == 8
+    assert {float(row["throughput"]) for row in rows} <= numbers(entry.text["en"]) & numbers(entry.sources[0].quote)

@@ -1,4 +1,4 @@
-"""Prints the operators of the image reader in their order, with the element types of what each takes."""
+"""Prints the image reader's operators in their order, each with the element types of its inputs and its texts."""
 
 import json
 import sys
@@ -44,5 +44,6 @@ found = []
 for op in job.net.op:
     if op.HasField("user_conf"):
         taken = {name: [types[value] for value in values.s] for name, values in op.user_conf.input.items()}
-        found.append((op.user_conf.op_type_name, taken))
+        attributes = {name: value.at_string for name, value in op.user_conf.attr.items() if value.HasField("at_string")}
+        found.append((op.user_conf.op_type_name, taken, attributes))
 print(json.dumps(found))

@@ -11,6 +11,7 @@ import oneflow as flow
 
 from repro.models.programs import Program
 from repro.trainers.config import Optimizer, Schedule
+from repro.trainers.graph.graph import ChangedGraph
 from repro.trainers.graph.optimizer import build_optimizer, build_scheduler
 from repro.trainers.graph.schedule import learning_rate
 
@@ -27,7 +28,7 @@ class Product(flow.nn.Module):
         return (self.weight * x).sum() + (self.bias * y).sum()
 
 
-class Graph(flow.nn.Graph):
+class Graph(ChangedGraph):
     def __init__(self, model, settings, schedule, program):
         super().__init__()
         self.model = model

@@ -57,11 +57,12 @@ def adamw(
 OPTIMIZER = {"name": "adamw", "lr": 0.1, "weight_decay": 0.5, "betas": [0.9, 0.99], "eps": 0.5, "clip_norm": 1.0}
 
 
+@pytest.mark.parametrize("clip", [1.0, 0.5], ids=["the published norm", "another norm"])
 @pytest.mark.parametrize("to_base", [True, False], ids=["to the base rate", "to the decayed rate"])
 @pytest.mark.parametrize("schedule", [COSINE, POLYNOMIAL, CONSTANT], ids=lambda schedule: schedule["kind"])
-def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule, to_base):
-    found = optimize(OPTIMIZER, schedule, warmup_to_base=to_base)
-    weight, bias = adamw(0.1, 0.5, 0.5, 1.0, schedule, to_base)
+def test_adamw_clips_all_gradients_together_and_decays_weights_alone(optimize, schedule, to_base, clip):
+    found = optimize({**OPTIMIZER, "clip_norm": clip}, schedule, warmup_to_base=to_base)
+    weight, bias = adamw(0.1, 0.5, 0.5, clip, schedule, to_base)
     assert found["weight"] == pytest.approx(weight, rel=1e-5)
     assert found["bias"] == pytest.approx(bias, rel=1e-5)
     assert found["rates"] == pytest.approx(rates(0.1, schedule, to_base))

@@ -154,11 +154,17 @@ def test_images_are_normalised_after_they_have_moved(probe, tmp_path):
         "image_resize_to_fixed",
         "crop_mirror_normalize_from_uint8",
     ]
-    assert [kind for kind, _ in operators if kind in order] == order
-    taken = dict(operators)["crop_mirror_normalize_from_uint8"]
+    assert [kind for kind, *_ in operators if kind in order] == order
+    taken = {kind: inputs for kind, inputs, _ in operators}["crop_mirror_normalize_from_uint8"]
     assert taken == {"in": ["kUInt8"], "mirror": ["kInt8"]}, (
         "a byte for each value goes to the device, and a coin an image"
     )
+
+
+def test_images_are_resized_by_linear_interpolation_as_published(probe, tmp_path):
+    operators = json.loads(probe("image_reader_probe.py", str(tmp_path))[-1])
+    attributes = {kind: texts for kind, _, texts in operators}
+    assert attributes["image_resize_to_fixed"]["interpolation_type"] == "bilinear"
 
 
 def test_resnet_reads_photographs(sample, train):

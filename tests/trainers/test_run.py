@@ -61,6 +61,20 @@ def test_resnet_learns_and_prints_its_lines(train):
     assert re.fullmatch(r"train: epoch 0, iter 20, loss: \d\.\d{6}, top_1: .*", outcome.stdout.splitlines()[-1])
 
 
+@pytest.mark.parametrize("program", ["published", "tuned"])
+def test_the_published_resnet_compiles_a_job_for_evaluation_as_well(train, program):
+    """It shares parameters and running statistics with the training job, and changes neither."""
+    outcome = train(configuration("resnet50", (2, 1, 1), program=program, iterations=2, log_interval=2))
+    assert outcome.returncode == 0, outcome.stderr
+    census = next(event for event in outcome.events[0] if event["event"] == "census")
+    evaluation = census.get("evaluation", {})
+    assert bool(evaluation) == (program == "published")
+    if evaluation:
+        forward = ("conv2d", "normalization", "relu", "softmax", "tf_max_pool_2d", "tf_avg_pool_2d")
+        assert {name: evaluation[name] for name in forward} == {name: census["operators"][name] for name in forward}
+        assert not [name for name in evaluation if "grad" in name or "update" in name or "cross_entropy" in name]
+
+
 def test_wrong_configuration_ends_with_2_and_one_line(train):
     outcome = train(configuration("gpt", colour="blue"))
     assert outcome.returncode == 2

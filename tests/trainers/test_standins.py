@@ -13,12 +13,12 @@ from repro.models.token_files import read_index
 from repro.published.cases import load_catalogue
 from repro.trainers.config import Shape
 from repro.trainers.data import ofrecord
-from repro.trainers.data.bpe import BytePairs, byte_characters
+from repro.trainers.data.bpe import BytePairs, byte_characters, files_of_text, missing_of_text, text_files
 from repro.trainers.data.megatron import check_tokens, tokens_of
 from repro.trainers.data.settings import described, parse_data
 from repro.trainers.data.standin import images
 from repro.trainers.data.standin.sets import FACTS, StandIn, facts_of, make
-from repro.trainers.data.text import TextWindows
+from repro.trainers.data.text import TextWindows, chunks_of
 from repro.trainers.validators import ConfigError
 from tests.support.paths import ROOT
 
@@ -133,14 +133,60 @@ def test_text_is_encoded_by_its_own_merges(tmp_path):
     assert max(map(len, (names[token] for token in tokens))) > 1
 
 
-def test_windows_depend_on_their_row_alone(tmp_path):
+def text_folder(tmp_path, **files: str) -> str:
+    """A folder with these text files and the encoding of a small stand-in."""
     _, folder = made(tmp_path, "text", shape={"vocab_size": 512})
-    windows = TextWindows(7, Shape(seq_length=16, vocab_size=512), str(folder))
+    (folder / "text.txt").unlink()
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+def test_windows_are_the_published_samplers(tmp_path):
+    """The starts are those of the published sampler, drawn with seed 1 for whole batches, also if batches are skipped."""
+    _, folder = made(tmp_path, "text", shape={"vocab_size": 512})
+    shape = Shape(seq_length=16, vocab_size=512)
+    windows = TextWindows(shape, str(folder), 8)
+    text = (folder / "text.txt").read_text()
+    assert len(text) < 50_000
+    tokens = BytePairs(str(folder)).encode(text + "<|endoftext|>")
+    generator = np.random.RandomState(1)
+    starts = [generator.randint(0, len(tokens) - 16 - 1) for _ in range(5 * 8)]
     ids, labels = windows.rows(3, 0, 8)
-    assert ids.shape == labels.shape == (8, 16)
-    assert (ids[:, 1:] == labels[:, :-1]).all()
+    assert ids.tolist() == [tokens[start : start + 16].tolist() for start in starts[24:32]]
+    assert (ids[:, 1:] == labels[:, :-1]).all() and ids.shape == labels.shape
     assert (windows.rows(3, 4, 8)[0] == ids[4:]).all()
     assert (windows.rows(4, 0, 8)[0] != ids).any()
+    assert (windows.rows(0, 0, 8)[0] == [tokens[start : start + 16] for start in starts[:8]]).all()
+    assert (TextWindows(shape, str(folder), 8).rows(3, 0, 8)[0] == ids).all()
+
+
+def test_files_are_joined_by_the_published_separator_into_chunks(tmp_path):
+    """A file ends a chunk that has 50,000 characters; wikiextractor's names and subfolders are read."""
+    long = "a" * 50_000
+    folder = text_folder(tmp_path, AA__wiki_00="one", AA__wiki_01="two", **{"AB__wiki_00": long, "AC__b.txt": "end"})
+    assert list(chunks_of(text_files(folder))) == [f"one<|endoftext|>two<|endoftext|>{long}", "end<|endoftext|>"]
+    assert missing_of_text(folder) is None
+    assert [path.name for path in files_of_text(folder)] == [
+        *("encoder.json", "vocab.bpe", "wiki_00", "wiki_01", "wiki_00", "b.txt")
+    ]
+
+
+def test_no_window_crosses_two_chunks(tmp_path):
+    folder = text_folder(tmp_path, **{"a.txt": "a" * 50_000, "b.txt": "b" * 50_000, "c.txt": "c"})
+    windows = TextWindows(Shape(seq_length=8000, vocab_size=512), folder, 16)
+    assert len(windows.ends) == 3
+    for batch in range(4):
+        for ids, labels in zip(*windows.rows(batch, 0, 16), strict=True):
+            assert len({*ids.tolist(), *labels.tolist()}) == 1
+
+
+def test_a_text_that_is_too_short_is_refused(tmp_path):
+    folder = text_folder(tmp_path, **{"a.txt": "a b c"})
+    with pytest.raises(ValueError, match="tokens in 1 chunks are too few for samples of 64"):
+        TextWindows(Shape(seq_length=64, vocab_size=512), folder, 1)
 
 
 def test_a_stand_in_is_the_same_anywhere_and_made_once(tmp_path):

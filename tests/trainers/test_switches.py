@@ -44,6 +44,17 @@ for block in blocks:
 print(libc.mallinfo().fsmblks)
 """
 """Prints how many bytes of freed blocks malloc keeps apart, by its own account."""
+STARTED = """
+import json, sys
+from types import SimpleNamespace
+from repro.trainers import run
+from repro.trainers.config import parse
+sys.modules["repro.trainers.train"] = SimpleNamespace(train=lambda config: None)
+run.wait_for_master = lambda: None
+run.merge_freed_blocks = lambda: print("malloc")
+run.train(parse(json.loads(sys.argv[1])))
+"""
+"""Prints "malloc" if a training's start changes what malloc does."""
 
 ONE_UPDATE = "ONEFLOW_ENABLE_MULTI_TENSOR_MODEL_UPDATE"
 
@@ -94,6 +105,13 @@ def test_what_is_set_stays():
 def test_malloc_keeps_no_freed_blocks_apart(how):
     done = subprocess.run([sys.executable, "-c", FREED, how], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (int(done.stdout) == 0) == (how == "merged")
+
+
+@pytest.mark.parametrize(("device", "printed"), [("cpu", "malloc\n"), ("cuda", "")])
+def test_on_gpus_malloc_is_as_the_system_has_it(device, printed):
+    config = json.dumps({**configuration("gpt", device=device), "output": "out"})
+    done = subprocess.run([sys.executable, "-c", STARTED, config], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == printed
 
 
 @pytest.mark.parametrize("program", ["published", "tuned"])

@@ -106,5 +106,5 @@ def build_batches(config: Config) -> Batches:
     if config.data.kind == "tokens":
         return Tokens(config.seed, config.shape, config.data.path, config.global_batch)
     if config.data.kind == "text":
-        return TextWindows(config.seed, config.shape, config.data.path)
+        return TextWindows(config.shape, config.data.path, config.global_batch)
     return Synthetic(config.seed, config.shape, config.spec)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-ENCODER, MERGES, TEXTS = "encoder.json", "vocab.bpe", "*.txt"
+from repro.models.programs import TEXT_FILES
+
+ENCODER, MERGES = "encoder.json", "vocab.bpe"
 PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+")
 WORDS_KEPT = 1 << 17
 """Pieces of text whose tokens are kept, as many as GPT-2 saw often."""
@@ -68,11 +70,16 @@ class BytePairs:
 
 
 def text_files(folder: str) -> list[Path]:
-    """The text files of a folder, sorted by name."""
-    return sorted(Path(folder).glob(TEXTS))
+    """The text files of a folder and its subfolders, sorted by path."""
+    return sorted(path for name in TEXT_FILES for path in Path(folder).rglob(name))
+
+
+def files_of_text(folder: str) -> list[Path]:
+    """The files that are read of a text folder, those of the encoding first."""
+    return [Path(folder) / ENCODER, Path(folder) / MERGES, *text_files(folder)]
 
 
 def missing_of_text(folder: str) -> str | None:
     """The name of a file that is missing from a text folder; None if it is complete."""
     absent = [name for name in (ENCODER, MERGES) if not (Path(folder) / name).is_file()]
-    return absent[0] if absent else None if text_files(folder) else TEXTS
+    return absent[0] if absent else None if text_files(folder) else TEXT_FILES[0]

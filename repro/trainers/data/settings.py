@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.spec import ModelSpec
-from repro.trainers.data.bpe import missing_of_text
+from repro.trainers.data.bpe import files_of_text, missing_of_text
 from repro.trainers.data.ofrecord import part_paths
 from repro.trainers.data.standin.sets import SCALES, WRITERS, StandIn, facts_of
 from repro.trainers.validators import ConfigError, one_of, require_keys, text, whole
@@ -92,7 +92,7 @@ def files_of(data: Data) -> list[Path]:
         return part_paths(data.path, data.parts)
     if data.kind in ("megatron", "tokens"):
         return [Path(f"{data.path}.idx"), Path(f"{data.path}.bin")]
-    return sorted(path for path in Path(data.path).iterdir() if path.is_file()) if data.kind == "text" else []
+    return files_of_text(data.path) if data.kind == "text" else []
 
 
 def size_of(path: Path) -> int:

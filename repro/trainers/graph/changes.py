@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from repro.trainers.graph.job_proto import add, maker, operators_of, signatures_of
+from repro.trainers.graph.job_proto import add, made_by, maker, operators_of, signatures_of, take, taken_by
 
 CAUSAL_SOFTMAX = "fused_tril_scale_softmax_mask_scale"
 TABLES = ("model.tokens.weight", "model.twin.weight")
@@ -15,6 +15,10 @@ SAME = "same_lower"
 """Padding that keeps the size at stride 1, the odd row and column of it before the others."""
 SUM_OF_SQUARES = "multi_reduce_sum_pow_abs"
 """0.8.0's operator for clipping: absolute values to the power of 2, summed over one gradient or several."""
+CLIP_FACTOR = ("scalar_pow", "scalar_add", "reciprocal_no_nan", "scalar_mul", "clip_by_scalar_max")
+"""0.8.0's operators from the sum of squares to the factor of all gradients, min(1, clip / (norm + 1e-6))."""
+MOST_ADDED = 8
+"""Terms of an addition in the published clipping."""
 
 
 def hide_future(job) -> None:
@@ -101,7 +105,7 @@ def add_sum(job, update, terms: list) -> str:
 
 
 def sum_squares(job) -> None:
-    """Sum up the squares of gradients with the published operators, which 0.8.0 still has but no longer clips by.
+    """Clip by the norm of gradients with the published operators, which 0.8.0 still has but no longer clips by.
 
     0.8.0's own kernel aborts for a gradient of 4,097 to 5,375 blocks of 512 elements on a GPU with 132 multiprocessors
     (multi_reduce_kernels.cu:108); BERT's 768 x 3072 matrices have 4,608.
@@ -111,6 +115,92 @@ def sum_squares(job) -> None:
     for norm in norms:
         norm.user_conf.op_type_name = "multi_square_sum" if together else "square_sum"
         del norm.user_conf.attr["p"]
+    makers = {op.name: op for op in job.net.op}
+    for last in operators_of(job, CLIP_FACTOR[-1]):
+        chain = [last]
+        while len(chain) < len(CLIP_FACTOR):
+            chain.insert(0, makers[maker(taken_by(chain[0])[0])])
+        if chain[-2].user_conf.attr["float_operand"].at_double == 1.0:
+            add_in_groups(job, makers.get(maker(taken_by(chain[0])[0])))
+            invert_norm(job, chain)
+
+
+def add_in_groups(job, addition) -> None:
+    """Split an addition of many values, if it is one, into a tree of additions of at most `MOST_ADDED`."""
+    if addition is None or addition.user_conf.op_type_name != "add_n":
+        return
+    terms = list(addition.user_conf.input["in"].s)
+    place = 0
+    while len(terms) > MOST_ADDED:
+        group, terms = terms[-MOST_ADDED:], terms[:-MOST_ADDED]
+        terms.append(add_scalars(job, f"{addition.name}-{place}", addition, group))
+        place += 1
+    for signatures in signatures_of(job, addition.name):
+        for number in range(len(terms), len(addition.user_conf.input["in"].s)):
+            del signatures[f"in_{number}"]
+    addition.user_conf.input["in"].s[:] = terms
+
+
+def add_scalars(job, name: str, like, terms: list) -> str:
+    """Add an operator that sums some of the values that the addition `like` sums; the sum's name."""
+    op = add(job, name, like)
+    op.user_conf.CopyFrom(like.user_conf)
+    op.user_conf.input["in"].s[:] = terms
+    op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
+    for signatures, known in zip(signatures_of(job, name, like.name), signatures_of(job, like.name)):
+        for place in (*(f"in_{number}" for number in range(len(terms))), "out_0"):
+            signatures[place].CopyFrom(known["out_0"])
+    job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
+    return f"{name}/out_0"
+
+
+def invert_norm(job, chain: list) -> None:
+    """Replace the operators of `CLIP_FACTOR` by the published ones, whose factor is min(1 / norm, 1 / clip).
+
+    That clips to a norm of 1 only, which is what every published run did. Source:
+    oneflow@05fdee7d:oneflow/core/job_rewriter/autograd.cpp#L558-L584, the same in 0.1.9.
+    """
+    power, *between, last = chain
+    (before,) = made_by(last)
+    inverse, factor = become(job, power, "rsqrt", "x", "y"), become(job, last, "broadcast_minimum", "x", "z")
+    limit = add(job, f"{last.name}-Limit", last)
+    limit.constant_like_conf.like = inverse
+    limit.constant_like_conf.out = "out"
+    limit.constant_like_conf.float_operand = 1.0
+    last.user_conf.input["x"].s[:] = [inverse]
+    last.user_conf.input["y"].s[:] = [f"{limit.name}/out"]
+    last.user_conf.input_order[:] = ["x", "y"]
+    for signatures in signatures_of(job, last.name):
+        signatures["y_0"].CopyFrom(signatures["x_0"])
+    for signatures, known in zip(signatures_of(job, limit.name, last.name), signatures_of(job, last.name)):
+        for place in ("like", "out"):
+            signatures[place].CopyFrom(known["x_0"])
+    blobs = job.helper.lbn2logical_blob_desc
+    blobs[f"{limit.name}/out"].CopyFrom(blobs[inverse])
+    take(job, {before: factor}, {op.name: "" for op in between})
+
+
+def become(job, op, kind: str, source: str, target: str) -> str:
+    """Make an operator another `kind`, with an input `source` and an output `target`; returns the output's new name."""
+    ((taken, values),) = op.user_conf.input.items()
+    ((given, made),) = op.user_conf.output.items()
+    value, before, after = values.s[0], made.s[0], f"{op.name}/{target}_0"
+    blob, signatures = job.helper.lbn2logical_blob_desc, signatures_of(job, op.name)
+    blob[after].CopyFrom(blob[before])
+    for name, new in ((f"{taken}_0", f"{source}_0"), (f"{given}_0", f"{target}_0")):
+        for places in signatures:
+            if name != new:
+                places[new].CopyFrom(places[name])
+                del places[name]
+    conf = op.user_conf
+    conf.Clear()
+    conf.op_type_name = kind
+    conf.input[source].s[:] = [value]
+    conf.output[target].s[:] = [after]
+    conf.input_order[:], conf.output_order[:] = [source], [target]
+    if before != after:
+        del blob[before]
+    return after
 
 
 Change = Callable[..., None]

@@ -41,10 +41,38 @@ def census(job) -> dict[str, int]:
     return dict(sorted(Counter(kinds).items()))
 
 
+class EvaluationGraph(ChangedGraph):
+    """The forward pass on random images, which the published ResNet50 compiled besides its training and never ran.
+
+    Like OneFlow 0.1.8, 0.8.0 lets the jobs of a process share memory for intermediate values. Sources:
+    OneFlow-Benchmark@892f87e6:Classification/cnns/of_cnn_train_val.py#L89-L104,
+    oneflow@17a2bdc9:oneflow/core/job/inter_job_mem_sharing_util.cpp#L73-L146,
+    oneflow@v0.8.0:oneflow/core/job/plan_util.cpp#L75-L187.
+    """
+
+    def __init__(self, model: nn.Module, config: Config, layout: Layout) -> None:
+        super().__init__()
+        self.model = model
+        self.samples = config.micro_batch * config.layout.data
+        self.size = config.shape.image_size
+        self.where = {"placement": layout.placement(0), "sbp": layout.batch_signature()}
+        self.layout = layout
+
+    def compile(self) -> None:
+        self.model.eval()
+        self._compile()
+        self.model.train()
+
+    def build(self):
+        images = flow.rand(self.samples, self.size, self.size, 3, **self.where).permute(0, 3, 1, 2)
+        labels = flow.zeros(self.samples, dtype=flow.int32, **self.where)
+        return {name: gathered(value, self.layout) for name, value in self.model(images, labels).items()}
+
+
 class TrainGraph(ChangedGraph):
     """One compiled training iteration; called with the batch, or without arguments if a reader is part of the graph.
 
-    Returns the model's outputs by name, gathered on rank 0 as published. With gradient accumulation, each output is
+    Returns the model's outputs by name, gathered on rank 0. With gradient accumulation, each output is
     stacked over the accumulation steps. If the model has `objectives`, the backward pass starts from each of them
     instead of the loss; they are not returned.
 
@@ -89,13 +117,7 @@ class TrainGraph(ChangedGraph):
         outputs = self.model(*(batch or self.source()))
         for objective in outputs.pop("objectives", [outputs["loss"]]):
             objective.backward()
-        return {name: self.gathered(value) for name, value in outputs.items()}
-
-    def gathered(self, value):
-        """Gather a value on rank 0; on a mesh, on all ranks of stage 0, since OneFlow needs meshes of equal shape."""
-        if self.layout.nested:
-            return value.to_global(placement=self.layout.placement(0), sbp=[BROADCAST, BROADCAST])
-        return value.to_global(placement=flow.placement(self.layout.device, ranks=[0]), sbp=[BROADCAST])
+        return {name: gathered(value, self.layout) for name, value in outputs.items()}
 
     def scale_losses(self, config: Config) -> None:
         """Keep gradients in the range of half precision under AMP.
@@ -119,16 +141,22 @@ class TrainGraph(ChangedGraph):
             layer.config.activation_checkpointing = True
 
 
-def set_up_device(config: Config) -> None:
-    """Apply the settings that OneFlow reads before tensors and the graph are built.
+def gathered(value, layout: Layout):
+    """Gather a value on rank 0; on a mesh, on all ranks of stage 0, since OneFlow needs meshes of equal shape."""
+    if layout.nested:
+        return value.to_global(placement=layout.placement(0), sbp=[BROADCAST, BROADCAST])
+    return value.to_global(placement=flow.placement(layout.device, ranks=[0]), sbp=[BROADCAST])
 
-    Between nodes with InfiniBand, OneFlow's own transfers use RDMA, as published.
-    """
+
+def set_up_device(config: Config) -> None:
+    """Apply the settings that OneFlow reads before tensors and the graph are built."""
+    program, nccl = config.choices, flow.boxing.nccl
+    if program.merge_chains:
+        flow.framework.config_util.api_enable_mem_chain_merge(True)
     if config.device == "cpu":
         return
-    if flow.env.get_node_size() > 1 and has_infiniband():
+    if program.rdma and flow.env.get_node_size() > 1 and has_infiniband():
         flow.env.init_rdma()
-    program, nccl = config.choices, flow.boxing.nccl
     nccl.set_fusion_threshold_mbytes(program.fusion_mib)
     nccl.set_fusion_max_ops_num(program.fusion_ops)
     nccl.set_stream_num(program.nccl_streams)
@@ -138,8 +166,6 @@ def set_up_device(config: Config) -> None:
         nccl.allow_fuse_all_gather(True)
         nccl.allow_fuse_mixed_ops(True)
     nccl.enable_use_compute_stream(uses_compute_stream(config))
-    if program.merge_chains:
-        flow.framework.config_util.api_enable_mem_chain_merge(True)
 
 
 def uses_compute_stream(config: Config) -> bool:

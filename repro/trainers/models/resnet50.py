@@ -54,20 +54,26 @@ class Convolution(nn.Module):
 
 
 class Norm(nn.Module):
-    """Batch normalisation over one rank's samples; its parameter names exempt them from decoupled weight decay."""
+    """Batch normalisation over one rank's samples; its parameter names exempt them from decoupled weight decay.
+
+    `scale` is the initial value of the scale and, as published, of the running variance
+    (OneFlow-Benchmark@892f87e6:Classification/cnns/resnet_model.py#L61-L75).
+    """
 
     def __init__(self, make: Parameters, channels: int, scale: float = 1.0) -> None:
         super().__init__()
         self.norm_weight = make.constant((channels,), scale)
         self.norm_bias = make.constant((channels,), 0.0)
         self.register_buffer("mean", make.fixed(np.zeros(channels, np.float32)))
-        self.register_buffer("variance", make.fixed(np.ones(channels, np.float32)))
+        self.register_buffer("variance", make.fixed(np.full(channels, scale, np.float32)))
 
     def forward(self, x):
         return self.normalised(x)
 
     def normalised(self, x):
-        return flow._C.normalization(x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
+        return flow._C.normalization(
+            x, *self.state(), axis=1, epsilon=EPSILON, momentum=MOMENTUM, is_training=self.training
+        )
 
     def state(self) -> tuple:
         return self.mean, self.variance, self.norm_weight, self.norm_bias
@@ -109,6 +115,8 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """Loss and class probabilities of images (b, 3, size, size) with labels (b,); labels are returned unchanged.
 
+    In evaluation mode there is no loss, and normalisation is by the running statistics.
+
     `shape.width` is the number of channels after the stem, 64 as published. Smaller widths keep all 50 layers.
     """
 
@@ -130,6 +138,8 @@ class ResNet50(nn.Module):
 
     def forward(self, images, labels):
         logits = self.logits(images)
+        if not self.training:
+            return {"scores": self.scores(logits), "labels": labels}
         losses = self.losses(logits, labels)
         loss = losses if self.per_sample else losses.mean()
         return {
