@@ -5,7 +5,7 @@
 // layer_norm_gpu_kernel.cu, and oneflow/core/ndarray. repro/trainers/past/forms.py launches them. NVRTC compiles this file
 // without headers; tests compile it for the CPU, where tests/support/on_cpu.h stands in for CUDA.
 
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC__
 typedef unsigned short half;
 
 __device__ inline float wide(half x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
