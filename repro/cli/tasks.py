@@ -16,6 +16,7 @@ MODULES = (
     "cluster",
     "simulation",
     "preflight",
+    "effects",
     "image",
     "host",
     "site",

@@ -14,6 +14,7 @@ from repro.trainers.validators import ConfigError, one_of, require_table, text, 
 class Timing:
     """The operators to time, each `calls` times; `code` is the compiled `docker/past/kernels.cu`."""
 
+    device: str
     layout: Sizes
     code: str
     calls: int
@@ -31,6 +32,7 @@ def parse_timing(values: dict) -> Timing:
     if not isinstance(subjects, list) or not subjects:
         raise ConfigError(f"subjects: {subjects!r} is not a list of operators")
     return Timing(
+        device=one_of("device", values["device"], ("cuda",)),
         layout=layout,
         code=text("code", values["code"]),
         calls=whole("calls", values["calls"], 1),
