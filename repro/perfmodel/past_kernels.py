@@ -19,6 +19,7 @@ from repro.models.past import BACKWARD, FORWARD, Use
 from repro.perfmodel.hardware import Gpu, describe, from_devices
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
+from repro.published.figures import load_published_cluster
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import DATA
 
@@ -95,11 +96,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much 0.8.0's kernels shorten an iteration of a case, in ms, by deviation; and where that was measured."""
+    """By how much 0.8.0's kernels shorten an iteration of a case on the published GPU, in ms, by deviation.
+
+    `gpus` are those that were measured, `target` the published one.
+    """
 
     by_deviation: Mapping[str, Span]
     iteration_ms: float
     gpus: tuple[str, ...]
+    target: str
 
     @property
     def faster(self) -> Span:
@@ -109,6 +114,11 @@ class Gain:
     def of(self, deviation: str) -> Span:
         """The same for one deviation alone."""
         return self._relative(self.by_deviation[deviation])
+
+    def as_json(self) -> dict:
+        """As verdicts keep it."""
+        spans = {deviation: vars(self.of(deviation)) for deviation in self.by_deviation}
+        return {**vars(self.faster), "by_deviation": spans, "measured_on": list(self.gpus)}
 
     def _relative(self, saved: Span) -> Span:
         low, high = (ms / (self.iteration_ms - ms) for ms in (saved.low, saved.high))
@@ -140,7 +150,8 @@ def gain(case: Case, found: Iterable[Measured] | None = None) -> Gain | None:
     A deviation counts only if each of its operators was measured in the case's shapes.
     """
     measured = tuple(measurements() if found is None else found)
-    target = describe(load_catalogue().report(case.report).cluster).gpu
+    cluster = load_catalogue().report(case.report).cluster
+    target = describe(cluster).gpu
     saved: dict[str, list[Span | None]] = {}
     for use in uses_of(case):
         saved.setdefault(use.subject.deviation, []).append(_saved(use, measured, target))
@@ -152,7 +163,8 @@ def gain(case: Case, found: Iterable[Measured] | None = None) -> Gain | None:
     if not by_deviation:
         return None
     milliseconds = 1000 * case.global_batch / float(case.published.throughput)
-    return Gain(by_deviation, milliseconds, tuple(each.gpu for each in measured))
+    printed = load_published_cluster(cluster)["hardware"]["gpu"]
+    return Gain(by_deviation, milliseconds, tuple(each.gpu for each in measured), printed)
 
 
 def _saved(use: Use, measured: tuple[Measured, ...], target: Gpu) -> Span | None:
