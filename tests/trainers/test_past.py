@@ -1,16 +1,20 @@
 """The kernels of 2020: their arithmetic on the CPU, the passes that they make, and how often programs call them."""
 
 import ctypes
+import json
 import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from repro.models.past import BACKWARD, DIRECTIONS, FORWARD
+from repro.trainers.past.config import parse_timing
 from repro.trainers.past.cuda import ARRAYS, passed
 from repro.trainers.past.forms import EPSILON, FORMS, RATE, BatchNorm, Form, Gpu, form
 from repro.trainers.past.reference import TOLERANCES, expected, reads
+from repro.trainers.validators import ConfigError
 from repro.utils.paths import ROOT
 
 SOURCE = ROOT / "docker" / "past" / "kernels.cu"
@@ -31,7 +35,7 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kernels compiled for the CPU, each with a function that runs it."""
     folder = tmp_path_factory.mktemp("past")
     names = re.findall(r"^__global__ void (\w+)\(", SOURCE.read_text(), re.MULTILINE)
@@ -48,7 +52,12 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     (folder / "all.cpp").write_text(f'#include "on_cpu.h"\n#include "kernels.cu"\n{runs}')
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", f"-I{SUPPORT}", f"-I{SOURCE.parent}"]
     subprocess.run([*command, folder / "all.cpp", "-o", folder / "all.so"], check=True)
-    return ctypes.CDLL(str(folder / "all.so"))
+    return folder / "all.so"
+
+
+@pytest.fixture(scope="module")
+def kernels(library: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library))
 
 
 class OnCpu:
@@ -151,3 +160,43 @@ def test_masks_are_drawn_by_one_block_per_multiprocessor():
     draw, drop = form("dropout fp16", 4096, 768, V100).steps[FORWARD]
     assert (draw.blocks, draw.threads) == (80, 128)
     assert (drop.blocks, drop.threads) == (1536, 1024)
+
+
+def test_operators_are_checked_and_timed_and_one_that_fails_does_not_end_the_others(probe, library):
+    """On the CPU, where the kernels of 2020 are those above, cuDNN is missing and nothing is traced."""
+    events = json.loads(probe("past_probe.py", str(library))[-1])
+    assert (events[0]["event"], events[-1]["event"]) == ("start", "end")
+    phases = [(each["form"], each["direction"], each["kind"]) for each in events if each["event"] == "phase"]
+    every = [(direction, kind) for direction in DIRECTIONS for kind in ("present", "past", "cold")]
+    for name in ("softmax 2020-08", "cross-entropy 2020-08", "dropout fp32"):
+        assert sorted(phase[1:] for phase in phases if phase[0] == name) == sorted(every)
+    assert {phase[1:] for phase in phases if phase[0] == "layer norm 2020-08"} == {
+        (direction, "present") for direction in DIRECTIONS
+    }
+    (refused,) = (each for each in events if each["event"] == "refused")
+    assert refused["subject"] == "layer norm 2020-08 8x64" and "no cuDNN" in refused["reason"]
+    errors = [each for each in events if each["event"] == "error"]
+    assert {each["part"] for each in errors} == {"y", "dx", "loss", "share kept"}
+    assert all(each["error"] <= each["tolerance"] for each in errors)
+    begun = [each["begin"] for each in events if each["event"] == "phase"]
+    ended = [each["end"] for each in events if each["event"] == "phase"]
+    assert all(end < begin for end, begin in zip(ended, begun[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device": "cpu"}, "device"),
+        ({"subjects": []}, "subjects"),
+        ({"subjects": [{"deviation": "x", "form": "softmax", "rows": 1, "columns": 1}]}, r"subjects\[0\]\.form"),
+        ({"calls": 0}, "calls"),
+        ({"layout": {"data": 2, "tensor": 1, "pipeline": 1}}, "layout"),
+    ],
+)
+def test_a_wrong_configuration_names_the_key(change, message):
+    subject = {"deviation": "softmax-kernel", "form": "softmax 2020-08", "rows": 8, "columns": 64}
+    right = {"device": "cuda", "layout": {"data": 1, "tensor": 1, "pipeline": 1}, "code": "x", "calls": 2}
+    right |= {"subjects": [subject], "output": "out"}
+    assert parse_timing(right).subjects[0].rows == 8
+    with pytest.raises(ConfigError, match=message):
+        parse_timing({**right, **change})
