@@ -3,10 +3,10 @@
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
 
-TASKS = bench curves convergence profile effects reproduce report compare verify archive host-reports withdraw site cases audit \
+TASKS = bench curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = parse model sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,6 @@ bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELI
 curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= CLUSTER= …]
 convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= CLUSTER= …]
 profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINE_PYTHON= …]
-effects:  ## what kernels of 2020 would cost that OneFlow no longer has [RESULTS= CUPTI=]
 reproduce:  ## all of these on this machine or a cluster, kept as a host's runs HOST= [CLUSTER= STEPS= …]
 
 ##@ Report

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro.cli.settings import Invocation, OptionError, task
+from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.cli.tables import print_table
 from repro.runs.record import RUNS
+from repro.utils.errors import FAILED
 from repro.utils.paths import named_by_time
 from repro.utils.signals import heed_signals
 
@@ -24,7 +25,8 @@ def effects(
     """Time kernels with the passes of those of 2020 against OneFlow's own on this GPU, and record both in repro/data/past.
 
     Verdicts and reports then say how much faster the port is for that reason. No training computes with these kernels.
-    Exit status: 0 recorded; 1 a kernel failed or computed wrongly, nothing was recorded; 2 wrong input, or no GPU.
+    Exit status: 0 recorded; 1 operators failed or computed wrongly and were left out, or nothing could be recorded; 2
+    wrong input, or no GPU.
     """
     from repro.analysis.past_kernels import reduced
     from repro.images.stack import Libraries, stack_of
@@ -61,3 +63,6 @@ def effects(
         if each
     ]
     print_table(["case", "published iteration (ms)", "faster, from (%)", "to (%)"], gains, f"recorded in {path}")
+    if measured.left_out:
+        reasons = [f"{name}: {reason}" for name, reason in measured.left_out.items()]
+        raise Exit("\n".join(["left out, as their kernels of 2020 failed or computed wrongly here:", *reasons]), FAILED)

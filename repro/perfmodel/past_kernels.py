@@ -64,7 +64,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Measured:
-    """The operators that were timed on a GPU, as nvidia-smi names it."""
+    """The operators that were timed on a GPU, as nvidia-smi names it; and why others were not, by name."""
 
     gpu: str
     multiprocessors: int
@@ -72,6 +72,7 @@ class Measured:
     versions: Mapping[str, str]
     cupti: str
     operators: tuple[Timed, ...]
+    left_out: Mapping[str, str]
 
     def text(self) -> str:
         """As its file has it: an operator per line."""
