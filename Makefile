@@ -6,7 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = parse model sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help

@@ -60,6 +60,7 @@ TRAINER_TASKS = (
     "convergence",
     "curves",
     "e2e",
+    "effects",
     "image-test",
     "kit",
     "preflight",

@@ -20,6 +20,7 @@ from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons
 from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
 from repro.analysis.results import Result
+from repro.perfmodel.past_kernels import Gain, gain
 from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
@@ -64,8 +65,8 @@ class Verdict:
     """One published case. `outcome` is one of OUTCOMES: "none" wherever `reasons` forbid a verdict on speed.
 
     `comparable` is None if nothing was measured, and true without a verdict if what was measured is not sound.
-    `published` and the measured `throughputs` are in samples/s; neither `ratio` nor `tolerance` is given without a
-    verdict.
+    `published` and the measured `throughputs` are in samples/s; neither `ratio` nor `tolerance` nor the expected `gain`
+    is given without a verdict.
     """
 
     case: str
@@ -82,6 +83,7 @@ class Verdict:
     interrupted: int
     ratio: Ratio | None = None
     tolerance: Tolerance | None = None
+    gain: Gain | None = None
 
     @property
     def complete(self) -> bool:
@@ -127,6 +129,7 @@ class Verdict:
             "repeats": repeats,
             "ratio": self.ratio and self.ratio.as_json(),
             "tolerance": self.tolerance and self.tolerance.as_json(),
+            **({"expected_faster": self.gain.as_json()} if self.gain else {}),
         }
 
 
@@ -305,6 +308,7 @@ class _Judge:
             remarks=noted,
             ratio=found,
             tolerance=allowed,
+            gain=gain(case),
         )
 
     def _with(self, name: str, case: Case | None, result: Result, **rest: Any) -> Verdict:

@@ -17,6 +17,7 @@ MODULES = (
     "cluster",
     "simulation",
     "preflight",
+    "effects",
     "image",
     "host",
     "site",

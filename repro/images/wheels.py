@@ -31,6 +31,7 @@ FOLDERS = {
     "handwritten digits": "digits",
     "ptxas": "ptxas",
     "nvJitLink": "nvjitlink",
+    "NVRTC": "nvrtc",
 }
 
 

@@ -26,15 +26,24 @@ class HardwareError(ReproError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU: dense peaks, memory bandwidth (GB/s), and its NVLinks with the rate of one in one direction."""
+    """One kind of GPU: dense peaks at its highest clock (GHz), memory bandwidth (GB/s), and its NVLinks with the rate of
+    one in one direction.
+    """
 
     name: str
     tensor_tflops: float
     fp32_tflops: float
     bandwidth_gbs: float
     memory_mib: int
+    multiprocessors: int
+    clock_ghz: float
     links: int
     link_gbs: float
+
+    @property
+    def issue_ghz(self) -> float:
+        """Cycles of all multiprocessors, in 1e9 a second: what limits kernels that neither memory nor arithmetic does."""
+        return self.multiprocessors * self.clock_ghz
 
     def peak_flops(self, precision: str) -> float:
         """Peak of the matrix units in FLOP/s: tensor cores for "amp", the plain cores for "fp32" (TF32 is off)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from repro.models.programs import Program
@@ -88,13 +88,19 @@ def _value(_: Translate, value: object) -> str:
 
 
 def deviation_table(
-    _: Translate, language: str, id: str, found: Iterable[Deviation], reports: Sequence[str] = ()
+    _: Translate,
+    language: str,
+    id: str,
+    found: Iterable[Deviation],
+    reports: Sequence[str] = (),
+    measured: Mapping[str, str] | None = None,
 ) -> Table:
     """Deviations in one language, one row each.
 
     With `reports`, the configured ones, a column names those whose programs have the deviation; without it, a column
-    names the configurations that do.
+    names the configurations that do. `measured` is the effect that was measured, by the deviation's id.
     """
+    measured = measured or {}
     scope = _("Programs") if reports else _("Configurations")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
@@ -109,8 +115,8 @@ def deviation_table(
             own if reports else where,
             _(KINDS[each.kind]),
             each.what[language],
-            each.effect[language],
-            _(EVIDENCE[each.evidence]),
+            " ".join(filter(None, (each.effect[language], measured.get(each.id)))),
+            _(EVIDENCE["measured" if each.id in measured else each.evidence]),
             _(", ").join(_(MATTERS[one]) for one in each.matters) or "–",
             ", ".join(f"`{source}`" for source in each.sources),
         )

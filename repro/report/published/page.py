@@ -46,6 +46,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         published_context.open_points(sheet),
         program.choices(sheet),
         program.kept_otherwise(sheet, language),
+        program.past_kernels(sheet),
         published_context.reproduce(sheet),
         published_context.sources(sheet),
     )

@@ -6,6 +6,7 @@ from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
 from repro.published.deviations import deviations
 from repro.report.document import Section, Text
+from repro.report.effects import effects, gain_table, gain_text, gains, measurement_section
 from repro.report.programs import choice_table, deviation_table
 from repro.report.published.tables import Sheet
 
@@ -34,5 +35,12 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section:
             "(`repro/models/deviations.toml`):"
         ).format(published=f"`{report.oneflow}`")
     )
-    table = deviation_table(_, language, "deviations", found)
-    return Section("deviations", _("Deviations from the published program"), (text, table))
+    table = deviation_table(_, language, "deviations", found, measured=effects(_, (report.id,)))
+    gained = gains((report.id,))
+    more = (gain_text(_, gained), gain_table(_, "gains", gained)) if gained else ()
+    return Section("deviations", _("Deviations from the published program"), (text, table, *more))
+
+
+def past_kernels(sheet: Sheet) -> Section | None:
+    """What was timed for the deviations in kernels."""
+    return measurement_section(sheet._, sheet.cases)

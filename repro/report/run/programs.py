@@ -9,6 +9,7 @@ from repro.models.registry import spec_of
 from repro.planning.plan import Unit
 from repro.published.deviations import Deviation, deviations, published_program
 from repro.report.document import Block, Cell, Section, Text, words
+from repro.report.effects import effects, gain_text, gains
 from repro.report.programs import choice_table, deviation_table
 from repro.report.run.data import ReportData
 from repro.utils.i18n import N_, Translate
@@ -71,7 +72,13 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
             "apply to the configurations on this page."
         )
     )
-    blocks: list[Block] = [text, deviation_table(_, language, "deviations", found_deviations(units), reports)]
+    measured = effects(_, reports)
+    blocks: list[Block] = [
+        text,
+        deviation_table(_, language, "deviations", found_deviations(units), reports, measured),
+    ]
+    if found := gains(reports):
+        blocks.append(gain_text(_, found))
     tuned: dict[str, Program] = {
         published_program(unit.config): spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
         for unit in units

@@ -7,6 +7,7 @@ from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.effects import gain_table, gain_text
 from repro.report.run.baselines import interval
 from repro.utils.i18n import N_, Translate
 
@@ -129,7 +130,13 @@ def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
     )
     rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
     blocks: list[Block] = [Table("verdicts", columns, rows, _("Verdict of each case:"))]
-    return [*blocks, *_why(_, judgement), *_noted(_, judgement)]
+    return [*blocks, *_gains(_, judgement), *_why(_, judgement), *_noted(_, judgement)]
+
+
+def _gains(_: Translate, judgement: Judgement) -> list[Block]:
+    """How much faster than the program of its time each judged case is expected to be, where kernels were measured."""
+    found = {verdict.unit: verdict.gain for verdict in judgement.verdicts if verdict.gain}
+    return [gain_text(_, found), gain_table(_, "verdict-gains", found)] if found else []
 
 
 def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:

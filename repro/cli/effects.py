@@ -1,0 +1,68 @@
+"""The task that measures what kernels of 2020, which OneFlow 0.8.0 no longer has, would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.cli.tables import print_table
+from repro.runs.record import RUNS
+from repro.utils.errors import FAILED
+from repro.utils.paths import named_by_time
+from repro.utils.signals import heed_signals
+
+
+@task(results="record what was timed elsewhere: the folder with its metrics and its trace")
+def effects(
+    invocation: Invocation,
+    results: Path | None = None,
+    runs: Path = RUNS,
+    stack: str | None = None,
+    cublas: str | None = None,
+    cudnn: str | None = None,
+    cupti: str | None = None,
+) -> None:
+    """Time kernels with the passes of those of 2020 against OneFlow's own on this GPU, and record both in repro/data/past.
+
+    Verdicts and reports then say how much faster the port is for that reason. No training computes with these kernels.
+    Exit status: 0 recorded; 1 operators failed or computed wrongly and were left out, or nothing could be recorded; 2
+    wrong input, or no GPU.
+    """
+    from repro.analysis.past_kernels import reduced
+    from repro.images.stack import Libraries, stack_of
+    from repro.launch.host_environment import gpus
+    from repro.launch.past_kernels import time_kernels
+    from repro.perfmodel.past_kernels import file_of, gain
+    from repro.planning.past import subjects
+    from repro.published.cases import load_catalogue
+    from repro.runs.record import write_text
+
+    heed_signals()
+    cases = load_catalogue().cases
+    if results is not None and not results.is_dir():
+        raise OptionError(f"RESULTS={results}: there is no such folder")
+    folder = results or named_by_time(runs.absolute(), "effects-")
+    if results is None:
+        libraries, here = Libraries(cublas, cudnn, cupti), gpus()
+        time_kernels(subjects(cases), here, stack_of(here, stack or None, libraries), libraries, folder)
+    measured = reduced(folder)
+    path = file_of(measured.gpu)
+    path.parent.mkdir(exist_ok=True)
+    write_text(path, measured.text())
+    columns = ["operator", "direction", "passes", "2020 (ms)", "2020, cold (ms)", "0.8.0 (ms)"]
+    rows = [
+        [f"{each.form} {each.rows}x{each.columns}", each.direction, str(each.passes)]
+        + [f"{ms:.4f}" for ms in (each.past_ms, each.cold_ms, each.present_ms)]
+        for each in measured.operators
+    ]
+    print_table(columns, rows)
+    found = {case.name: gain(case, [measured]) for case in cases}
+    gains = [
+        [name, f"{each.iteration_ms:.1f}", f"{100 * each.faster.low:.1f}", f"{100 * each.faster.high:.1f}"]
+        for name, each in found.items()
+        if each
+    ]
+    print_table(["case", "published iteration (ms)", "faster, from (%)", "to (%)"], gains, f"recorded in {path}")
+    if measured.left_out:
+        reasons = [f"{name}: {reason}" for name, reason in measured.left_out.items()]
+        raise Exit("\n".join(["left out, as their kernels of 2020 failed or computed wrongly here:", *reasons]), FAILED)

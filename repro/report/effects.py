@@ -1,0 +1,130 @@
+"""What the port gains from newer kernels, as measured with those of 2020: texts and tables in one language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from repro.models.past import BACKWARD, DIRECTIONS, DROPOUT, FORWARD, LAYER_NORM, SOFTMAX
+from repro.perfmodel.hardware import from_devices
+from repro.perfmodel.past_kernels import Gain, Measured, Span, gain, measurements
+from repro.planning.past import uses_of
+from repro.published.cases import Case, load_catalogue
+from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
+from repro.report.numbers import RANGE, significant
+from repro.utils.i18n import N_, Translate
+
+TITLES = {
+    SOFTMAX: N_("softmax, cross-entropy"),
+    DROPOUT: N_("dropout"),
+    LAYER_NORM: "LayerNorm",
+}
+"""The operators of each deviation that was measured."""
+CALLED = {FORWARD: N_("forward"), BACKWARD: N_("backward")}
+
+
+def percent_span(span: Span) -> str:
+    """From the least to the most, in per cent with one decimal."""
+    low, high = (f"{100 * each:.1f}".replace("-", "−") for each in (span.low, span.high))
+    return f"{low}%" if low == high else f"{low}{RANGE}{high}%"
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """From the least of all to the most of all."""
+    found = list(spans)
+    return Span(min(each.low for each in found), max(each.high for each in found))
+
+
+def gains(reports: Iterable[str]) -> dict[str, Gain]:
+    """The gain of each case of these reports for which something was measured, by the case's name."""
+    named = set(reports)
+    found = {case.name: gain(case) for case in load_catalogue().cases if case.report in named}
+    return {name: each for name, each in found.items() if each}
+
+
+def effects(_: Translate, reports: Iterable[str]) -> dict[str, str]:
+    """The measured effect of each deviation on these reports' cases; nothing for those that were not measured."""
+    found = gains(reports).values()
+    ids = dict.fromkeys(deviation for each in found for deviation in each.by_deviation)
+    text = _("Measured: {span} faster in the published cases.")
+    return {
+        each: text.format(span=percent_span(hull(one.of(each) for one in found if each in one.by_deviation)))
+        for each in ids
+    }
+
+
+def gain_text(_: Translate, found: Mapping[str, Gain]) -> Text:
+    """The gains of all measured deviations together, over these configurations."""
+    ids = dict.fromkeys(deviation for each in found.values() for deviation in each.by_deviation)
+    gpus = dict.fromkeys(gpu for each in found.values() for gpu in each.gpus)
+    text = _(
+        "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
+        "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
+        "OneFlow 0.8.0 on {gpus} (`make effects`). The difference was scaled to {target} by memory bandwidth, which limits "
+        "nearly all of these kernels, and by multiprocessors times clock; the range covers both, and data in the GPU's "
+        "cache or not. Other deviations keep their estimates."
+    )
+    return Text(
+        text.format(
+            span=percent_span(hull(each.faster for each in found.values())),
+            operators=_(", ").join(_(TITLES[each]) for each in ids),
+            gpus=_(", ").join(gpus),
+            target=_(", ").join(dict.fromkeys(each.target for each in found.values())),
+        )
+    )
+
+
+def gain_table(_: Translate, id: str, found: Mapping[str, Gain]) -> Table:
+    """How much faster each configuration is expected to be, in all and by operator."""
+    ids = list(dict.fromkeys(deviation for each in found.values() for deviation in each.by_deviation))
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Expected to be faster by"), numeric=True),
+        *(Column(_("Share of {operators}").format(operators=_(TITLES[each])), numeric=True) for each in ids),
+    )
+    rows = tuple(
+        (
+            Cell(name),
+            _span(each.faster),
+            *(_span(each.of(one)) if one in each.by_deviation else Cell("–") for one in ids),
+        )
+        for name, each in found.items()
+    )
+    return Table(id, columns, rows)
+
+
+def _span(span: Span) -> Cell:
+    return Cell(percent_span(span), (span.low + span.high) / 2)
+
+
+def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
+    """What was timed for these cases: the operators with their shapes, passes and milliseconds, by GPU."""
+    of_cases = list(cases)
+    tables = [_table(_, each, of_cases) for each in measurements()]
+    shown: list[Block] = [table for table in tables if table.rows]
+    if not shown:
+        return None
+    text = _(
+        "Each call found its data outside the GPU's cache; in the second column of times, so did each kernel. A pass reads "
+        "or writes as many elements as the input has. Times are those of the kernels alone, from CUPTI."
+    )
+    return Section("past-kernels", _("Kernels of 2020, timed"), (Text(text), *shown), folded=True)
+
+
+def _table(_: Translate, measured: Measured, cases: list[Case]) -> Table:
+    used = {use.subject for case in cases for use in uses_of(case)}
+    keys = {(each.form, each.rows, each.columns, direction) for each in used for direction in DIRECTIONS}
+    titles = (_("Passes"), _("2020 (ms)"), _("2020, nothing cached (ms)"), _("0.8.0 (ms)"), _("2020 (GB/s)"))
+    columns = (Column(_("Operator")), Column(_("Direction")), *(Column(title, numeric=True) for title in titles))
+    rows = tuple(
+        (
+            Cell(f"{each.form} {each.rows}×{each.columns}"),
+            Cell(_(CALLED[each.direction])),
+            figure(each.passes, 0),
+            *(Cell(significant(ms, 3), ms) for ms in (each.past_ms, each.cold_ms, each.present_ms)),
+            figure(each.bytes / each.cold_ms / 1e6, 0),
+        )
+        for each in measured.operators
+        if each.key in keys
+    )
+    name = from_devices(measured.gpu, 1).gpu.name
+    return Table(f"past-{name}", columns, rows, _("On {gpu}:").format(gpu=measured.gpu))
