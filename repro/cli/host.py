@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from repro.cli import bench, correctness, plan, preflight
+from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.session import chosen_model, refuse_options
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from repro.published.cases import Case
 
 Scale = Literal["smoke", "published"]
-STEPS = ("preflight", "bench", "curves", "convergence", "profile")
-CLUSTER_STEPS = ("preflight", "bench", "curves", "convergence")
+STEPS = ("rehearse", "preflight", "bench", "curves", "convergence", "profile")
+CLUSTER_STEPS = ("rehearse", "preflight", "bench", "curves", "convergence")
+NOT_KEPT = ("rehearse",)
+"""Tasks whose runs are no result of a host."""
 FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
 """Variables that mean something else to the tasks after the bench, or much time."""
 FOR_RUN = (
@@ -39,7 +41,7 @@ GOES_ON = "interrupted; the same command goes on"
 
 @task(
     host="name of the host whose page the runs belong to, such as h200x8 (default with a cluster: the cluster's name)",
-    steps="only these, separated by commas: preflight, bench, curves, convergence, profile",
+    steps="only these, separated by commas: rehearse, preflight, bench, curves, convergence, profile",
     scale="smoke rehearses every step with tiny shapes, on a cluster without GPUs too (default: the published shapes)",
 )
 def reproduce(
@@ -72,7 +74,7 @@ def reproduce(
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
-    That is, per model: the preflight's checks of kernels and links, the published cases that fit with their baselines
+    That begins with a rehearsal of the cases on processors. Then, per model: the preflight's checks of kernels and links, the published cases that fit with their baselines
     if --baseline-python is given, loss curves, convergence, and a profile. On a cluster: what to expect and for how
     many hours, all checks, the cases of all models in one run, loss curves, convergence, and the claims table besides
     the page. The same command again goes on where it was interrupted, and tries again what failed. Exit status: 0 all
@@ -93,8 +95,8 @@ def reproduce(
     refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side, "SCALE": scale})
     chosen = load_catalogue().select(chosen_model(model), cases or None)
     rehearsed = scale == SMOKE
-    planned = plan_cluster_steps(chosen, steps, rehearsed) if cluster else plan_steps(chosen, steps)
-    _require_gpus(cluster, rehearsed)
+    gpus = _require_gpus(cluster, rehearsed)
+    planned = plan_cluster_steps(chosen, steps, rehearsed) if cluster else plan_steps(chosen, steps, gpus)
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
@@ -173,8 +175,8 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
     print(f"withdrawn: {len(found)}; {NEXT}")
 
 
-def _require_gpus(cluster: str | None, rehearsed: bool) -> None:
-    """Exit where nothing can be measured, unless it is a cluster on which all is only rehearsed."""
+def _require_gpus(cluster: str | None, rehearsed: bool) -> int:
+    """How many GPUs this machine has; Exit where nothing can be measured, unless all is only rehearsed on a cluster."""
     if cluster:
         from repro.cluster.cluster import load_cluster
 
@@ -185,13 +187,14 @@ def _require_gpus(cluster: str | None, rehearsed: bool) -> None:
                 "SCALE=smoke rehearses every step with tiny shapes",
                 BAD_INPUT,
             )
-        return
+        return 0
     from repro.launch.host_environment import gpus
 
-    if not gpus():
+    if not (present := gpus()):
         raise Exit(
             "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
         )
+    return len(present)
 
 
 def call(step: Step) -> int:
@@ -219,6 +222,7 @@ def options_of(task: str) -> set[str]:
     steps = (
         plan.plan,
         preflight.preflight,
+        rehearse.rehearse,
         bench.bench,
         correctness.curves,
         correctness.convergence,
@@ -237,7 +241,7 @@ class Step:
 
     def given(self, outer: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         """The variables for it, of those that the whole was called with; `known` are those that its task has."""
-        dropped = () if self.task in ("plan", "bench") else FOR_BENCH
+        dropped = () if self.task in ("plan", "bench", "rehearse") else FOR_BENCH
         return {name: value for name, value in outer.items() if name in known and name not in dropped} | self.variables
 
     def going_on(self, run: str) -> Step:
@@ -249,11 +253,11 @@ class Step:
         return command_line(self.task, self.variables)
 
 
-def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step]:
+def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 1) -> list[Step]:
     """What to do for the models of these cases, in order.
 
-    The machine is checked first, then speed is measured, then correctness. A profile is made of each model's first
-    case on one GPU.
+    The cases are rehearsed and the machine is checked first, then speed is measured, then correctness. A profile is made
+    of each model's first case on one GPU. Layouts are rehearsed on at most as many ranks as there are `gpus`.
     """
     cases, tasks = list(cases), tuple(tasks)
     models = list(dict.fromkeys(case.model for case in cases))
@@ -262,6 +266,7 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step
         for model in models
     ]
     found = {
+        "rehearse": [Step("rehearse", {"MAX_RANKS": f"{max(1, gpus)}"})],
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
         "bench": [Step("bench", {"MODEL": model}) for model in models],
         "curves": [Step("curves", {"MODEL": model}) for model in models],
@@ -276,8 +281,8 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS) -> list[Step
 def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehearsed: bool = False) -> list[Step]:
     """What to do for the models of these cases on a cluster, in order.
 
-    One bench has the cases of all models, so that small cases of one run beside those of another. Of a rehearsal's tiny
-    shapes nothing is expected.
+    One bench has the cases of all models, so that small cases of one run beside those of another. At the smoke scale
+    nothing is expected, and the cases are not rehearsed: all of it is a rehearsal.
     """
     tasks = tuple(tasks)
     if unknown := [task for task in tasks if task not in CLUSTER_STEPS and tasks != STEPS]:
@@ -287,7 +292,8 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehe
     models = {case.model for case in cases}
     learns = any(spec_of(model).convergence for model in models)
     found = [Step("plan")] if "bench" in tasks and not rehearsed else []
-    return found + [Step(task) for task in CLUSTER_STEPS if task in tasks and (task != "convergence" or learns)]
+    dropped = {*(("convergence",) if not learns else ()), *(("rehearse",) if rehearsed else ())}
+    return found + [Step(task) for task in CLUSTER_STEPS if task in tasks and task not in dropped]
 
 
 class Journal:
@@ -364,7 +370,7 @@ def carry_out(
         if status == INTERRUPTED:
             raise Exit(GOES_ON, INTERRUPTED)
         ended = not status or (journal.failed(step) and bool(before))
-        kept = [each for each in journal.runs(step, _ids(runs)) if ended]
+        kept = [each for each in journal.runs(step, _ids(runs)) if ended and step.task not in NOT_KEPT]
         unkept = [f"make archive RUN={each}" for each in kept if keep(each)]
         failed += [*([str(step)] if status else []), *unkept]
         journal.end(step, _ids(runs), bool(status or unkept), ended)

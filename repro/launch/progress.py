@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from repro.launch.attempt import Event
@@ -62,27 +63,24 @@ def outcome_text(attempt: dict) -> str:
     return f"FAILED: {Failure.from_json(attempt['failure']).text()}"
 
 
-class Clock:
-    """Estimates the time left from the runs that have ended.
+def weight(plan: Plan, unit: Unit) -> int:
+    """How long a run takes beside the others of a plan: on processors its ranks share them, on GPUs all count alike."""
+    return unit.world_size if plan.device == "cpu" else 1
 
-    On processors a run counts as many times as it has ranks, which share them; on GPUs all runs count alike.
-    """
+
+class Clock:
+    """Estimates the time left from the runs that have ended, each counted by its weight."""
 
     def __init__(self) -> None:
         self._todo, self._ended, self._since = 0, 0, time.monotonic()
-        self._weight, self._weight_ended, self._by_ranks = 0, 0, False
+        self._weight, self._weight_ended = 0, 0
 
-    def begin(self, plan: Plan, todo: list) -> None:
-        self._by_ranks = plan.device == "cpu"
-        self._todo, self._weight = len(todo), sum(self._weight_of(unit) for unit, _ in todo)
-        self._since = time.monotonic()
+    def begin(self, weights: Sequence[int]) -> None:
+        self._todo, self._weight, self._since = len(weights), sum(weights), time.monotonic()
 
-    def ended(self, unit: Unit) -> None:
+    def ended(self, weight: int = 1) -> None:
         self._ended += 1
-        self._weight_ended += self._weight_of(unit)
-
-    def _weight_of(self, unit: Unit) -> int:
-        return unit.world_size if self._by_ranks else 1
+        self._weight_ended += weight
 
     def dropped(self, number: int) -> int:
         """Lower the total number of runs by those that are no longer needed."""
@@ -112,7 +110,8 @@ class PlainProgress:
         self._named = False
 
     def begin(self, plan: Plan, todo: list) -> None:
-        self._clock.begin(plan, todo)
+        self._plan = plan
+        self._clock.begin([weight(plan, unit) for unit, _ in todo])
         self._say(
             f"{len(todo)} runs{' at most' if plan.looks else ''}: {len(plan.units)} configurations, {plan.repeats} repeats, "
             f"{plan.scale} scale on {plan.device}"
@@ -141,7 +140,7 @@ class PlainProgress:
         _, stop = self._going.pop(unit.name)
         stop.set()
         if final:
-            self._clock.ended(unit)
+            self._clock.ended(weight(self._plan, unit))
         left = f"left {self._clock.left()}" if final else "trying again"
         name = f"{unit.name}: " if self._named else ""
         self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
@@ -195,7 +194,8 @@ class LiveProgress:
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
     def begin(self, plan: Plan, todo: list) -> None:
-        self._clock.begin(plan, todo)
+        self._plan = plan
+        self._clock.begin([weight(plan, unit) for unit, _ in todo])
         self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
 
     def started(self, unit: Unit, repeat: int) -> None:
@@ -214,7 +214,7 @@ class LiveProgress:
         _, bar = self._going.pop(unit.name)
         self._bars.remove_task(bar)
         if final:
-            self._clock.ended(unit)
+            self._clock.ended(weight(self._plan, unit))
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
         if attempt["status"] != "ok":
             for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt["log_tail"]):

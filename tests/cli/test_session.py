@@ -37,6 +37,7 @@ NOT_NEEDED = {
     "repro.analysis.convergence",
     "repro.analysis.loss_curves",
     "repro.analysis.profiles",
+    "repro.analysis.rehearsal",
     "repro.cli.fab",
     "repro.cli.host",
     "repro.launch.nodes",
@@ -49,6 +50,7 @@ NOT_NEEDED = {
     "repro.report.run.learning",
     "repro.report.run.loss_curves",
     "repro.report.run.profile",
+    "repro.report.run.rehearsal",
     "rich",
     "rocrate",
 }

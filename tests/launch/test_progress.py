@@ -100,7 +100,7 @@ def test_without_a_terminal_rich_is_not_imported():
 @pytest.mark.parametrize(("seconds", "text"), [(59.4, "0:59"), (59.6, "1:00"), (119.7, "2:00"), (60.0, "1:00")])
 def test_the_time_left_has_no_sixtieth_second(monkeypatch, seconds, text):
     clock = Clock()
-    clock.begin(2)
+    clock.begin([1, 1])
     clock.ended()
     monkeypatch.setattr(time, "monotonic", lambda: clock._since + seconds)
     assert clock.left() == text
