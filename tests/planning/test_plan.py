@@ -108,9 +108,3 @@ def test_nothing_fits():
 def test_a_plan_survives_its_file():
     plan = make_plan(CATALOGUE.select("gpt", None), gpus=0)
     assert Plan.from_json(plan.as_json()) == plan
-
-
-def test_a_run_is_not_named_after_the_published_scale():
-    """A run's name says "published" of nothing: the program is a port, and the scale is that of the cases."""
-    cases = CATALOGUE.select("bert")
-    assert [make_plan(cases, 1, scale).label for scale in ("published", "smoke")] == ["full", "smoke"]
