@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from repro.analysis.process_info import ProcessInfo
+from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.derived import same_window
 from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
@@ -71,6 +72,7 @@ STANDIN = N_(
 )
 OTHER_LENGTH = N_("published {expected}, here {measured}: the rule covers the same ones")
 CHANGED = N_("{measured} files differ from commit {expected}")
+PROGRAM_NAMES = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
 OTHER_PROGRAM = N_("the published figure is the {expected}'s; this run used the {measured}, which never gets a verdict")
 DEVIATES = N_("{measured}, explained below")
 BESIDE = N_("{measured} of {expected} repeats ran while other attempts ran on other nodes")
@@ -91,8 +93,8 @@ class Reason:
     def text(self, translate: Callable[[str], str] = lambda message: message) -> str:
         """The reason as a clause that opens with its aspect."""
         source = self.source and translate(self.source)
-        kind = " program" if self.aspect == "program" else ""
-        expected, measured = (value and translate(value + kind) for value in (self.expected, self.measured))
+        names = PROGRAM_NAMES if self.aspect == "program" else {}
+        expected, measured = (value and translate(names.get(value, value)) for value in (self.expected, self.measured))
         values = {"expected": expected, "measured": measured, "source": source}
         head, _, key = self.aspect.partition(":")
         name = translate(ASPECTS.get(self.aspect) or ASPECTS[head] + f" `{key}`")

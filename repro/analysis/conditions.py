@@ -15,7 +15,17 @@ from repro.published.cases import Case
 from repro.runs.record import LAST_LOSSES
 from repro.utils.i18n import N_
 
-REPLACED = N_("the trainer was replaced by {measured}, so that it is not the published program")
+MEANING = N_(
+    "“Reproduced” means that OneFlow {release}, running a port of the published program, is as fast on the published "
+    "hardware as was reported. It says nothing about the OneFlow release that was measured then."
+)
+REPLACEMENT = N_(
+    "That release disqualifies no run: it can no longer be installed, so every run has the same replacement, and what "
+    "differs is listed as deviations. Another version of CUDA, cuDNN or NCCL does disqualify a run, because "
+    "the published series can still be installed."
+)
+"""What a verdict means, and which differences of the stack rule it out: those that a run could have avoided."""
+REPLACED = N_("the trainer was replaced by {measured}, so that it is not the port of the published program")
 CHANGED = N_("files of the trainer differ from commit {expected}: {measured}")
 MAYBE_CHANGED = N_("{measured} files differ from commit {expected}, possibly including the trainer's")
 SEVERAL = N_("the repeats ran {measured} different versions of the trainer")
@@ -62,7 +72,12 @@ class Condition:
 
 
 def same_work(found: Evidence) -> Iterable[Reason]:
-    """Hardware, precision, configuration, stack and transport are the published ones."""
+    """Hardware, precision, configuration, libraries and transport are the published ones, OneFlow the replacement.
+
+    A difference that no run can avoid is part of what a verdict means (`MEANING`) and a declared deviation; a difference
+    that a run could have avoided rules a verdict out. So every run needs the same release of OneFlow, the oldest that
+    can be installed, but CUDA, cuDNN and NCCL as published.
+    """
     yield from comparability.reasons(found.case, found.unit, found.environment, found.cluster, found.info)
 
 

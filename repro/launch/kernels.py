@@ -133,7 +133,7 @@ class Kernels:
         lines = []
         for (model, program), found in wrong.items():
             lines += [
-                f"{model}, {program} program: {len(found)} of its operators' results are wrong on this GPU, the worst are",
+                f"{model}, PROGRAM={program}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
                 *(f"  {result.text()}" for result in found[:SHOWN]),
             ]
         raise KernelError("\n".join([*lines, self.fix]))

@@ -25,6 +25,8 @@ from repro.utils.stats import order_coverage
 BENCH = "bench"
 """The kind of a run that measures speed; every other kind has its name in the module that plans it."""
 SMOKE, REDUCED, PUBLISHED = "smoke", "reduced", "published"
+FULL = "full"
+"""What the names of runs at the published scale end in; runs made up to November 2026 end in "published"."""
 MOST_REPEATS = 12
 """Repeats after which a case that is still undecided stays so."""
 CONFIDENCE = 0.95
@@ -152,8 +154,10 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """The last part of a run's name: a bench's scale, or any other run's kind."""
-        return self.scale if self.kind == BENCH else self.kind
+        """The last part of a run's name: "smoke" or "full" for a bench, by its scale, or any other run's kind."""
+        if self.kind != BENCH:
+            return self.kind
+        return FULL if self.scale == PUBLISHED else self.scale
 
     @property
     def models(self) -> tuple[str, ...]:

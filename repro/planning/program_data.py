@@ -19,7 +19,7 @@ PART = re.compile(r"part-(\d+)")
 FORMS = {
     "ofrecord": "a folder with the parts of an OFRecord data set, part-00000 or part-0 and so on",
     "megatron": "the prefix of Megatron's token files, PREFIX.idx and PREFIX.bin",
-    "text": "a folder with texts, *.txt, and GPT-2's encoder.json and vocab.bpe",
+    "text": "a folder with texts, *.txt or wikiextractor's wiki_00 and so on, and GPT-2's encoder.json and vocab.bpe",
 }
 """What DATA must name, by the kind of data."""
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from repro.analysis.comparability import FREE_KEYS, Reason, configuration_reasons, reasons, remarks
+from repro.analysis.comparability import FREE_KEYS, INSTALLABLE_ONEFLOW, Reason, configuration_reasons, reasons, remarks
+from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.process_info import ProcessInfo
 from repro.planning.plan import make_plan
 from repro.planning.trainer_config import config_of
@@ -176,6 +177,19 @@ def test_what_stands_for_the_published_release_is_said_to_be_missing_or_another(
         (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, info)
         assert reason.kind == kind and "the release used in place of the published one should be 0.8.0" in reason.text()
         assert text in reason.text()
+
+
+def test_a_verdict_is_about_the_replacement_with_the_published_libraries():
+    """The published release itself would have no verdict either; the text names exactly the libraries that decide."""
+    assert REPLACEMENT.count(" disqualif") == 2 and "OneFlow {release}" in MEANING
+    usual = info_of(EIGHT).versions
+    for name, title in (("cuda", "CUDA"), ("cudnn", "cuDNN"), ("nccl", "NCCL")):
+        other = replace(info_of(EIGHT), versions={**usual, name: frozenset({"99.0"})})
+        assert reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, other) and title in REPLACEMENT
+    published = replace(info_of(EIGHT), versions={**usual, "oneflow": frozenset({"0.3.5+cu112"})})
+    (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, published)
+    assert reason.aspect == "stack.oneflow" and reason.expected == INSTALLABLE_ONEFLOW
+    assert CATALOGUE.report(EIGHT.report).oneflow != INSTALLABLE_ONEFLOW
 
 
 def test_nccl_counts_from_two_gpus_on():

@@ -149,6 +149,21 @@ def test_a_printed_figure_is_that_of_the_metrics_to_its_decimals(figure, within,
         assert found == [(f"{figure} at iteration {2 * INTERVAL}", [LOG, METRICS.format(0)])]
 
 
+def test_a_loss_that_the_log_has_by_a_rule_of_its_own_is_compared_with_that():
+    """The ports print means as the published programs did, while the metrics have the last iteration's loss too."""
+    written = events()
+    log = log_of([{**event, "loss": event["loss"] / 8} if "loss" in event else event for event in written])
+    assert names(_log_and_metrics(UNIT, "x", log, written))
+    for event in written:
+        if event["event"] == "iteration":
+            event["printed_loss"] = event["loss"] / 8
+    assert names(_log_and_metrics(UNIT, "x", log, written)) == []
+    next(event for event in written if "printed_loss" in event)["printed_loss"] += 0.001
+    assert names(_log_and_metrics(UNIT, "x", log, written)) == [
+        (f"loss at iteration {INTERVAL}", [LOG, METRICS.format(0)])
+    ]
+
+
 @pytest.mark.parametrize(("seconds", "named"), [(0.019, False), (0.021, True), (-0.019, False), (-0.021, True)])
 def test_a_printed_stamp_is_the_time_of_its_event(seconds, named):
     case = load_catalogue().case("bert_1n8g_bs96")

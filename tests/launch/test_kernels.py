@@ -193,7 +193,7 @@ def test_a_wrong_model_alone_is_refused(plan, wrong):
     with pytest.raises(KernelError) as caught:
         wrong.refuse_wrong(only, all_of_it=True)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "resnet50, published program: 2 of its operators' results are wrong on this GPU, the worst are"
+    assert lines[0] == "resnet50, PROGRAM=published: 2 of its operators' results are wrong on this GPU, the worst are"
     assert lines[1] == "  convolution 64 to 64, 1x1, forward: relative error 2.7e+00, tolerance 1e-04"
     assert "CUDNN=<folder>" in lines[-1]
     with pytest.raises(KernelError):
@@ -208,7 +208,7 @@ def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
     assert {unit.program for unit in plan.units} == {PUBLISHED, TUNED}
     kernels.refuse_wrong(plan, all_of_it=True)
     assert {unit.program for unit in kernels.without_wrong(plan).units} == {PUBLISHED}
-    with pytest.raises(KernelError, match=r"^gpt, tuned program: 1 of its operators' results"):
+    with pytest.raises(KernelError, match=r"^gpt, PROGRAM=tuned: 1 of its operators' results"):
         kernels.refuse_wrong(plan)
 
 
@@ -240,7 +240,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
     assert environment == {"host": "here", "kernels": wrong.record()}
-    with pytest.raises(KernelError, match="resnet50, published program: 2 of its operators' results are wrong"):
+    with pytest.raises(KernelError, match="resnet50, PROGRAM=published: 2 of its operators' results are wrong"):
         session.on_this_machine(plan)
     monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
     assert session.on_this_machine(plan) == (plan, {"host": "here"})

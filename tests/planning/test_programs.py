@@ -137,10 +137,13 @@ def test_both_programs_from_the_task_to_the_reports(task, tmp_path):
     assert [rows[name]["program"] for name in names] == [PUBLISHED, TUNED, PUBLISHED]
     assert [rows[name]["tuned_of"] for name in names] == ["", smoke, ""]
     english, chinese = ((folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
-    assert "| Training program | published program of bert-2020-08-22; tuned program of bert-2020-08-22 |" in english
+    assert (
+        "| Training program | port of the published program (bert-2020-08-22); tuned program (bert-2020-08-22) |"
+        in english
+    )
     assert "| OneFlow | stand-in |" in english
-    assert "| Tuned programs whose losses match the published ones | 1 / 1 |" in english
-    assert "| 训练程序 | 原程序：bert-2020-08-22；调优程序：bert-2020-08-22 |" in chinese
+    assert "| Tuned programs whose losses match the ports' | 1 / 1 |" in english
+    assert "| 训练程序 | 原程序的移植程序（bert-2020-08-22）；调优程序（bert-2020-08-22） |" in chinese
 
 
 def test_a_program_that_there_is_not_is_refused(task):

@@ -165,7 +165,7 @@ def concluded(_: Translate, host: Host) -> str:
         text = _("Published throughputs with a verdict: {judged} of {n} results.")
         sentences.append(text.format(judged=judged, n=len(verdicts)))
     if host.programs and PUBLISHED not in host.programs:
-        sentences.append(_("They do not show how fast the published program is, which did not run."))
+        sentences.append(_("They do not show how fast the port of the published program is, which did not run."))
     return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences)
 
 

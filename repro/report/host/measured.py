@@ -54,7 +54,7 @@ def ratios(_: Translate, host: Host) -> list[Section]:
     titles = (*titles, *columns(_("Verdict"), _("Baseline"), _("Target")))
     caption = _(
         "Throughput of OneFlow over that of PyTorch in the same run, lowest to highest of the configurations; above 1 "
-        "OneFlow is faster. PyTorch and the tuned program train on synthetic batches; where the published program reads "
+        "OneFlow is faster. PyTorch and the tuned program train on synthetic batches; where the port reads "
         "its input from files, its ratio includes reading and decoding."
     )
     described = descriptions(_, (row.base.label for row in rows))
@@ -114,9 +114,9 @@ def gains(_: Translate, host: Host) -> list[Section]:
         *columns(
             numeric=(
                 _("GPUs"),
-                _("Tuned / published"),
+                _("Tuned / port"),
                 _("95% interval"),
-                _("Published program (samples/s)"),
+                _("Port (samples/s)"),
                 _("Tuned program (samples/s)"),
             )
         ),
@@ -136,7 +136,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
     )
     caption = _(
         "The programs were interleaved in each run; above 1 the tuned program is faster. It trains on synthetic batches; "
-        "where the published program reads its input from files, the gain includes reading and decoding."
+        "where the port reads its input from files, the gain includes reading and decoding."
     )
     return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, found, caption),))]
 

@@ -17,8 +17,8 @@ def choices(sheet: Sheet) -> Section:
     program = spec_of(report.model).program(PUBLISHED, report.log_generation)
     text = Text(
         _(
-            "`PROGRAM=published`, the default, uses the options of the published program. `PROGRAM=tuned` has the "
-            "same mathematics, with faster operators and the options in the second column; it never affects a "
+            "`PROGRAM=published`, the default, runs the port of the published program, with its options. `PROGRAM=tuned` "
+            "has the same mathematics, with faster operators and the options in the second column; it never affects a "
             "verdict."
         )
     )

@@ -88,8 +88,8 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         _(
             "PyTorch trained the same models: same initial weights, shapes, batch sizes and precision, "
             "interleaved with OneFlow in every repeat so that machine drift affects both equally, and read by the "
-            "same rule. PyTorch and the tuned program train on synthetic batches that stay on the GPU; where the published "
-            "program reads its input from files, its ratio includes reading and decoding. "
+            "same rule. PyTorch and the tuned program train on synthetic batches that stay on the GPU; where the "
+            "port reads its input from files, its ratio includes reading and decoding. "
             'The options it really used, as reported by PyTorch, are in "Environment". A ratio above 1 '
             "means that OneFlow is faster. The baselines are:"
         )
@@ -149,17 +149,17 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
         return []
     text = Text(
         _(
-            "In every repeat the tuned program ran right after the published one, so machine drift affects both "
+            "In every repeat the tuned program ran right after the port, so machine drift affects both "
             "equally. Both are read by the same rule. A gain above 1 means that the tuned program is faster."
         )
     )
     numeric = (
-        _("Published program (samples/s)"),
+        _("Port (samples/s)"),
         _("Tuned program (samples/s)"),
-        _("Tuned / published"),
+        _("Tuned / port"),
         _("Steady state"),
         _("Interval (confidence)"),
-        _("Published program: memory (MiB)"),
+        _("Port: memory (MiB)"),
         _("Tuned program: memory (MiB)"),
     )
     columns = (Column(_("Configuration")), *(Column(title, numeric=True) for title in numeric))

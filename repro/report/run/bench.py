@@ -150,7 +150,7 @@ def _results(_: Translate, data: ReportData) -> Section:
 
 def _stands_for_nothing(_: Translate, unit: Unit) -> str:
     read = unit.config["data"]["kind"] != "synthetic"
-    return _("the published program's reader, not compared with anything") if read else _("reference for parity only")
+    return _("the port's reader, not compared with anything") if read else _("reference for parity only")
 
 
 def _parity(_: Translate, data: ReportData) -> Section:
@@ -190,7 +190,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
         )
         for p in data.parities
     )
-    tuned = Text(_("The tuned program must print the same losses as the published one in the same layout."))
+    tuned = Text(_("The tuned program must print the same losses as the port in the same layout."))
     texts = [text]
     texts += [tuned] if any(p.unit.tuned_of for p in data.parities) else []
     texts += [baselines] if any(p.unit.baseline_of for p in data.parities) else []

@@ -26,7 +26,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
     texts = [
         Text(
             _(
-                "The published programs read files. Where DATA names none, they read stand-in data instead, which "
+                "The ports read files, as the published programs did. Where DATA names none, they read stand-in data instead, which "
                 "the trainers generate once per machine: as many parts, with similarly distributed sizes and "
                 "lengths, but meaningless contents. The stand-in is small and read repeatedly, so decoding costs the "
                 "same, but there is no waiting for the disk."
@@ -38,7 +38,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
             Text(
                 _(
                     "Baselines and the tuned program train on synthetic batches that stay on the device, so only the "
-                    "published program's figures include reading, decoding and moving data."
+                    "port's figures include reading, decoding and moving data."
                 )
             )
         )

@@ -176,7 +176,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
     for title, found in (
         (_("Layouts whose losses equal those of a single process"), [p for p in data.parities if not p.unit.follows]),
-        (_("Tuned programs whose losses match the published ones"), [p for p in data.parities if p.unit.tuned_of]),
+        (_("Tuned programs whose losses match the ports'"), [p for p in data.parities if p.unit.tuned_of]),
         (_("Baselines whose losses match OneFlow's"), [p for p in data.parities if p.unit.baseline_of]),
     ):
         if found:

@@ -19,7 +19,7 @@ OWN_OPERATORS = {
     "repro_parts": N_("Sharded optimizer with flat parameters"),
 }
 """What operators of our own do in the tuned program, by their types."""
-PROGRAMS = {PUBLISHED: N_("published program"), TUNED: N_("tuned program")}
+PROGRAMS = {PUBLISHED: N_("port of the published program"), TUNED: N_("tuned program")}
 
 
 def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
@@ -37,7 +37,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     """Rows of a report's first table: the program, its deviations, and the release of OneFlow."""
     units = _own(data.plan.units)
     named = [
-        _("{program} of {reports}").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
+        _("{program} ({reports})").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
         for kind in KINDS
         if (reports := dict.fromkeys(published_program(unit.config) for unit in units if unit.program == kind))
     ]

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from repro.analysis.comparability import INSTALLABLE_ONEFLOW
+from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
@@ -63,7 +65,7 @@ def _nothing_to_judge(_: Translate, judgement: Judgement) -> list[Block]:
 def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     rule = _(
         "Whether a case is eligible for a verdict is decided before its figures are read. Hardware, precision, "
-        "configuration, stack and transport must be as published; every repeat must have run the trainer as "
+        "configuration, libraries and transport must be as published; every repeat must have run the trainer as "
         "committed; the loss must fall; no attempt may be missing; missing information counts as a mismatch. The "
         "verdict then follows from the interval of measured / published, if its confidence is at least 95%: within "
         "the tolerance around 1 it is reproduced, entirely above faster, entirely below slower, otherwise "
@@ -82,7 +84,12 @@ def _summary(_: Translate, judgement: Judgement) -> list[Block]:
     tally = _("{held} ({counts}). Failed attempts: {failed}; interrupted: {interrupted}.").format(
         held=held, counts=counts, failed=judgement.failed, interrupted=judgement.interrupted
     )
-    return [Text(tally), Text(rule), *_looks(_, judgement), *_chance(_, judgement)]
+    return [Text(tally), Text(meaning(_)), Text(rule), *_looks(_, judgement), *_chance(_, judgement)]
+
+
+def meaning(_: Translate) -> str:
+    """What a verdict says, and why the release of OneFlow rules none out while the libraries do."""
+    return _("{text} {more}").format(text=_(MEANING).format(release=INSTALLABLE_ONEFLOW), more=_(REPLACEMENT))
 
 
 def _looks(_: Translate, judgement: Judgement) -> list[Block]:

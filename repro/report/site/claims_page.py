@@ -34,7 +34,7 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
         _(
             "“Modelled” is what the performance model expects on the published V100 cluster; nine in ten cases lie between "
             "it divided and multiplied by the factor in parentheses. “Measured” is the newest kept run of exactly this "
-            "case, by the published program if that has run; on other GPUs than the V100, and by the tuned program, it "
+            "case, by the port of the published program if that has run; on other GPUs than the V100, and by the tuned program, it "
             "cannot confirm or refute a published speed."
         )
     )

@@ -11,6 +11,7 @@ from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
 from repro.report.host.results import Host
+from repro.report.run.verdicts import meaning
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
 from repro.utils.i18n import N_, Translate, catalogue
 
@@ -34,7 +35,9 @@ def build(
     )
     sections = (
         Section(
-            "answer", _("The answer"), (Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), *drawn)
+            "answer",
+            _("The answer"),
+            (Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), Text(meaning(_)), *drawn),
         ),
         reports(_, language, audit, claims),
         _reproduce(_),
@@ -113,7 +116,7 @@ def _measured(_: Translate, hosts: Sequence[Host], claims: Sequence[Claim]) -> s
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _(
-        "**Measured:** {published} cases with the published program, {tuned} only with the tuned program and {derived} "
+        "**Measured:** {published} cases with a port of the published program, {tuned} only with the tuned program and {derived} "
         "only in a derived form (fewer GPUs or iterations); GPUs: {gpus}."
     ).format(gpus=_(", ").join(gpus), published=count[AS_PUBLISHED], tuned=count[OTHERWISE], derived=count[DERIVED])
     outcomes = _outcomes(claims)

@@ -92,7 +92,7 @@ def test_a_model_that_nodes_compute_wrongly_is_never_started(bench, gpu, compare
     monkeypatch.setenv("KERNELS_STANDIN", "wrong")
     with pytest.raises(
         KernelError,
-        match=r"(?s)resnet50, published program: 1 of its .* node0: convolution 64 to 64, 1x1.*make provision",
+        match=r"(?s)resnet50, PROGRAM=published: 1 of its .* node0: convolution 64 to 64, 1x1.*make provision",
     ):
         bench()
     assert not (tmp_path / "runs").exists()

@@ -179,7 +179,7 @@ def test_what_another_source_says_is_not_called_recomputed():
     for key, value, source in (
         ("driver/driver", ">= 450.80.02", "CUDA Toolkit Release Notes"),
         ("copy/resnet50_0821_1n8g_bs128/speedup", "7.72", "rn50_fp32_report_0821.md"),
-        ("missing/bs24-32-GPU/throughput", "3312.17", "later"),
+        ("missing/bs24-32-GPU/throughput", "3312.17", "DLPerf@d5ff13e"),
         ("warm-up/200-iterations/warmup_iterations", ">= 1000", "not printed"),
         ("accuracy/top_1", "<= 0.80", "He et al."),
     ):

@@ -52,11 +52,11 @@ def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
 def test_what_may_be_concluded_follows_from_what_ran(host):
     (kept,) = host.runs
     text = concluded(ENGLISH, host)
-    assert "show, for the published program: speed relative to PyTorch, scaling and memory. " in text
+    assert "show, for the port of the published program: speed relative to PyTorch, scaling and memory. " in text
     assert "of 1 results, none was measured under the published conditions" in text and "did not run" not in text
     results = [replace(each, unit=replace(each.unit, program="tuned")) for each in kept.results]
     tuned = replace(host, runs=(replace(kept, results=results),))
-    assert "how fast the published program is, which did not run." in concluded(ENGLISH, tuned)
+    assert "how fast the port of the published program is, which did not run." in concluded(ENGLISH, tuned)
     judged = replace(
         kept.judgement, verdicts=tuple(replace(each, outcome="faster") for each in kept.judgement.verdicts)
     )

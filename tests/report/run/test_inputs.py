@@ -54,7 +54,7 @@ def test_other_data_are_named():
 
 
 def test_what_baselines_lack_is_said():
-    assert "only the published program's figures include reading" in page({units()[0]: IMAGES}, baselines=("pytorch",))
+    assert "only the port's figures include reading" in page({units()[0]: IMAGES}, baselines=("pytorch",))
 
 
 def test_a_smoke_run_says_which_unit_reads():

@@ -117,7 +117,7 @@ def test_a_bench_is_named_by_its_scale_and_judged_by_its_verdicts(tmp_path):
     assert rendered.kind.judges_speed and rendered.findings.problems == []
     assert rendered.findings.summary() == "1 of 1 configurations succeeded in every repeat"
     assert (rendered.status, rendered.summary()) == (rendered.judgement.status, rendered.judgement.summary())
-    assert Plan.from_json(run.description()["plan"]).label == "published"
+    assert Plan.from_json(run.description()["plan"]).label == "full"
 
 
 def test_only_a_bench_at_the_published_scale_measures_speed():
@@ -127,7 +127,7 @@ def test_only_a_bench_at_the_published_scale_measures_speed():
     cases = load_catalogue().select(None, CASE)
     plans = [make_plan(cases, 1), make_plan(cases, 0), as_profile(make_plan(cases, 1))]
     assert [(plan.label, plan.scale, measures_speed(plan)) for plan in plans] == [
-        ("published", "published", True),
+        ("full", "published", True),
         ("smoke", "smoke", False),
         ("profile", "published", False),
     ]

@@ -108,6 +108,10 @@ def test_the_home_page_says_what_the_data_says(content):
     assert "57 cases in 5 reports" in published
     assert f"{len(content.audit.findings)} findings" in audited
     assert "None changes the throughput of a case" in audited
+    (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
+    assert any("Another version of CUDA, cuDNN or NCCL does disqualify a run" in text for text in texts)
     without = home.answer(_, content.audit, (), claims(content.audit, ()))[2]
     assert without == "**Measured:** nothing yet, so there is no verdict."
 
