@@ -217,8 +217,7 @@ def results_csv(frame: pd.DataFrame) -> str:
     several = ["stands_for", "derived_from", "throughputs_samples_per_s"]
     text = {name: frame[name].map(lambda values: " ".join(map(str, values))) for name in several}
     shown = frame.assign(**text)
-    words = {name: shown[name].map(spreadsheet_cell) for name in shown if shown[name].dtype.kind not in "biuf"}
-    return shown.assign(**words).to_csv(index=False)
+    return shown.apply(lambda column: column.map(spreadsheet_cell)).to_csv(index=False)
 
 
 def write_results_parquet(run: Run, folder: Path | None = None) -> Path:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.images.runtime import Container
 from repro.images.stack import Stack
 from repro.launch import local_attempt, local_container
 from repro.launch.agent.leftovers import mark, sweep_processes
@@ -38,6 +39,15 @@ status=$?
 wait $! 2>/dev/null
 exit $status
 """
+
+
+@pytest.mark.parametrize("image", ["--privileged", "-v", "a\nb", " x"])
+@pytest.mark.parametrize("runtime", ["docker", "apptainer"])
+def test_an_image_that_would_be_an_option_is_refused(image, runtime):
+    with pytest.raises(RuntimeUnavailable, match="it is an image's name, ID or file"):
+        LocalContainer.of(runtime, CPU, image, ask=False)
+    with pytest.raises(ValueError, match="no image's name"):
+        Container(image=image, folder="/", binds=(), environment={})
 
 
 @pytest.fixture

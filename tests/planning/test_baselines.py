@@ -42,6 +42,9 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     assert found.versions["torch"] == "2.9.1"
     assert found.variants == ("pytorch", "pytorch-unfused", "pytorch-tf32")
     assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
+    for command in (["sh", "-c", "id"], [found.command[0], "/tmp/other.py"], [found.command[0]], []):
+        with pytest.raises(PlanError, match="not the program of this checkout"):
+            recorded_command({"command": command})
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
         recorded_command(found.as_json())
