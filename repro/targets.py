@@ -154,10 +154,27 @@ def command_line(task: str, texts: Mapping[str, str]) -> str:
     return shlex.join(["make", task] + [f"{name}={value}" for name, value in texts.items()])
 
 
-def whole_number(text: str) -> int:
+MOST = {
+    "ARCH": 999,
+    "ATTEMPT_TIMEOUT": 30 * 24 * 3600,
+    "BATCH": 1_000_000,
+    "ITERATIONS": 1_000_000,
+    "JOBS": 1024,
+    "MAX_GPUS": 4096,
+    "NODES": 64,
+    "PART_MIB": 4096,
+    "PORT": 65535,
+    "REPEATS": 1000,
+    "RETRIES": 100,
+    "STALL_TIMEOUT": 7 * 24 * 3600,
+}
+"""The largest value of each variable that is a number: a plan of 10^9 repeats would fill the memory before it begins."""
+
+
+def whole_number(text: str, most: int) -> int:
     """The value of an option that is a number."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it is a whole number from 1 on")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text) or int(text) > most:
+        raise ValueError(f"it is a whole number from 1 to {most}")
     return int(text)
 
 
@@ -184,22 +201,22 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str, most: int) -> tuple[int, ...]:
     """The value of an option that may be several numbers."""
     try:
-        return tuple(sorted({whole_number(each) for each in names(text)}))
+        return tuple(sorted({whole_number(each, most) for each in names(text)}))
     except ValueError:
-        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
+        raise ValueError(f"it is a whole number from 1 to {most}, or several such as 2,4") from None
 
 
 PARSERS: dict[tuple[str, ...], Callable[[str], Any]] = {
-    ("int",): whole_number,
     ("bool",): flag,
     ("float",): percentage,
     ("tuple", "str"): names,
-    ("tuple", "int"): numbers,
 }
 """What reads the text of an option, by the names in the annotation of its parameter."""
+BOUNDED: dict[tuple[str, ...], Callable[[str, int], Any]] = {("int",): whole_number, ("tuple", "int"): numbers}
+"""Likewise for numbers, whose largest value is that of their variable."""
 
 
 def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
@@ -242,6 +259,8 @@ def refusal(task: str, variables: Mapping[str, str]) -> str | None:
         try:
             if text and options[name] in PARSERS:
                 PARSERS[options[name]](text)
+            if text and options[name] in BOUNDED:
+                BOUNDED[options[name]](text, MOST[name])
         except ValueError as error:
             return f"{name}={text}: {error}"
     return None

@@ -209,8 +209,8 @@ def test_an_old_name_of_a_task_needs_what_the_new_one_needs(machine):
     ("flags", "message"),
     [
         (" -- MODLE=gpt", "MODLE: make bench has no such variable; the nearest is MODEL"),
-        (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 on"),
-        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 on, or several such as 2,4"),
+        (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 to 1000"),
+        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 to 4096, or several such as 2,4"),
     ],
 )
 def test_wrong_variables_are_refused_before_anything_is_installed(machine, monkeypatch, capsys, flags, message):

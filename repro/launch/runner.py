@@ -64,8 +64,8 @@ class Bench:
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
         self._record_killed()
+        todo = remaining(self.plan, self.run.attempts())
         with interruptible() as interrupts:
-            todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
             _Schedule(self, interrupts).run(todo)
             return self.run.attempts()

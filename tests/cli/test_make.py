@@ -109,8 +109,8 @@ def test_every_variable_is_named_that_a_task_does_not_have(make):
     ("name", "settings", "message"),
     [
         ("bench", {"MODLE": "gpt"}, "the nearest is MODEL"),
-        ("bench", {"REPEATS": "many"}, "REPEATS=many: it is a whole number from 1 on"),
-        ("bench", {"MAX_GPUS": "2,x"}, "MAX_GPUS=2,x: it is a whole number from 1 on, or several such as 2,4"),
+        ("bench", {"REPEATS": "many"}, "REPEATS=many: it is a whole number from 1 to 1000"),
+        ("bench", {"MAX_GPUS": "2,x"}, "MAX_GPUS=2,x: it is a whole number from 1 to 4096, or several such as 2,4"),
         ("bench", {"DRY_RUN": "yes"}, "DRY_RUN=yes: it is 0 or 1"),
         ("bench", {"CLUSTER": "single-node", "STACK": "cu102"}, "STACK: for runs on one machine"),
         ("cases", {"FORMAT": "xml"}, "FORMAT=xml: it is table or json"),
