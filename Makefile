@@ -2,6 +2,8 @@
 # Its options are given as make variables, `make bench MODEL=gpt REPEATS=3`; `.venv/bin/fab bench --help` lists them.
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
+# What a site's modules set for their Python would put other packages into ours (repro/targets.py names them too).
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 
 TASKS = bench curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \

@@ -25,6 +25,7 @@ from typing import Any
 from repro.targets import (
     ENVIRONMENT,
     GROUPS,
+    OF_OTHER_PYTHONS,
     RENAMED_TASKS,
     groups_of,
     make_variables,
@@ -351,6 +352,8 @@ def main() -> None:
     )
     parser.add_argument("--for", dest="task", metavar="TASK", help="what this task needs, by the variables of make")
     given = parser.parse_args()
+    for name in OF_OTHER_PYTHONS:
+        os.environ.pop(name, None)
     variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
     os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
     if given.task and (wrong := refusal(given.task, variables)):

@@ -104,6 +104,9 @@ ENVIRONMENT = (
 """Variables of make's command line that go to the environment of the processes instead of a task's options."""
 
 
+OF_OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONINSPECT")
+"""Variables by which a site's modules put other packages into every Python; they never reach ours."""
+
 ELSEWHERE = ("CLUSTER", "DRY_RUN")
 """Variables with which nothing is trained on this machine: on nodes, or nowhere."""
 

@@ -264,6 +264,8 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
         raise Exit(str(error), status or error.status) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            if not error.filename or isinstance(error, BrokenPipeError):
+                raise
+            raise Exit(f"{error.filename}: {error.strerror}", status or FAILED) from error
         where = f"{error.filename} could" if error.filename else "a file could"
         raise Exit(f"the disk is full: {where} not be written; free some space and start again", FAILED) from error

@@ -15,6 +15,7 @@ from repro.utils.paths import ROOT
 
 INVENTORIES = ROOT / "ansible" / "inventories"
 REQUIRED = object()
+MOST_BYTES, MOST_VALUES = 2**20, 100_000
 
 
 class ClusterError(ReproError):
@@ -58,11 +59,42 @@ def setting_of(name: str, folder: Path) -> str:
     return name if folder_of(name) == folder else str(folder)
 
 
+def check_size(folder: Path) -> None:
+    """ClusterError for a YAML file of an inventory that is larger than any, as written or with its aliases expanded.
+
+    Ten lines can stand for a billion values, with which whoever reads them works for ever.
+    """
+    import yaml
+
+    for file in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml"))):
+        if file.stat().st_size > MOST_BYTES:
+            raise ClusterError(f"{file}: it has more than {MOST_BYTES // 2**20} MiB; an inventory has a few KiB")
+        try:
+            with open(file, "rb") as opened:
+                values = _values(yaml.compose(opened, yaml.SafeLoader), {})
+        except (yaml.YAMLError, RecursionError):
+            continue  # Ansible says what is wrong, with the line
+        if values > MOST_VALUES:
+            raise ClusterError(f"{file}: with its aliases expanded it has more than {MOST_VALUES} values")
+
+
+def _values(node: Any, seen: dict[int, int]) -> int:
+    """How many values a node of YAML has with its aliases expanded; one that contains itself has more than any."""
+    if node is None or isinstance(node.value, str):
+        return 1
+    if id(node) not in seen:
+        seen[id(node)] = MOST_VALUES + 1
+        inner = [each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,))]
+        seen[id(node)] = 1 + sum(_values(each, seen) for each in inner)
+    return seen[id(node)]
+
+
 def ask_ansible(hosts: Path) -> dict:
     """The output of `ansible-inventory --list` for a hosts file: groups, and `_meta.hostvars` with all variables."""
     tool = Path(sys.executable).parent / "ansible-inventory"
     if not tool.exists():
         raise ClusterError(f"{tool} is missing: `make setup` installs it")
+    check_size(hosts.parent)
     environment = {
         **os.environ,
         "LC_ALL": "C.UTF-8",

@@ -23,6 +23,8 @@ STAMPED = re.compile(r"\d{8}-\d{6}-")
 ATTEMPTS = "attempts.jsonl"
 ATTEMPT = re.compile(r"units/([^/]+)/repeat-(\d+)\.attempt-(\d+)")
 """The folder of an attempt: unit, repeat, and which attempt at it."""
+SHOWN = 200
+"""How much of a name is shown that no run has, in characters."""
 LAST_LOSSES = 5
 """How many losses an attempt records of its end; of its beginning it records twice as many."""
 
@@ -89,17 +91,19 @@ class Run:
                     folder = runs / f"{stamp}-{label}-{secrets.token_hex(2)}"
             write_json(folder / "run.json", {"id": folder.name, **description})
         except OSError as error:
+            if not runs.is_dir():
+                raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
             raise disk_error(error, folder) from error
         return cls(folder)
 
     @classmethod
     def open(cls, run_id: str, runs: Path = RUNS) -> "Run":
         """The folder of an existing run, or an error that names those there are."""
-        folder = runs / run_id
+        folder = runs / run_id[:SHOWN]
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
             known = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
-            raise RecordError(f"RUN={run_id}: no such run; {known}")
+            raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {known}")
         return cls(folder)
 
     @classmethod
@@ -108,6 +112,8 @@ class Run:
 
         RecordError if there is no such run.
         """
+        if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
+            return cls.open(name, runs)
         if name and is_archive(Path(name)):
             found = next((path for path in (Path(name), runs / name) if path.is_file()), None)
             if found is None:
