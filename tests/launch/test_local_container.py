@@ -22,6 +22,7 @@ from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
 from repro.utils.paths import TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -167,7 +168,7 @@ def test_what_is_in_a_group_of_its_own_ends_with_the_session():
     """Apptainer's process that mounts the image is; it stays where its parent was killed."""
     script = "import os, time\nif os.fork():\n    time.sleep(60)\nos.setpgid(0, 0)\ntime.sleep(60)\n"
     leader = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience()
     while len(of_session(leader.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     leader.kill()

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 from tests.trainers.conftest import SHAPES, configuration
 
 WRITER = ROOT / "repro" / "trainers" / "samples.py"
@@ -18,7 +19,7 @@ def sample(python, tmp_path_factory):
     def write(kind: str, *options: str) -> str:
         out = tmp_path_factory.mktemp(kind) / "sample"
         command = [python, WRITER, kind, out, *options]
-        done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=patience(), check=False)
         assert done.returncode == 0, done.stderr
         return str(out)
 
