@@ -22,6 +22,9 @@ $(TASKS) $(UNLISTED) $(RENAMED):
 	@[ -x .venv/bin/python ] || $(PYTHON) -m repro.bootstrap --for $@
 	@.venv/bin/python -m repro --make $@
 
+.DEFAULT:
+	@$(PYTHON) -m repro.targets $@
+
 ##@ Set up
 setup:  ## install what any target but mutation needs (each installs its own part by itself)
 	@$(PYTHON) -m repro.bootstrap --for $@

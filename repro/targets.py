@@ -11,6 +11,7 @@ import ast
 import difflib
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,19 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
     return None
 
 
+def tasks() -> list[str]:
+    """The names of all tasks, sorted."""
+    parsed = (ast.parse(path.read_text(encoding="utf-8")).body for path in CLI.glob("*.py"))
+    functions = (each for body in parsed for each in body if isinstance(each, ast.FunctionDef))
+    return sorted(each.name.replace("_", "-") for each in functions if _is_task(each))
+
+
+def unknown_task(name: str) -> str:
+    """What to say of a target that the Makefile does not have."""
+    (nearest,) = difflib.get_close_matches(name, [*tasks(), "setup", "clean", "help"], 1, cutoff=0.0)
+    return f"make {name}: no such target; the nearest is {nearest}. `make` lists them all"
+
+
 def _is_task(function: ast.FunctionDef) -> bool:
     calls = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
     return any(isinstance(each, ast.Name) and each.id == "task" for each in calls)
@@ -246,7 +260,7 @@ def unknown_variable(name: str, task: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if not known:
         return f"{name}: make {task} takes no variables"
-    (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+    (nearest,) = difflib.get_close_matches(name.upper(), known, 1, cutoff=0.0)
     return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known)}"
 
 
@@ -267,3 +281,7 @@ def refusal(task: str, variables: Mapping[str, str]) -> str | None:
         except ValueError as error:
             return f"{name}={text}: {error}"
     return None
+
+
+if __name__ == "__main__":
+    sys.exit(f"{unknown_task(sys.argv[1])}")

@@ -13,6 +13,8 @@ from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
+SHIPPED = {"single-node", "v100x32"}
+"""The inventories that come with the project, as examples."""
 INVENTORIES = ROOT / "ansible" / "inventories"
 REQUIRED = object()
 MOST_BYTES, MOST_VALUES = 2**20, 100_000
@@ -31,9 +33,10 @@ def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
+        near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
-            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
-            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
+            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
+            f"(there are: {', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
             "simulated nodes with: make sim"
         )
     return folder
@@ -42,6 +45,11 @@ def inventory_folder(name_or_path: str | Path) -> Path:
 def inventory_names() -> list[str]:
     """The inventories of this checkout, with those of simulated nodes."""
     return sorted({path.parent.name for path in INVENTORIES.glob("*/hosts.yml")} | set(simulated_inventories()))
+
+
+def own_inventories() -> list[str]:
+    """The inventories that were written in this checkout."""
+    return sorted({path.parent.name for path in INVENTORIES.glob("*/hosts.yml")} - SHIPPED)
 
 
 def folder_of(name: str) -> Path:
