@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,7 +189,11 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
 
 
 def _run(name: str | None, runs: Path) -> Run:
-    """The run of this name, folder or archive; without one the latest."""
+    """The run of this name, folder or archive; without one the latest, with those before it on standard error."""
     from repro.runs.record import Run
 
-    return Run.find(name or None, runs)
+    found = Run.find(name or None, runs)
+    if not name:
+        before = Run.latest(runs)[1:]
+        print(f"RUN={found.id}, the latest{'; before it: ' + ', '.join(before) if before else ''}", file=sys.stderr)
+    return found

@@ -101,7 +101,7 @@ class Run:
         """The folder of an existing run, or an error that names those there are."""
         folder = runs / run_id[:SHOWN]
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
-            present = sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+            present = cls.latest(runs)
             known = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
             raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {known}")
         return cls(folder)
@@ -121,8 +121,12 @@ class Run:
             return cls(_named(found.resolve()))
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
             return cls(_named(Path(name).resolve()))
-        latest = max((path.parent.name for path in runs.glob("*/run.json")), default="")
-        return cls.open(name or latest, runs)
+        return cls.open(name or next(iter(cls.latest(runs)), ""), runs)
+
+    @staticmethod
+    def latest(runs: Path = RUNS) -> list[str]:
+        """The names of the last five runs in a folder, the latest first."""
+        return sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
 
     def description(self) -> dict:
         """The plan and the machine, as written when the run was created, in current terms.
