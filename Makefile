@@ -2,6 +2,8 @@
 # Its options are given as make variables, `make bench MODEL=gpt REPEATS=3`; `.venv/bin/fab bench --help` lists them.
 PYTHON = python3
 MAKEFLAGS += --no-builtin-rules
+# What a site's modules set for their Python would put other packages into ours (repro/targets.py names them too).
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 
 TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
@@ -19,6 +21,9 @@ $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name))
 $(TASKS) $(UNLISTED) $(RENAMED):
 	@[ -x .venv/bin/python ] || $(PYTHON) -m repro.bootstrap --for $@
 	@.venv/bin/python -m repro --make $@
+
+.DEFAULT:
+	@$(PYTHON) -m repro.targets $@
 
 ##@ Set up
 setup:  ## install what any target but mutation needs (each installs its own part by itself)

@@ -20,6 +20,16 @@ FEW_COLLECTIONS = 200_000
 """Objects made between two looks for garbage: importing makes 90,000 and drops few, and looking took 5 % of a short run."""
 
 
+def begin_clean(arguments: list[str]) -> None:
+    """Begin again without the variables by which a site puts other packages into every Python, if there are any."""
+    from repro.targets import OF_OTHER_PYTHONS
+
+    if set(OF_OTHER_PYTHONS) & os.environ.keys():
+        for name in OF_OTHER_PYTHONS:
+            os.environ.pop(name, None)
+        os.execv(sys.executable, [sys.executable, "-m", "repro", *arguments])
+
+
 def main(arguments: list[str]) -> int:
     """Run what the arguments say; the exit status."""
     gc.set_threshold(FEW_COLLECTIONS)
@@ -87,5 +97,17 @@ def end(arguments: list[str]) -> int:
         return 128 + signal.SIGPIPE
 
 
+def open_outputs() -> None:
+    """Give the process outputs that take any text: a closed one leads nowhere, and one in ASCII shows escapes."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            if os.open(os.devnull, os.O_WRONLY) != number:  # the lowest free number is the closed one's
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
 if __name__ == "__main__":
+    begin_clean(sys.argv[1:])
+    open_outputs()
     sys.exit(end(sys.argv[1:]))

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from typing import Any
 from repro.targets import (
     ENVIRONMENT,
     GROUPS,
+    OF_OTHER_PYTHONS,
     RENAMED_TASKS,
     groups_of,
     make_variables,
@@ -43,6 +46,20 @@ INPUTS = {
 }
 BAD_INPUT = 2
 TRAINER_PYTHONS = ("3.10", "3.9")
+DOWNLOADS = "https://github.com/astral-sh/python-build-standalone/releases/download"
+"""Where uv downloads interpreters from, unless UV_PYTHON_INSTALL_MIRROR names another place."""
+NO_PYTHON = (
+    "the trainers need CPython 3.10 or 3.9 on Linux x86-64, because oneflow 0.8.0 has wheels for no newer one; none was "
+    "found on PATH, under pyenv, or among uv's. A package index has no interpreters."
+)
+REMEDIES = """Install one, then run the same command again:
+  Debian 11: apt-get install python3 python3-venv
+  Ubuntu 22.04: apt-get install python3.10 python3.10-venv; 24.04: add-apt-repository ppa:deadsnakes/ppa first
+  RHEL, Rocky, Alma 9: python3 is 3.9; 8: dnf install python39
+  Debian 12 and 13, and others: pyenv install 3.10, which compiles it and needs build-essential libssl-dev zlib1g-dev
+    libffi-dev libbz2-dev liblzma-dev libsqlite3-dev
+or name one: make setup TRAINER_PYTHON=/path/to/python3.10, or a mirror of uv's: UV_PYTHON_INSTALL_MIRROR=https://…
+(set in the environment); RUNTIME=docker trains in the image, which has its own."""
 NEEDED_MIB: dict[Any, int] = {
     CONTROLLER: 220,
     "cluster": 13,
@@ -163,6 +180,33 @@ def usable(path: str) -> bool:
     return printed is not None and printed.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
 
 
+def check_trainer_python() -> None:
+    """SetupError, before anything is installed, if there is no Python for the trainers and none can be downloaded."""
+    if is_ready(TRAINER) or answer([str(TRAINER / "bin" / "python"), "-c", "pass"]) is not None:
+        return
+    uv = next((each for each in (str(TOOLS / "bin" / "uv"), shutil.which("uv")) if each and os.path.exists(each)), "")
+    candidates = trainer_python_candidates(uv) if uv else trainer_python_candidates("/nonexistent/uv")
+    for where, path in candidates:
+        if where == "TRAINER_PYTHON" or (os.path.exists(path) and usable(path)):
+            return  # a wrong TRAINER_PYTHON is named where it would be used
+    source = os.environ.get("UV_PYTHON_INSTALL_MIRROR", DOWNLOADS)
+    if not answers(source):
+        raise SetupError(f"{NO_PYTHON} One could not be downloaded either: {source} does not answer.\n{REMEDIES}")
+
+
+def answers(address: str) -> bool:
+    """Whether anything answers at an address of the web; other addresses, such as file:, are taken to."""
+    if not address.startswith("http"):
+        return True
+    try:
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=10)
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def find_trainer_python(uv: str) -> str:
     """A Python for the trainers; uv downloads one if the machine has none."""
     for where, path in trainer_python_candidates(uv):
@@ -176,11 +220,7 @@ def find_trainer_python(uv: str) -> str:
         found = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])
         if found and usable(found):
             return found
-    raise SetupError(
-        "the trainers need CPython 3.10 or 3.9 on Linux x86-64, and none was found on PATH, under pyenv, or "
-        "through uv. Install one (`pyenv install 3.10`, `apt-get install python3.10`, or Debian 11's python3), "
-        "or name one: `make setup TRAINER_PYTHON=/path/to/python3.10`."
-    )
+    raise SetupError(f"{NO_PYTHON} uv could not download one either.\n{REMEDIES}")
 
 
 def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:
@@ -351,13 +391,18 @@ def main() -> None:
     )
     parser.add_argument("--for", dest="task", metavar="TASK", help="what this task needs, by the variables of make")
     given = parser.parse_args()
+    for name in OF_OTHER_PYTHONS:
+        os.environ.pop(name, None)
     variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
     os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
     if given.task and (wrong := refusal(given.task, variables)):
         print(wrong, file=sys.stderr)
         sys.exit(BAD_INPUT)
     try:
-        for environment, groups in given.environment + (needs_of(given.task, variables) if given.task else []):
+        every = given.environment + (needs_of(given.task, variables) if given.task else [])
+        if any(environment == TRAINER for environment, _ in every):
+            check_trainer_python()
+        for environment, groups in every:
             if environment == TRAINER and given.task and options_of(given.task) and not is_ready(TRAINER):
                 check(given.task)
             ready(environment, groups)

@@ -11,6 +11,7 @@ import ast
 import difflib
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,9 @@ ENVIRONMENT = (
 """Variables of make's command line that go to the environment of the processes instead of a task's options."""
 
 
+OF_OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONINSPECT")
+"""Variables by which a site's modules put other packages into every Python; they never reach ours."""
+
 ELSEWHERE = ("CLUSTER", "DRY_RUN")
 """Variables with which nothing is trained on this machine: on nodes, or nowhere."""
 
@@ -156,10 +160,27 @@ def command_line(task: str, texts: Mapping[str, str]) -> str:
     return shlex.join(["make", task] + [f"{name}={value}" for name, value in texts.items()])
 
 
-def whole_number(text: str) -> int:
+MOST = {
+    "ARCH": 999,
+    "ATTEMPT_TIMEOUT": 30 * 24 * 3600,
+    "BATCH": 1_000_000,
+    "ITERATIONS": 1_000_000,
+    "JOBS": 1024,
+    "MAX_GPUS": 4096,
+    "NODES": 64,
+    "PART_MIB": 4096,
+    "PORT": 65535,
+    "REPEATS": 1000,
+    "RETRIES": 100,
+    "STALL_TIMEOUT": 7 * 24 * 3600,
+}
+"""The largest value of each variable that is a number: a plan of 10^9 repeats would fill the memory before it begins."""
+
+
+def whole_number(text: str, most: int) -> int:
     """The value of an option that is a number."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it is a whole number from 1 on")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text) or int(text) > most:
+        raise ValueError(f"it is a whole number from 1 to {most}")
     return int(text)
 
 
@@ -186,22 +207,22 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
-def numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str, most: int) -> tuple[int, ...]:
     """The value of an option that may be several numbers."""
     try:
-        return tuple(sorted({whole_number(each) for each in names(text)}))
+        return tuple(sorted({whole_number(each, most) for each in names(text)}))
     except ValueError:
-        raise ValueError("it is a whole number from 1 on, or several such as 2,4") from None
+        raise ValueError(f"it is a whole number from 1 to {most}, or several such as 2,4") from None
 
 
 PARSERS: dict[tuple[str, ...], Callable[[str], Any]] = {
-    ("int",): whole_number,
     ("bool",): flag,
     ("float",): percentage,
     ("tuple", "str"): names,
-    ("tuple", "int"): numbers,
 }
 """What reads the text of an option, by the names in the annotation of its parameter."""
+BOUNDED: dict[tuple[str, ...], Callable[[str, int], Any]] = {("int",): whole_number, ("tuple", "int"): numbers}
+"""Likewise for numbers, whose largest value is that of their variable."""
 
 
 def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
@@ -218,6 +239,19 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
     return None
 
 
+def tasks() -> list[str]:
+    """The names of all tasks, sorted."""
+    parsed = (ast.parse(path.read_text(encoding="utf-8")).body for path in CLI.glob("*.py"))
+    functions = (each for body in parsed for each in body if isinstance(each, ast.FunctionDef))
+    return sorted(each.name.replace("_", "-") for each in functions if _is_task(each))
+
+
+def unknown_task(name: str) -> str:
+    """What to say of a target that the Makefile does not have."""
+    (nearest,) = difflib.get_close_matches(name, [*tasks(), "setup", "clean", "help"], 1, cutoff=0.0)
+    return f"make {name}: no such target; the nearest is {nearest}. `make` lists them all"
+
+
 def _is_task(function: ast.FunctionDef) -> bool:
     calls = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
     return any(isinstance(each, ast.Name) and each.id == "task" for each in calls)
@@ -228,7 +262,7 @@ def unknown_variable(name: str, task: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if not known:
         return f"{name}: make {task} takes no variables"
-    (nearest,) = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+    (nearest,) = difflib.get_close_matches(name.upper(), known, 1, cutoff=0.0)
     return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known)}"
 
 
@@ -244,6 +278,12 @@ def refusal(task: str, variables: Mapping[str, str]) -> str | None:
         try:
             if text and options[name] in PARSERS:
                 PARSERS[options[name]](text)
+            if text and options[name] in BOUNDED:
+                BOUNDED[options[name]](text, MOST[name])
         except ValueError as error:
             return f"{name}={text}: {error}"
     return None
+
+
+if __name__ == "__main__":
+    sys.exit(f"{unknown_task(sys.argv[1])}")

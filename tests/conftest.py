@@ -4,6 +4,17 @@ import pytest
 
 from tests.support import tasks
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.patience import patience
+
+HANGS_S = 300
+"""After which a test hangs, on a machine that does nothing else."""
+
+
+def pytest_collection_modifyitems(items):
+    """Give each test that sets no limit of its own one that follows what the machine does besides."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(patience(HANGS_S)))
 
 
 @pytest.fixture
@@ -18,10 +29,10 @@ def standin():
 def task(tmp_path):
     """Runs a task with the stand-in trainer, and with runs in a temporary folder; returns the completed process."""
 
-    def run(name, timeout=120, **settings):
+    def run(name, timeout=None, **settings):
         given = {"TRAINER_COMMAND": tasks.STANDIN_COMMAND}
         if name != "compare" and tasks.has(name, "RUNS"):
             given["RUNS"] = tmp_path / "runs"
-        return tasks.run(name, timeout, **given | settings)
+        return tasks.run(name, timeout or patience(), **given | settings)
 
     return run

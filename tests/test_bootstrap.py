@@ -85,6 +85,26 @@ def test_the_older_one_will_do(machine):
     assert bootstrap.find_trainer_python("uv") == str(older)
 
 
+def test_where_no_python_is_and_none_can_come_it_says_so_before_anything_is_installed(machine, monkeypatch, capsys):
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "http://127.0.0.1:9/none")
+    monkeypatch.setattr(bootstrap, "ready", lambda *_: pytest.fail("something was installed"))
+    monkeypatch.setattr(sys, "argv", ["bootstrap", "trainer"])
+    with pytest.raises(SystemExit) as end:
+        bootstrap.main()
+    said = str(end.value)
+    assert "CPython 3.10 or 3.9" in said and "http://127.0.0.1:9/none does not answer" in said
+    assert all(name in said for name in ("Debian 11", "Ubuntu 22.04", "RHEL", "pyenv install 3.10", "TRAINER_PYTHON="))
+    assert not any("install" in call for call in calls(machine))
+
+
+@pytest.mark.parametrize("mirror", ["file:///mnt/pythons", "http://127.0.0.1:9/none"])
+def test_a_python_that_is_here_or_may_come_is_enough(machine, monkeypatch, mirror):
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", mirror)
+    if mirror.startswith("http"):
+        script(machine / "bin" / "python3.9", python_of("3.9"))
+    bootstrap.check_trainer_python()
+
+
 @pytest.mark.parametrize("text", [python_of("3.12"), python_of("3.10", machine="aarch64"), "#!/bin/sh\nexit 1\n"])
 def test_a_given_python_must_fit(machine, monkeypatch, text):
     given = script(machine / "other" / "python", text)
@@ -209,8 +229,8 @@ def test_an_old_name_of_a_task_needs_what_the_new_one_needs(machine):
     ("flags", "message"),
     [
         (" -- MODLE=gpt", "MODLE: make bench has no such variable; the nearest is MODEL"),
-        (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 on"),
-        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 on, or several such as 2,4"),
+        (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 to 1000"),
+        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 to 4096, or several such as 2,4"),
     ],
 )
 def test_wrong_variables_are_refused_before_anything_is_installed(machine, monkeypatch, capsys, flags, message):

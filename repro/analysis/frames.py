@@ -25,9 +25,10 @@ import pandas as pd
 from repro.analysis import steady
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath, events, reading
 from repro.runs.record import RecordError, Run
 from repro.utils.errors import FAILED, ReproError
+from repro.utils.writing import replacing
 
 TIME = "datetime64[us, UTC]"
 STATUSES = ("ok", "failed", "interrupted")
@@ -199,14 +200,13 @@ def write_parquet(frame: pd.DataFrame, target: Path) -> Path:
         reason = 'pyarrow is not installed; it is in the dependency group "export": `uv sync --group export`'
         raise ExportError(f"{target} cannot be written: {reason}") from error
 
-    partial = target.with_name(target.name + ".partial")
     schema = pyarrow.Schema.from_pandas(frame, preserve_index=False)
     for number, field in enumerate(schema):
         if field.type in (pyarrow.null(), pyarrow.list_(pyarrow.null())):  # no row has a value to infer the type from
             text = pyarrow.string() if field.type == pyarrow.null() else pyarrow.list_(pyarrow.string())
             schema = schema.set(number, field.with_type(text))
-    frame.to_parquet(partial, engine="pyarrow", index=False, schema=schema)
-    partial.replace(target)
+    with replacing(target) as file:
+        frame.to_parquet(file, engine="pyarrow", index=False, schema=schema)
     return target
 
 
@@ -228,10 +228,11 @@ def _is_run(path: Path) -> bool:
 
 
 def _run_attempts(run: Run) -> pd.DataFrame:
-    description = run.description()
-    plan = Plan.from_json(description["plan"])
-    frame = attempt_frame(steady.attempts(run)).merge(unit_frame(plan.units), on="unit", how="left")
-    return frame.assign(**_run_row(run, description, plan))
+    with reading(run.path):
+        description = run.description()
+        plan = Plan.from_json(description["plan"])
+        frame = attempt_frame(steady.attempts(run)).merge(unit_frame(plan.units), on="unit", how="left")
+        return frame.assign(**_run_row(run, description, plan))
 
 
 def _run_row(run: Run, description: dict, plan: Plan) -> dict:

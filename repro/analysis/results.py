@@ -15,6 +15,7 @@ from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
 from repro.runs.record import Run
+from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import spread
 
 TRAINING = ["program", "model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
@@ -215,7 +216,8 @@ def results_csv(frame: pd.DataFrame) -> str:
     """The table of results as CSV; several values in a cell are separated by spaces."""
     several = ["stands_for", "derived_from", "throughputs_samples_per_s"]
     text = {name: frame[name].map(lambda values: " ".join(map(str, values))) for name in several}
-    return frame.assign(**text).to_csv(index=False)
+    shown = frame.assign(**text)
+    return shown.apply(lambda column: column.map(spreadsheet_cell)).to_csv(index=False)
 
 
 def write_results_parquet(run: Run, folder: Path | None = None) -> Path:

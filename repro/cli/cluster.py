@@ -155,6 +155,19 @@ def _show_fingerprint(found: dict, apart: list) -> None:
     console.print(f"{len(found)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
 
 
+def _only_cluster(name: str | None, limit: str | None) -> Cluster:
+    """The named cluster; without a name, that of the only inventory written in this checkout, after saying which."""
+    from repro.cluster.inventory import own_inventories
+    from repro.cluster.provision import chosen_names
+
+    if name or len(own_inventories()) != 1:
+        return _cluster(name)
+    found = _cluster(own_inventories()[0])
+    hosts = ", ".join(chosen_names(found, limit or ""))
+    print(f"CLUSTER={found.name}, the only inventory that was written in this checkout. Provisioned will be: {hosts}")
+    return found
+
+
 def _cluster(name: str | None) -> Cluster:
     from repro.cluster.cluster import load_cluster
     from repro.cluster.inventory import inventory_names
@@ -182,6 +195,7 @@ def provision(
 ) -> None:
     """Set every node of a cluster up the same, and show where nodes differ.
 
+    Where exactly one inventory was written in this checkout, --cluster may be left out.
     With --check, nodes without sudo, apt or a distribution that the roles know are looked at without root: what they have,
     and what a run would miss.
     Exit status: 0 done; 1 it failed on a node, named in the last line, or a run would miss something; 2 wrong input.
@@ -189,7 +203,7 @@ def provision(
     from repro.cluster.provision import chosen_names, unmanaged
     from repro.cluster.provision import provision as set_up
 
-    chosen = _cluster(cluster)
+    chosen = _only_cluster(cluster, limit)
     with exit_statuses(BAD_INPUT):
         without_root = unmanaged(chosen, limit or "") if check else {}
         lacking = _show_without_root(chosen, without_root)

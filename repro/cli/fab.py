@@ -5,12 +5,14 @@ Nothing else imports these two: make's targets run the same tasks, and a short r
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import invoke
 
 from repro.cli.settings import Exit, Option, OptionTask
 from repro.cli.tasks import every
+from repro.targets import OF_OTHER_PYTHONS
 
 
 class FabTask(invoke.Task):
@@ -45,4 +47,6 @@ def _argument(option: Option) -> invoke.Argument:
     return _Raw(name=name, attr_name=attribute, kind=kind, default=option.default, help=option.help + shown)
 
 
+for _name in OF_OTHER_PYTHONS:
+    os.environ.pop(_name, None)
 namespace = invoke.Collection(*map(FabTask, every().values()))

@@ -15,13 +15,15 @@ from collections.abc import Iterable
 
 from repro.cli import tasks
 from repro.cli.session import chosen_model
-from repro.cli.settings import Exit, OptionError, exit_statuses
-from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, make_variables, renamed
+from repro.cli.settings import Exit, OptionError, OptionTask, exit_statuses
+from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, command_line, make_variables, renamed
 
 PR_SET_PDEATHSIG = 1
 OF_PUBLISHED_CASES = ("bench", "profile")
 """Tasks that train, and whose CASES are names of published ones."""
 
+SITES = {"HOST", "NAME"}
+"""Variables that shells set by themselves, csh and those of WSL."""
 MAKES_OWN = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 
 
@@ -51,6 +53,7 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
                 raise OptionError(f"make {name} needs {' '.join(f'{each}=' for each in missing)}")
             given = {key: value for key, value in variables.items() if key not in ENVIRONMENT}
             task.of_variables(given)
+            _notice_environment(task, variables)
             os.environ.update((key, value) for key, value in variables.items() if key in ENVIRONMENT)
             task(**{key.lower(): value for key, value in given.items()})
     except Exit as end:
@@ -79,6 +82,17 @@ def check(name: str) -> int:
         print(end.message, file=sys.stderr)
         return end.status
     return 0
+
+
+def _notice_environment(task: OptionTask, variables: dict[str, str]) -> None:
+    """Say once of variables of the environment that they have no effect, where the task has options of these names."""
+    own = {option.variable for option in task.options.values()} - variables.keys() - set(ENVIRONMENT) - SITES
+    if unread := sorted(own & os.environ.keys()):
+        line = command_line(task.target, {name: os.environ[name] for name in unread})
+        print(
+            f"notice: {', '.join(unread)} of the environment has no effect; give it behind make: {line}",
+            file=sys.stderr,
+        )
 
 
 def _notice(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ def report(
 ) -> None:
     """Write a run's report, verdicts and tables again.
 
+    Those of a run in an archive, or in a folder that is not among one's own RUNS, are written to RUNS/<its name>.
+
     Exit status with --check: 0 every comparable case is reproduced or faster in all its repeats; 1 one is not, or
     none of its repeats succeeded; 3 nothing can be judged (a smoke run, or other hardware). Without it: 0 written;
     1 the run differs from its record, or its raw output yields other figures; 2 wrong input. make turns every nonzero
@@ -34,18 +37,20 @@ def report(
     from repro.analysis.results import write_results_parquet
     from repro.analysis.verdict import check_given
     from repro.report.run.page import render, report_folder
+    from repro.runs.files import reading
     from repro.runs.manifest import check_recordable, record
 
     check_given(tolerance)
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
-    with exit_statuses(FAILED):
+    own = target == chosen.path
+    with exit_statuses(FAILED), reading(chosen.path):
         require(chosen)
-        if not chosen.archived:
+        if own:
             check_recordable(chosen)
         rendered = render(chosen, tolerance, figures=True, folder=target)
         table = write_results_parquet(chosen, target)
-        if not chosen.archived:
+        if own:
             record(chosen)
     for path in (*rendered.reports, rendered.results, table, target / "verdicts.json"):
         print(path)
@@ -63,12 +68,13 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
     Exit status: 0 everything matches; 1 something does not; 2 wrong input.
     """
     from repro.analysis.verification import verify as verified
+    from repro.runs.files import reading
 
     if host:
         _verify_kept(host)
         return
     chosen = _run(run, runs)
-    with exit_statuses(FAILED):
+    with exit_statuses(FAILED), reading(chosen.path):
         found = verified(chosen)
     for line in found.holds:
         print(f"{chosen.path}: {line}")
@@ -81,7 +87,7 @@ def _verify_kept(host: str) -> None:
     from repro.analysis.verification import verify_list, verify_withdrawn
     from repro.report.host.keep import runs_of
     from repro.runs import digests
-    from repro.runs.files import ARCHIVE, RecordError
+    from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.record import Run
 
     folder = runs_of(host)
@@ -91,7 +97,8 @@ def _verify_kept(host: str) -> None:
     faults = digests.faults(folder.parent)
     for archive in archives:
         try:
-            found = verified(Run(archive))
+            with reading(archive):
+                found = verified(Run(archive))
         except RecordError as error:
             faults.append(str(error))
             continue
@@ -120,9 +127,10 @@ def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, h
         return
     from repro.analysis.evidence import require
     from repro.runs.archive import archive as packed_run
+    from repro.runs.files import reading
 
     chosen = _run(run, runs)
-    with exit_statuses(FAILED):
+    with exit_statuses(FAILED), reading(chosen.path):
         require(chosen)
         packed = packed_run(chosen)
     print(f"{packed.path}\nSHA-256 {packed.digest}")
@@ -130,7 +138,7 @@ def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, h
 
 def _keep(run: str | None, runs: Path, host: str) -> None:
     from repro.report.host.keep import NEXT, keep, runs_of
-    from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError
+    from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, reading
     from repro.runs.history import history
     from repro.runs.record import Run
 
@@ -139,7 +147,7 @@ def _keep(run: str | None, runs: Path, host: str) -> None:
     folder = next((each for each in (runs / run, Path(run)) if (each / PREFLIGHT).is_file()), None)
     source = folder or Run.find(run, runs).path
     target = runs_of(host) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
-    with exit_statuses(FAILED):
+    with exit_statuses(FAILED), reading(source):
         if not folder:
             commit = Run(source).description()["environment"]["git_commit"]
             if not commit or history().holds(commit) is False:
@@ -162,15 +170,18 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     from repro.analysis.compare_runs import compare as compared
     from repro.analysis.evidence import require
     from repro.report.compare import print_table, write
+    from repro.runs.files import reading
     from repro.runs.record import Run
 
     if len(runs) != 2:
         raise OptionError('RUNS="A B": name the two runs to compare')
     first, second = (Run.find(name) for name in runs)
-    comparison = compared(first, second, tolerance)
+    with reading(Path(" ".join(runs))):
+        comparison = compared(first, second, tolerance)
     with exit_statuses(FAILED):
-        require(first)
-        require(second)
+        for each in (first, second):
+            with reading(each.path):
+                require(each)
         written = write(comparison, RUNS if first.archived else first.folder.parent)
     print_table(comparison)
     for path in written:
@@ -178,7 +189,11 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
 
 
 def _run(name: str | None, runs: Path) -> Run:
-    """The run of this name, folder or archive; without one the latest."""
+    """The run of this name, folder or archive; without one the latest, with those before it on standard error."""
     from repro.runs.record import Run
 
-    return Run.find(name or None, runs)
+    found = Run.find(name or None, runs)
+    if not name:
+        before = Run.latest(runs)[1:]
+        print(f"RUN={found.id}, the latest{'; before it: ' + ', '.join(before) if before else ''}", file=sys.stderr)
+    return found

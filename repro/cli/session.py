@@ -199,7 +199,8 @@ class Session:
                 self.port,
                 trainer_command(),
                 self.stack or None,
-                self.libraries,
+                baseline=baseline_command(),
+                libraries=self.libraries,
                 runtime=self.runtime or None,
                 image=self.image or None,
             )

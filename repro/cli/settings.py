@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
+from repro.targets import MOST, command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
-from repro.utils.printable import printable
+from repro.utils.printable import one_line, printable
 
+SHOWN = 200
+"""How much of a value is shown where it is refused, in characters."""
 OPTIONS = {
     "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
     "base": "base image in place of the pinned one: any Debian 11",
@@ -116,9 +118,11 @@ class Option:
         if text == "":
             return "" if self.kind is str and self.default is None else self.default
         try:
+            if self.kind in BOUNDED:
+                return BOUNDED[self.kind](text, MOST[self.variable])
             return PARSERS[self.kind](text) if self.kind in PARSERS else _chosen(self.kind, text)
         except ValueError as error:
-            raise OptionError(f"{label}{text}: {error}") from None
+            raise OptionError(f"{label}{one_line(text, SHOWN)}: {error}") from None
 
     def show(self, value: Any) -> str:
         """The text of a value, as `parse` reads it."""
@@ -146,13 +150,13 @@ def _choice(kind: Any, text: str) -> str:
 
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    int: whole_number,
     bool: flag,
     float: percentage,
     Path: Path,
     tuple[str, ...]: names,
-    tuple[int, ...]: numbers,
 }
+BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, ...]: numbers}
+"""Numbers, whose largest value is that of their variable in `repro.targets.MOST`."""
 
 
 def _plain(kind: Any) -> Any:
@@ -260,6 +264,8 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
         raise Exit(str(error), status or error.status) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            if not error.filename or isinstance(error, BrokenPipeError):
+                raise
+            raise Exit(f"{error.filename}: {error.strerror}", status or FAILED) from error
         where = f"{error.filename} could" if error.filename else "a file could"
         raise Exit(f"the disk is full: {where} not be written; free some space and start again", FAILED) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from repro.cluster.inventory import ClusterError, Variables, ask_ansible, inventory_folder, setting_of
 from repro.cluster.rank_environment import wrong_environment
-from repro.images.runtime import RUNTIMES, Runtime
+from repro.images.runtime import IMAGE, RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
@@ -20,6 +20,7 @@ SLURM_SECONDS = {"poll_seconds": (1, 3600), "lease_seconds": (30, 604_800)}
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
 DIGEST = r"(sha256:[0-9a-f]{64})?"
 PATH = r"/[^\s:]*"
+REGISTRY = r"[A-Za-z0-9][\w./:-]*"
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,14 @@ def _image(read: Variables) -> Image:
     image = Image(**{key: each or "" for key, each in value.items()})
     if not all(isinstance(each, str) for each in vars(image).values()):
         raise read.wrong(name, value, "each of its values is text")
+    if not IMAGE.fullmatch(image.name):
+        raise read.wrong(f"{name}.name", image.name, "it is an image's name in an engine, such as oneflow:cu102")
+    if image.registry and not re.fullmatch(REGISTRY, image.registry):
+        raise read.wrong(
+            f"{name}.registry", image.registry, "it is a host with the path to the image, without a scheme"
+        )
+    if image.archive.startswith("-"):
+        raise read.wrong(f"{name}.archive", image.archive, "it is the path of a file on this machine")
     for key, given in (("digest", image.digest), ("manifest", image.manifest)):
         if not re.fullmatch(DIGEST, given):
             raise read.wrong(f"{name}.{key}", given, "it is sha256: and 64 hexadecimal digits, or empty")
@@ -291,7 +300,7 @@ def _baseline(read: Variables, runtime: str) -> Baseline:
     baseline = Baseline(**{key: str(each or "") for key, each in value.items()})
     if not re.fullmatch(f"({PATH})?", baseline.python):
         raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
-    if not re.fullmatch(r"([\w/][\w./:@-]*)?", baseline.image):
+    if baseline.image and not IMAGE.fullmatch(baseline.image):
         raise read.wrong(f"{name}.image", baseline.image, "it is an image's name, ID or file, or empty")
     if wrong := baseline_conflict(runtime, baseline):
         raise read.wrong(*wrong)

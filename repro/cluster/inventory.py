@@ -13,8 +13,11 @@ from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
 
+SHIPPED = {"single-node", "v100x32"}
+"""The inventories that come with the project, as examples."""
 INVENTORIES = ROOT / "ansible" / "inventories"
 REQUIRED = object()
+MOST_BYTES, MOST_VALUES = 2**20, 100_000
 
 
 class ClusterError(ReproError):
@@ -30,9 +33,10 @@ def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
+        near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
-            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'} (there are: "
-            f"{', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
+            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
+            f"(there are: {', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
             "simulated nodes with: make sim"
         )
     return folder
@@ -41,6 +45,11 @@ def inventory_folder(name_or_path: str | Path) -> Path:
 def inventory_names() -> list[str]:
     """The inventories of this checkout, with those of simulated nodes."""
     return sorted({path.parent.name for path in INVENTORIES.glob("*/hosts.yml")} | set(simulated_inventories()))
+
+
+def own_inventories() -> list[str]:
+    """The inventories that were written in this checkout."""
+    return sorted({path.parent.name for path in INVENTORIES.glob("*/hosts.yml")} - SHIPPED)
 
 
 def folder_of(name: str) -> Path:
@@ -58,11 +67,42 @@ def setting_of(name: str, folder: Path) -> str:
     return name if folder_of(name) == folder else str(folder)
 
 
+def check_size(folder: Path) -> None:
+    """ClusterError for a YAML file of an inventory that is larger than any, as written or with its aliases expanded.
+
+    Ten lines can stand for a billion values, with which whoever reads them works for ever.
+    """
+    import yaml
+
+    for file in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml"))):
+        if file.stat().st_size > MOST_BYTES:
+            raise ClusterError(f"{file}: it has more than {MOST_BYTES // 2**20} MiB; an inventory has a few KiB")
+        try:
+            with open(file, "rb") as opened:
+                values = _values(yaml.compose(opened, yaml.SafeLoader), {})
+        except (yaml.YAMLError, RecursionError):
+            continue  # Ansible says what is wrong, with the line
+        if values > MOST_VALUES:
+            raise ClusterError(f"{file}: with its aliases expanded it has more than {MOST_VALUES} values")
+
+
+def _values(node: Any, seen: dict[int, int]) -> int:
+    """How many values a node of YAML has with its aliases expanded; one that contains itself has more than any."""
+    if node is None or isinstance(node.value, str):
+        return 1
+    if id(node) not in seen:
+        seen[id(node)] = MOST_VALUES + 1
+        inner = [each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,))]
+        seen[id(node)] = 1 + sum(_values(each, seen) for each in inner)
+    return seen[id(node)]
+
+
 def ask_ansible(hosts: Path) -> dict:
     """The output of `ansible-inventory --list` for a hosts file: groups, and `_meta.hostvars` with all variables."""
     tool = Path(sys.executable).parent / "ansible-inventory"
     if not tool.exists():
         raise ClusterError(f"{tool} is missing: `make setup` installs it")
+    check_size(hosts.parent)
     environment = {
         **os.environ,
         "LC_ALL": "C.UTF-8",

@@ -70,6 +70,8 @@ def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:
     """
     root, archive = folder / f"root-{suite}", folder / f"root-{suite}.tar"
     shutil.rmtree(root, ignore_errors=True)
+    if mirror.startswith("-"):
+        raise ImageError(f"DEBIAN={mirror}: it is the address of a mirror")
     command = ["debootstrap", "--variant=minbase", "--arch=amd64", suite, str(root), mirror]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -15,6 +15,8 @@ from typing import ClassVar
 IMAGE_PYTHON = "/opt/venv/bin/python"
 IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 ALL_GPUS = "all"
+IMAGE = re.compile(r"[\w/.~][\w/.:@~+ -]*")
+"""An image's name, ID or file: it is a word among options, so it cannot begin as one does."""
 NOISE = re.compile(r"'docker( run)? --help'")
 PREFIX = re.compile(r"^(docker: |FATAL: +)")
 
@@ -61,6 +63,10 @@ class Container:
     memory: str = ""
     name: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.image and not IMAGE.fullmatch(self.image):
+            raise ValueError(f"{self.image!r} is no image's name, ID or file")
 
 
 class Runtime(ABC):

@@ -20,6 +20,7 @@ from repro.images.oci_layout import Image, lone_image, read_layout
 from repro.images.pins import Pins
 from repro.images.stack import tag_of
 from repro.utils.paths import CACHE, ROOT
+from repro.utils.printable import spreadsheet_cell
 
 ACCEPTED = "docker/vulnerabilities.toml"
 FOLDER = CACHE / "sbom"
@@ -61,7 +62,7 @@ def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAY
     with open(licences, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["kind", "name", "version", "licences"])
-        writer.writerows(licence_rows(document))
+        writer.writerows(map(spreadsheet_cell, row) for row in licence_rows(document))
     return bill, licences
 
 

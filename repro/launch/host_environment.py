@@ -9,6 +9,8 @@ from pathlib import Path
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
 from repro.launch.agent.gpus import gpus as gpus_with
+from repro.runs.history import FOREIGN, owned_by_another
+from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT, sha256
 
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
@@ -80,8 +82,17 @@ def _cpu_model() -> str:
     return found[1] if found else platform.machine()
 
 
+class CheckoutError(ReproError):
+    """The checkout's commit cannot be read, and a run that records none could not be kept."""
+
+
 def _git(*arguments: str) -> str | None:
-    return _output(["git", "-C", str(ROOT), *arguments])
+    """What git says of this checkout, None if it is none; CheckoutError if git refuses as another account owns it."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    output = _output(command)
+    if output is None and (ROOT / ".git").exists() and owned_by_another(ROOT):
+        raise CheckoutError(f"git does not read {ROOT}, {FOREIGN.format(root=ROOT)}")
+    return output
 
 
 def _changed_files() -> int | None:

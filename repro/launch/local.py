@@ -152,7 +152,7 @@ class LocalSession(LaunchSession):
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         """With the stack and the baselines' command that the run recorded."""
         options, description = self.launcher.options, run.description()
-        baseline = recorded_command(description["baseline"]) if "baseline" in description else ()
+        baseline = recorded_command(description["baseline"], options.baseline) if "baseline" in description else ()
         stack = self.launcher.stack(plan, description["environment"])
         container = self.launcher.container(stack, description["environment"])
         return local_attempts(limits, options.port, options.trainer, baseline, stack.environment, container)

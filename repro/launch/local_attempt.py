@@ -40,6 +40,7 @@ from repro.planning.plan import Unit
 from repro.planning.program_data import STANDINS, located
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
+from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
 from repro.utils.signals import as_of_a_process, signal_name
@@ -321,11 +322,17 @@ class LocalAttempt:
         return "\n".join(next(filter(None, map(last_lines, logs)), []))
 
 
+class NoLauncher(ReproError):
+    """The trainers' environment is incomplete."""
+
+
 def _launcher(python: Path) -> Path:
-    found = next(python.parent.parent.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
-    if found is None:
-        raise FileNotFoundError(f"no oneflow in {python.parent.parent}; `make clean setup` builds it again")
-    return found
+    """OneFlow's launcher in a Python's environment; where it will be, if that is not installed: a dry run shows it."""
+    environment = python.parent.parent
+    found = next(environment.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
+    if found is None and environment.exists():
+        raise NoLauncher(f"no oneflow in {environment}; `make clean setup` builds it again")
+    return found or environment / "lib/<python>/site-packages/oneflow/distributed/launch.py"
 
 
 def _end_with_parent() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.kernel_overlay import FOLDER
-from repro.images.runtime import ALL_GPUS, IMAGE_LAUNCHER, IMAGE_PYTHON, RUNTIMES, Bind, Container, Runtime
+from repro.images.runtime import ALL_GPUS, IMAGE, IMAGE_LAUNCHER, IMAGE_PYTHON, RUNTIMES, Bind, Container, Runtime
 from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
 from repro.launch.agent.node import image_file, image_ids, remove_containers
@@ -60,6 +60,10 @@ class LocalContainer:
         """
         if name not in RUNTIMES or not RUNTIMES[name].in_image or not RUNTIMES[name].tool:
             raise RuntimeUnavailable(f"RUNTIME={name}: on one machine it is venv, docker or apptainer")
+        if image and not IMAGE.fullmatch(image):
+            raise RuntimeUnavailable(
+                f"IMAGE={image}: it is an image's name, ID or file; no such thing begins with a dash"
+            )
         runtime, wanted = RUNTIMES[name], stack.name if stack.name in IMAGE_STACKS else IMAGE_STACKS[0]
         if runtime.from_file:
             path = Path(image).expanduser().resolve() if image else sif_path(wanted)

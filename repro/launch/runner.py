@@ -25,7 +25,7 @@ from repro.planning.schedule import Block, in_order, startable
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
 from repro.runs.files import events
-from repro.runs.record import ATTEMPT, Run, disk_error
+from repro.runs.record import ATTEMPT, RecordError, Run, disk_error
 
 MIN_FREE_MIB = 200
 WAKE_S = 0.2
@@ -64,8 +64,8 @@ class Bench:
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
         self._record_killed()
+        todo = remaining(self.plan, self.run.attempts())
         with interruptible() as interrupts:
-            todo = remaining(self.plan, self.run.attempts())
             self.progress.begin(self.plan, todo)
             _Schedule(self, interrupts).run(todo)
             return self.run.attempts()
@@ -306,4 +306,7 @@ def check_free_space(folder: Path) -> None:
     except OSError as error:
         raise disk_error(error, folder) from error
     if free < MIN_FREE_MIB:
-        raise disk_error(OSError(28, "No space left on device"), folder)
+        raise RecordError(
+            f"{folder}: {free} MiB are free there, and an attempt begins with {MIN_FREE_MIB} at least, so that its logs "
+            f"are not lost; free some space, then go on with RUN={folder.name}"
+        )

@@ -37,9 +37,11 @@ class Candidate:
 
 def shape_of(text: str) -> dict[str, int]:
     """The shape written as HIDDENxLAYERS or HIDDENxLAYERSxHEADS; HardwareError for anything else."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", text)
+    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,3})(?:x([1-9]\d{0,5}))?", text, re.ASCII)
     if not found:
-        raise HardwareError(f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24")
+        raise HardwareError(
+            f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24; at most 999999x9999"
+        )
     hidden, layers = int(found[1]), int(found[2])
     heads = int(found[3]) if found[3] else next((hidden // size for size in HEAD_SIZES if hidden % size == 0), 0)
     if not heads or hidden % heads:

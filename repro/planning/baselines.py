@@ -76,9 +76,17 @@ def variants_of(names: Iterable[str]) -> tuple[str, ...]:
     return variants
 
 
-def recorded_command(baseline: dict) -> tuple[str, ...]:
-    """The recorded command of a resumed run; PlanError if its interpreter no longer exists."""
+def recorded_command(baseline: dict, given: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The recorded command of a resumed run: an interpreter with this checkout's program, or what is `given` for tests.
+
+    PlanError if it is another, as a record from elsewhere may have, or if its interpreter no longer exists.
+    """
     command = tuple(baseline["command"])
+    if not command or (command != given and command[1:] != (str(SCRIPT),)):
+        raise PlanError(
+            f"this run's baselines were started by `{' '.join(map(str, command))}`, which is not the program of this "
+            "checkout; begin a new run"
+        )
     if not shutil.which(command[0]):
         raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")
     return command

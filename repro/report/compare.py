@@ -6,7 +6,7 @@ from repro.analysis.compare_runs import Pair, RunComparison
 from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
 from repro.report.run.baselines import interval
-from repro.runs.record import disk_error, write_json, write_text
+from repro.runs.record import RecordError, disk_error, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 OUTCOMES = {
@@ -21,6 +21,8 @@ OUTCOMES = {
 def write(comparison: RunComparison, runs: Path) -> list[Path]:
     """Write `compare.json` and the document in both languages into `runs/compare-<first>-<second>/`."""
     folder = runs / f"compare-{comparison.first.id}-{comparison.second.id}"
+    if folder.is_symlink():
+        raise RecordError(f"{folder} is a link, through which nothing is written; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -41,7 +43,7 @@ def build(comparison: RunComparison, language: str) -> Document:
     sections = [_units(_, comparison), *_apart(_, comparison), _environment(_, comparison), _attempts(_, comparison)]
     title = _("Two runs compared: {first} and {second}").format(first=first, second=second)
     lead = _("The first run is `{first}`, the second `{second}`. A ratio above 1 means that the second is faster.")
-    return Document(language, title, lead.format(first=first, second=second), tuple(sections))
+    return Document(language, title, lead.format(first=first, second=second), tuple(sections), links=False)
 
 
 def units_table(_: Translate, comparison: RunComparison) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 CODE = re.compile(r"((?<!`)`[^`\n]+`(?!`))")
 TAG = re.compile(r"<(?=[A-Za-z/!?])")
+LINK = re.compile(r"\](?=[(\[:])")
+"""Where the words of a link end: what follows is its target, in place, by name, or of that name."""
 TONES = ("", "good", "bad", "muted")
 
 
@@ -137,12 +140,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """One report in one language ("zh" or "en")."""
+    """One report in one language ("zh" or "en").
+
+    `links` is whether `[words](target)` in its texts is a link; not in reports on runs, whose words may be from others.
+    """
 
     language: str
     title: str
     lead: str
     sections: tuple[Section, ...]
+    links: bool = True
 
 
 def figure(value: float | None, decimals: int) -> Cell:
@@ -176,7 +183,8 @@ def markdown(document: Document, folder: Path) -> str:
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
 
-    return visible(template("document.md.j2").render(document=document, relative=relative, fence=fence))
+    made = template("document.md.j2", plain=plain if document.links else without_links)
+    return visible(made.render(document=document, relative=relative, fence=fence))
 
 
 def fence(text: str) -> str:
@@ -196,8 +204,14 @@ def plain(text: str) -> str:
     )
 
 
-def template(name: str) -> Template:
-    """A compiled template of this package; templates ending in `.html.j2` escape their values."""
+def without_links(text: str) -> str:
+    """A `plain` paragraph in one line, in which nothing is a link, a heading or a list either."""
+    line = " ".join(plain(text).split("\n"))
+    return "".join(part if CODE.fullmatch(part) else LINK.sub(r"]\\", part) for part in CODE.split(line))
+
+
+def template(name: str, plain: Callable[[str], str] = plain) -> Template:
+    """A compiled template of this package, with what makes a text `plain`; those ending in `.html.j2` escape values."""
     import jinja2
 
     cache = CACHE / "jinja2"

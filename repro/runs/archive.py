@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.runs.files import ARCHIVE, RecordError, is_archive, open_files
+from repro.runs.files import ARCHIVE, RecordError, is_archive, open_files, opened
 from repro.runs.manifest import MANIFEST, manifest_text, read_manifest, verify
 from repro.runs.record import Run, disk_error
 from repro.runs.ro_crate import METADATA, metadata
 from repro.utils.paths import sha256_of
+from repro.utils.writing import new_file
 
 DATE = (1980, 1, 1, 0, 0, 0)
 PERMISSIONS = 0o644
@@ -36,7 +37,7 @@ def archive(run: Run, target: Path | None = None) -> Archive:
 
     RecordError, without writing anything, if the folder or the packed files differ from the record.
     """
-    found = verify(run.folder)
+    found = verify(run.files)
     if not found.holds:
         raise RecordError("\n".join((f"{run.folder} is not as it was recorded; nothing was packed:", *found.lines())))
     target = target or run.folder.parent / f"{run.id}{ARCHIVE}"
@@ -71,7 +72,8 @@ def write_archive(target: Path, content: Mapping[str, Path | bytes]) -> Archive:
         raise RecordError(f"{target}: the name of an archive ends in {ARCHIVE}")
     partial = target.with_name(f".partial-{target.name}")
     try:
-        with zipfile.ZipFile(partial, "w") as packed:
+        partial.unlink(missing_ok=True)
+        with new_file(partial) as file, zipfile.ZipFile(file, "w") as packed:
             for path, source in sorted(content.items()):
                 _add(packed, path, source)
         if "run.json" in content and not (found := verify(open_files(partial))).holds:
@@ -95,5 +97,5 @@ def _add(packed: zipfile.ZipFile, path: str, source: Path | bytes) -> None:
         packed.writestr(member, source, compresslevel=9)
         return
     member.file_size = source.stat().st_size
-    with open(source, "rb") as read, packed.open(member, "w") as written:
+    with opened(source) as read, packed.open(member, "w") as written:
         shutil.copyfileobj(read, written)

@@ -2,6 +2,9 @@
 
 `open_files` returns a run's root. Paths below it are built with `/` and behave the same for both, so readers need not
 know which it is. An archive is opened once and read without unpacking.
+
+A run may come from others. Nothing outside its folder is reached through links or names, nothing but plain files is
+read, and no more of it than `repro.runs.limits` allows; `reading` turns what is damaged into one sentence.
 """
 
 from __future__ import annotations
@@ -11,14 +14,21 @@ import hashlib
 import io
 import json
 import os
+import stat
+import struct
 import tomllib
+import traceback
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from repro.runs import limits
 from repro.utils.errors import ReproError
-from repro.utils.paths import sha256
+from repro.utils.paths import PACKAGE, sha256
+from repro.utils.printable import one_line
 
 ARCHIVE = ".zip"
 SIGNATURE = ".sig"
@@ -45,26 +55,66 @@ def is_archive(path: Path) -> bool:
 def open_files(path: Path) -> RunPath:
     """The root of a run's files: the folder itself, or the inside of an archive.
 
-    RecordError if an archive cannot be read, or contains two files of the same name.
+    RecordError if an archive cannot be read or exceeds `repro.runs.limits`, and if a folder has links that lead out of
+    theirs, files that are none, or names that no run has.
     """
     if not is_archive(path):
+        check_plain(path)
         return path
     try:
-        archive = zipfile.ZipFile(io.BufferedReader(_Positioned(path)))
-    except (OSError, zipfile.BadZipFile) as error:
+        file = _Positioned(path.resolve(), limits.DIRECTORY_BYTES)
+        archive = zipfile.ZipFile(io.BufferedReader(file))
+    except (OSError, ValueError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
         raise RecordError(f"{path} cannot be read as a ZIP archive: {error}") from error
-    names = archive.namelist()
-    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
-        raise RecordError(f"{path} holds more than one {', '.join(twice)}: copy the archive again from its source")
+    file.budget = None
+    if fault := limits.archive_fault(archive.infolist(), os.path.getsize(path)):
+        raise RecordError(f"{path} {fault}; it was not unpacked. Copy it again from its source")
     return zipfile.Path(archive)
+
+
+def check_plain(folder: Path) -> None:
+    """RecordError unless a folder, if it is there, holds plain files and folders, with names that a run may have.
+
+    A link to another name in the same folder is allowed, as glog leaves beside its logs.
+    """
+    pending, count = [(folder, "")], 0
+    while pending:
+        parent, prefix = pending.pop()
+        try:
+            entries = list(os.scandir(parent))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for entry in entries:
+            count += 1
+            path = prefix + entry.name
+            fault = limits.name_fault(path) or _entry_fault(entry)
+            if fault or count > limits.FILES:
+                raise RecordError(f"{folder} {fault or f'has more than {limits.FILES} files'}; it was not read")
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((Path(entry.path), f"{path}/"))
+
+
+def _entry_fault(entry: os.DirEntry[str]) -> str | None:
+    if entry.is_symlink():
+        return None if _sibling(Path(entry.path)) else f"has a link that leads elsewhere: {entry.name}"
+    plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+    return None if plain else f"has a device, a pipe or a socket: {entry.name}"
+
+
+def _sibling(link: Path) -> Path | None:
+    """What a link leads to if that is a file of the same folder and no link itself, or is gone; None if it is not."""
+    target = os.readlink(link)
+    beside = link.with_name(target) if "/" not in target and target not in ("", ".", "..") else None
+    return beside if beside and not beside.is_symlink() and not beside.is_dir() else None
 
 
 class _Positioned(io.RawIOBase):
     """A file that keeps its position to itself: processes that were forked while it was open share the system's."""
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor, self._at = os.open(path, os.O_RDONLY), 0
-        self.name = str(path)
+    def __init__(self, path: Path, budget: int | None = None) -> None:
+        """`budget` is how many bytes may be read before it is an OSError; None for any number."""
+        self._descriptor, self._at = _plain(path), 0
+        self.name, self.budget = str(path), budget
 
     def close(self) -> None:
         if not self.closed:
@@ -84,6 +134,10 @@ class _Positioned(io.RawIOBase):
 
     def readinto(self, buffer, /) -> int:  # type: ignore[no-untyped-def]
         found = os.pread(self._descriptor, len(buffer), self._at)
+        if self.budget is not None:
+            self.budget -= len(found)
+            if self.budget < 0:
+                raise OSError(f"its list of files has more than {limits.DIRECTORY_BYTES // 2**20} MiB")
         buffer[: len(found)] = found
         self._at += len(found)
         return len(found)
@@ -102,23 +156,49 @@ def names(root: RunPath) -> list[str]:
 
 
 def opened(path: RunPath) -> IO[bytes]:
-    """The content of a file, to be read; FileNotFoundError if there is none."""
-    return path.open("rb")
+    """The content of a plain file, to be read; FileNotFoundError if there is none.
+
+    RecordError for anything but a file, or a link to one beside it, and for a file that is too large.
+    """
+    return os.fdopen(_plain(path), "rb") if isinstance(path, Path) else path.open("rb")
 
 
-def content(path: RunPath) -> bytes:
-    """The whole content of a file; FileNotFoundError if there is none."""
+def _plain(path: Path) -> int:
+    """The descriptor of a plain file."""
+    at = _sibling(path) if path.is_symlink() else path
+    if at is None:
+        raise RecordError(f"{path} is a link that leads elsewhere; it was not read")
+    descriptor = os.open(at, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise RecordError(f"{path} is no plain file; it was not read")
+
+
+def content(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
+    """The whole content of a file, of at most `limit` bytes; FileNotFoundError if there is none."""
     with opened(path) as file:
-        return file.read()
+        found = file.read(limit + 1)
+    if len(found) > limit:
+        raise RecordError(f"{path} has more than {limit // 2**20} MiB, and is not read as a whole")
+    return found
 
 
 def lines(path: RunPath) -> list[str]:
     """The complete lines of a file, without line ends; none if the file does not exist. An incomplete last line is
     dropped.
 
-    UnicodeDecodeError if it is not UTF-8.
+    UnicodeDecodeError if it is not UTF-8; RecordError if it has more lines, or longer ones, than a run records.
     """
-    return content(path).decode("utf-8").split("\n")[:-1] if path.is_file() else []
+    if not path.is_file():
+        return []
+    found = content(path, limits.RECORD_BYTES)
+    if found.count(b"\n") > limits.LINES:
+        raise RecordError(f"{path} has more than {limits.LINES} lines")
+    every = found.decode("utf-8").split("\n")[:-1]
+    if longest := next((number for number, line in enumerate(every, 1) if len(line) > limits.LINE_BYTES), None):
+        raise RecordError(f"{path}: line {longest} has more than {limits.LINE_BYTES // 2**20} MiB")
+    return every
 
 
 def events(metrics: RunPath) -> list[dict]:
@@ -127,11 +207,35 @@ def events(metrics: RunPath) -> list[dict]:
 
 
 def read_json(path: RunPath) -> Any:
-    """The content of a JSON file; RecordError if it is missing or is none."""
+    """The content of a JSON file; RecordError if it is missing, is none, or exceeds `repro.runs.limits`."""
     try:
-        return json.loads(content(path))
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        found = json.loads(content(path, limits.JSON_BYTES))
+    except (OSError, ValueError, RecursionError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
+    if fault := limits.json_fault(found):
+        raise RecordError(f"{path} {fault}, and is not read")
+    return found
+
+
+DAMAGED = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError, EOFError),
+    *(NotImplementedError, csv.Error, zipfile.BadZipFile, zlib.error),
+)
+"""What reading a run raises whose files are not as a run writes them."""
+
+
+@contextmanager
+def reading(run: Path) -> Iterator[None]:
+    """Turn what is raised while a run from anywhere is interpreted into a RecordError that names the run and the place."""
+    try:
+        yield
+    except DAMAGED as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = next((each for each in reversed(frames) if each.filename.startswith(str(PACKAGE))), frames[-1])
+        place = f"{Path(own.filename).name}:{own.lineno}"
+        raise RecordError(
+            f"{run} is damaged, or is no run of this project: {type(error).__name__}: {one_line(str(error))} ({place})"
+        ) from error
 
 
 def read_toml(path: Path) -> dict:
@@ -153,7 +257,7 @@ def digest(path: RunPath) -> str | None:
         with opened(path) as file:
             while block := file.read(2**20):
                 running.update(block)
-    except (zipfile.BadZipFile, zlib.error):
+    except (zipfile.BadZipFile, zlib.error, EOFError):
         return None
     return running.hexdigest()
 

@@ -5,6 +5,7 @@ Without a whole history here, no git, no checkout, a shallow clone, the answer i
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from pathlib import Path
 from repro.utils.paths import ROOT, sha256_of
 
 TIMEOUT_S = 60
+FOREIGN = "which belongs to another account: `git config --global --add safe.directory {root}` allows it"
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,17 @@ class History:
         return None if self.gap else False
 
 
+def owned_by_another(root: Path) -> bool:
+    """Whether a checkout belongs to another account, which git refuses to read unless it is told to."""
+    return (root / ".git").exists() and root.stat().st_uid != os.geteuid()
+
+
 @cache
 def history(root: Path = ROOT) -> History:
     """The history of the checkout that is in this folder."""
     top = _git(root, "rev-parse", "--show-toplevel")
+    if top is None and owned_by_another(root):
+        return History(frozenset(), f"git does not read {root}, {FOREIGN.format(root=root)}")
     if top is None or Path(top.strip()) != root.resolve():
         return History(frozenset(), f"{root} is no git checkout, or git is not installed")
     every = _git(root, "rev-list", "--all", "HEAD")

@@ -11,7 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from repro.runs import form
 from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
+from repro.utils.printable import one_line
+from repro.utils.writing import write_bytes
 
 RUNS = Path("runs")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -20,6 +23,8 @@ STAMPED = re.compile(r"\d{8}-\d{6}-")
 ATTEMPTS = "attempts.jsonl"
 ATTEMPT = re.compile(r"units/([^/]+)/repeat-(\d+)\.attempt-(\d+)")
 """The folder of an attempt: unit, repeat, and which attempt at it."""
+SHOWN = 200
+"""How much of a name is shown that no run has, in characters."""
 LAST_LOSSES = 5
 """How many losses an attempt records of its end; of its beginning it records twice as many."""
 
@@ -86,17 +91,19 @@ class Run:
                     folder = runs / f"{stamp}-{label}-{secrets.token_hex(2)}"
             write_json(folder / "run.json", {"id": folder.name, **description})
         except OSError as error:
+            if not runs.is_dir():
+                raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
             raise disk_error(error, folder) from error
         return cls(folder)
 
     @classmethod
     def open(cls, run_id: str, runs: Path = RUNS) -> "Run":
         """The folder of an existing run, or an error that names those there are."""
-        folder = runs / run_id
+        folder = runs / run_id[:SHOWN]
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
-            present = sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+            present = cls.latest(runs)
             known = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
-            raise RecordError(f"RUN={run_id}: no such run; {known}")
+            raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {known}")
         return cls(folder)
 
     @classmethod
@@ -105,23 +112,48 @@ class Run:
 
         RecordError if there is no such run.
         """
+        if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
+            return cls.open(name, runs)
         if name and is_archive(Path(name)):
             found = next((path for path in (Path(name), runs / name) if path.is_file()), None)
             if found is None:
                 raise RecordError(f"RUN={name}: no such archive, neither here nor in {runs}/")
-            return cls(found.resolve())
+            return cls(_named(found.resolve()))
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
-            return cls(Path(name).resolve())
-        latest = max((path.parent.name for path in runs.glob("*/run.json")), default="")
-        return cls.open(name or latest, runs)
+            return cls(_named(Path(name).resolve()))
+        return cls.open(name or next(iter(cls.latest(runs)), ""), runs)
+
+    @staticmethod
+    def latest(runs: Path = RUNS) -> list[str]:
+        """The names of the last five runs in a folder, the latest first."""
+        return sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
 
     def description(self) -> dict:
-        """The plan and the machine, as written when the run was created, in current terms."""
-        return in_terms_of_today(read_json(self.files / "run.json"))
+        """The plan and the machine, as written when the run was created, in current terms.
+
+        RecordError names a value that no run records (`repro.runs.form`).
+        """
+        found = read_json(self.files / "run.json")
+        if fault := form.DESCRIPTION(found):
+            raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
+        return in_terms_of_today(found)
 
     def attempts(self) -> list[dict]:
-        """Every attempt that ended, in order. A last line cut off by a crash is passed over."""
-        return [json.loads(line) for line in lines(self.files / ATTEMPTS)]
+        """Every attempt that ended, in order. A last line cut off by a crash is passed over.
+
+        RecordError names a line that no run records (`repro.runs.form`).
+        """
+        return [self._attempt(number, line) for number, line in enumerate(lines(self.files / ATTEMPTS), 1)]
+
+    def _attempt(self, number: int, line: str) -> dict:
+        try:
+            found = json.loads(line)
+            fault = form.ATTEMPT(found)
+        except (ValueError, RecursionError) as error:
+            fault = f"is no JSON: {error}"
+        if fault:
+            raise RecordError(f"{self.path}: {ATTEMPTS}, line {number}: {one_line(fault)}")
+        return found
 
     def unrecorded(self) -> list[str]:
         """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
@@ -177,6 +209,16 @@ class Run:
         except OSError as error:
             raise disk_error(error, folder) from error
         return folder
+
+
+def _named(path: Path) -> Path:
+    """A run's folder or archive; RecordError if its name is none that a run's report could be filed under."""
+    name = path.stem if is_archive(path) else path.name
+    if not ID.fullmatch(name):
+        raise RecordError(
+            f"RUN={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; rename it"
+        )
+    return path
 
 
 OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced"), "profile": ("profile", "published")}
@@ -249,10 +291,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_bytes(path, text.encode("utf-8"))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise disk_error(error, path) from error

@@ -11,6 +11,8 @@ MESSAGE = 4000
 """The longest line of a message or a document's code: commands are long, a line of 30 MB is none."""
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 """Escape sequences of terminals (ECMA-48): CSI, strings such as OSC, and two-character ones."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+"""What a formula begins with in a spreadsheet (OWASP, CSV injection)."""
 HIDDEN = "�"
 KEPT = "\n\t"
 DECEIVING = {"Cc", "Cs", "Zl", "Zp"}
@@ -25,6 +27,11 @@ def printable(text: str, width: int = MESSAGE) -> str:
     """
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in ESCAPE.sub("", text).split("\n"))
     return "\n".join(_cut(visible(line), width) for line in lines)
+
+
+def spreadsheet_cell(value: object) -> object:
+    """A value for a cell of a CSV file: a text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def one_line(text: str, width: int = LINE) -> str:

@@ -38,7 +38,7 @@ class Kept:
         plan = replace(plan, units=tuple(map(change, plan.units)), scale=scale)
         described = {"created": created, "environment": {"gpus": [{"name": "H200"}]}, "plan": plan.as_json()}
         attempts = [
-            {"unit": unit.name, "status": "failed" if unit.name in failed else "ok", "folder": ""}
+            {"unit": unit.name, "status": "failed" if unit.name in failed else "ok", "folder": f"units/{unit.name}"}
             for unit in plan.units
         ]
         archive = self.host / "runs" / f"{name}.zip"

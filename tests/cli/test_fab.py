@@ -55,7 +55,7 @@ def test_options_reach_the_task():
     ("arguments", "status", "message"),
     [
         (("profile", "--image", "x"), 1, "No idea what '--image' is!"),
-        (("bench", "--repeats", "x"), 2, "--repeats x: it is a whole number from 1 on"),
+        (("bench", "--repeats", "x"), 2, "--repeats x: it is a whole number from 1 to 1000"),
         (("cases", "--model", "nope"), 2, "no model 'nope'"),
         (("parse", "--log", "fabfile.py"), 1, "fabfile.py"),
         (("report", "--run", "nope"), 2, "RUN=nope: no such run"),

@@ -14,6 +14,7 @@ from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
 from tests.support.clusters import cpu_inventory
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 from tests.support.processes import heed_interrupts
 
 CATALOGUE = load_catalogue()
@@ -173,7 +174,7 @@ def test_a_signal_ends_the_step_before_this_process(tmp_path):
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=patience())
     assert (process.returncode, said) == (130, "the step is done\ninterrupted; the same command goes on\n")
 
 

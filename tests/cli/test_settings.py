@@ -8,6 +8,7 @@ import pytest
 
 from repro.cli.fab import FabTask
 from repro.cli.settings import (
+    BOUNDED,
     OPTIONS,
     Exit,
     Invocation,
@@ -19,6 +20,7 @@ from repro.cli.settings import (
     task,
 )
 from repro.cli.tasks import every
+from repro.targets import MOST
 from repro.utils.errors import ReproError
 
 
@@ -93,9 +95,16 @@ def test_an_empty_answer_is_an_answer():
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("repeats", "0", "--repeats 0: it is a whole number from 1 on"),
-        ("repeats", "²", "--repeats ²: it is a whole number from 1 on"),
-        ("max_gpus", "0,2", "--max-gpus 0,2: it is a whole number from 1 on, or several such as 2,4"),
+        ("repeats", "0", "--repeats 0: it is a whole number from 1 to 1000"),
+        ("repeats", "1000000000", "--repeats 1000000000: it is a whole number from 1 to 1000"),
+        (
+            "max_gpus",
+            "2,10000000",
+            "--max-gpus 2,10000000: it is a whole number from 1 to 4096, or several such as 2,4",
+        ),
+        ("repeats", "9" * 500, f"--repeats {'9' * 200} … (300 more characters): it is a whole number from 1 to 1000"),
+        ("repeats", "²", "--repeats ²: it is a whole number from 1 to 1000"),
+        ("max_gpus", "0,2", "--max-gpus 0,2: it is a whole number from 1 to 4096, or several such as 2,4"),
         ("scale", "huge", "--scale huge: it is smoke or published"),
         ("program", "published,x", "--program published,x: it is published or tuned, or published,tuned"),
         ("program", ",", "--program ,: it is published or tuned, or published,tuned"),
@@ -108,6 +117,13 @@ def test_a_wrong_text_is_named_and_ends_with_2(name, text, message):
         called(**{name: text})
     assert caught.value.message == message
     assert caught.value.status == 2
+
+
+def test_every_number_has_bounds():
+    numbers = {
+        option.variable for each in every().values() for option in each.options.values() if option.kind in BOUNDED
+    }
+    assert numbers == MOST.keys()
 
 
 def test_variables_of_make_are_named_as_make_has_them():

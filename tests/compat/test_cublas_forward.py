@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.compat import CALLER, compile_library, needs_gcc
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 SOURCE = ROOT / "docker/compat/cublas_forward.c"
 FAKE = Path(__file__).with_name("fake_cublas.c")
@@ -44,7 +45,7 @@ def call(built):
             env={**os.environ, **named, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr.splitlines()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.compat import CALLER, by_statement, compile_library, needs_gcc
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 SOURCE = ROOT / "docker/compat/cublas_forward.c"
 FAKE = Path(__file__).with_name("fake_search.c")
@@ -56,7 +57,7 @@ def run(built):
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(),
         )
         assert done.returncode == 0, done.stderr
         return by_statement(done.stdout), done.stderr.splitlines()

@@ -12,6 +12,7 @@ import pytest
 from repro.analysis.process_info import readable
 from tests.support.compat import CALLER, compile_library, needs_gcc
 from tests.support.paths import ROOT, TRAINER_PYTHON
+from tests.support.patience import patience
 
 SOURCE = ROOT / "docker/compat/cudnn_forward.c"
 FAKE = Path(__file__).with_name("fake_cudnn.c")
@@ -34,7 +35,7 @@ def call(built):
     def run(statements, **environment):
         named = {"CUDNN_FORWARD_LIBRARY": str(built / "libcudnn.so.9"), **environment}
         command = [sys.executable, "-c", CALLER + statements, str(built / "libcudnn_forward.so")]
-        done = subprocess.run(command, env={**os.environ, **named}, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env={**os.environ, **named}, capture_output=True, text=True, timeout=patience())
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr
 

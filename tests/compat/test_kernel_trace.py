@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 SOURCE = ROOT / "docker/compat/kernel_trace.c"
 FAKE = Path(__file__).with_name("fake_cupti.c")
@@ -45,7 +46,9 @@ def traced(built, tmp_path):
         cupti = str(built / "libcupti_of_a_test.so")
         named = {"KERNEL_TRACE_FILE": str(tmp_path / "trace"), "KERNEL_TRACE_CUPTI": cupti}
         command = [sys.executable, "-c", CALLER, built / "libkernel_trace.so"]
-        done = subprocess.run(command, env=kept | named | environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=kept | named | environment, capture_output=True, text=True, timeout=patience()
+        )
         pid, status = done.stdout.split()
         assert (done.returncode, status) == (0, "1"), done.stderr
         files = {path.name.replace(pid, "PID"): path.read_text().splitlines() for path in tmp_path.glob("trace*")}

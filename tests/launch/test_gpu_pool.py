@@ -24,6 +24,7 @@ from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError, Run
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.runs import attempts, begin, only_run
 
 
@@ -86,12 +87,12 @@ def test_failures_side_by_side_are_tried_again(task, tmp_path):
 
 def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
     process = begin(tmp_path, "curves", MODEL="bert", JOBS="2", STANDIN="hang@0")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience()
     while len(list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=patience())
     assert process.returncode == 130, message
     folder = only_run(tmp_path)
     ended = attempts(folder)

@@ -8,6 +8,7 @@ import pytest
 from repro.launch.attempt import Limits
 from repro.launch.gpu_sampler import Sampler, events_of
 from repro.launch.local_attempt import LocalAttempt
+from tests.support.patience import patience
 
 LINES = """0, GPU-aaaa, 99, 15014, 1530, 61
 1, GPU-bbbb, 7, 4, 135, 30
@@ -85,7 +86,7 @@ def test_a_machine_without_gpus_is_not_sampled(tmp_path, monkeypatch):
 
 def test_only_whole_lines_are_read(tmp_path, nvidia_smi):
     with Sampler(tmp_path, True) as sampler:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience()
         while not (found := sampler.read()) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(found) == 1
@@ -101,7 +102,7 @@ def test_a_line_that_has_only_begun_is_left_for_the_next_read(tmp_path, nvidia_s
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.write_text("#!/bin/sh\nprintf '0, GPU-aaaa, 9'\nexec sleep 60\n")
     with Sampler(tmp_path, True) as sampler:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience()
         while not (tmp_path / "gpu.csv").read_text() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert sampler.read() == []

@@ -17,6 +17,7 @@ from repro.launch.attempt import Limits, Tail, free_port
 from repro.launch.local_attempt import LocalAttempt, local_attempts
 from repro.planning.plan import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
+from tests.support.patience import patience, slowness
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -59,7 +60,7 @@ def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, 
     outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1).run()
     assert outcome.failure is not None
     assert outcome.failure.text() == message
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 8 * slowness()
     assert not processes_of(tmp_path)
 
 
@@ -114,13 +115,13 @@ def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     )
     environment = dict(os.environ, STANDIN="hang@0 hang@1")
     controller = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     while len(processes_of(tmp_path)) < 4 and time.monotonic() < deadline:  # controller, launcher, two ranks
         time.sleep(0.1)
     assert len(processes_of(tmp_path)) == 4
     controller.send_signal(signal.SIGKILL)
     controller.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not processes_of(tmp_path)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.images.runtime import Container
 from repro.images.stack import Stack
 from repro.launch import local_attempt, local_container
 from repro.launch.agent.leftovers import mark, sweep_processes
@@ -21,6 +22,7 @@ from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
 from repro.utils.paths import TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -38,6 +40,15 @@ status=$?
 wait $! 2>/dev/null
 exit $status
 """
+
+
+@pytest.mark.parametrize("image", ["--privileged", "-v", "a\nb", " x"])
+@pytest.mark.parametrize("runtime", ["docker", "apptainer"])
+def test_an_image_that_would_be_an_option_is_refused(image, runtime):
+    with pytest.raises(RuntimeUnavailable, match="it is an image's name, ID or file"):
+        LocalContainer.of(runtime, CPU, image, ask=False)
+    with pytest.raises(ValueError, match="no image's name"):
+        Container(image=image, folder="/", binds=(), environment={})
 
 
 @pytest.fixture
@@ -157,7 +168,7 @@ def test_what_is_in_a_group_of_its_own_ends_with_the_session():
     """Apptainer's process that mounts the image is; it stays where its parent was killed."""
     script = "import os, time\nif os.fork():\n    time.sleep(60)\nos.setpgid(0, 0)\ntime.sleep(60)\n"
     leader = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience()
     while len(of_session(leader.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     leader.kill()

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from tests.support.patience import patience, slowness
 from tests.support.runs import attempts, begin, only_run
 
 
@@ -85,17 +86,17 @@ def test_a_lost_loss_ends_the_attempt_as_it_is_seen(task):
     started = time.monotonic()
     done = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="nan stay@0")
     assert "the loss at iteration 3 is not a number" in done.stderr
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 60 * slowness()
 
 
 def test_a_run_folder_that_is_deleted_under_way_is_said_in_a_sentence(tmp_path):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="slow=4@0", DATA="synthetic")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience()
     while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     folder = only_run(tmp_path)
     shutil.rmtree(folder)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=patience())
     assert process.returncode == 1
     assert f"{folder} was deleted or moved while the run went on" in err
     assert "Traceback" not in err
@@ -139,11 +140,11 @@ def test_what_ranks_print_reaches_neither_terminal_nor_report_as_it_is(task, tmp
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience()
     while not list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(kind)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=patience())
     assert process.returncode == 130
     folder = only_run(tmp_path)
     assert f"RUN={folder.name}" in err
@@ -155,11 +156,11 @@ def test_an_attempt_that_is_killed_with_its_run_is_named_and_recorded_when_the_r
     process = begin(
         tmp_path, "bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS="1", STANDIN="hang@0", DATA="synthetic"
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience()
     while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=patience())
     folder = only_run(tmp_path)
     (there,) = (folder / "units").glob("*/*")
     killed = there.relative_to(folder).as_posix()
@@ -228,7 +229,7 @@ def test_a_full_disk_loses_nothing(task, tmp_path):
         (folder / "run.json").write_text(json.dumps(description))
         second = task("bench", RUN=folder.name)
         assert second.returncode == 1
-        assert "the disk is full" in second.stderr
+        assert re.search(r"1\d\d MiB are free there, and an attempt begins with 200 at least", second.stderr)
         assert f"RUN={folder.name}" in second.stderr
         assert len(attempts(folder)) == 2
         (runs / "filler").unlink()

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT, TRAINER_PYTHON
+from tests.support.patience import patience
 
 FOLDER = ROOT / "tests" / "support" / "toymodel"
 SHIPPED = """
@@ -79,7 +80,7 @@ def test_what_is_sent_to_nodes_trains_it_there(tmp_path):
         (tmp_path / name).write_text(text)
     (tmp_path / "config.json").write_text(json.dumps({**shipped["config"], "output": str(tmp_path)}))
     command = [TRAINER_PYTHON, tmp_path / "repro/trainers/run.py", "--config", tmp_path / "config.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience())
     assert done.returncode == 0, done.stderr
     assert "throughput:" in done.stdout
 

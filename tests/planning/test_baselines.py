@@ -42,6 +42,9 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     assert found.versions["torch"] == "2.9.1"
     assert found.variants == ("pytorch", "pytorch-unfused", "pytorch-tf32")
     assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
+    for command in (["sh", "-c", "id"], [found.command[0], "/tmp/other.py"], [found.command[0]], []):
+        with pytest.raises(PlanError, match="not the program of this checkout"):
+            recorded_command({"command": command})
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
         recorded_command(found.as_json())
@@ -136,7 +139,8 @@ def test_a_run_with_baselines_is_resumed(task, tmp_path):
     settings = {"MODEL": "bert", "CASES": "bert_1n1g_bs96", "REPEATS": 1, "DATA": "synthetic"}
     assert task("bench", **settings, BASELINE_COMMAND=COMMAND, STANDIN="exit=3@0").returncode == 1
     folder = only_run(tmp_path)
-    assert task("bench", RUN=folder.name).returncode == 0, "its baselines' command is in run.json"
+    assert "not the program of this checkout" in task("bench", RUN=folder.name).stderr
+    assert task("bench", RUN=folder.name, BASELINE_COMMAND=COMMAND).returncode == 0
     found = attempts(folder)
     assert [attempt["status"] for attempt in found] == ["failed"] * 3 + ["ok"] * 3
     text = (folder / "report.en.md").read_text()

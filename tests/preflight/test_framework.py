@@ -25,6 +25,7 @@ from repro.preflight.framework import (
     this_machine,
     warning,
 )
+from tests.support.patience import patience, slowness
 from tests.support.recorded import machine
 
 
@@ -37,7 +38,7 @@ def test_checks_are_chosen_by_name():
 
 
 def test_machines_are_checked_at_once():
-    barrier = threading.Barrier(3, timeout=5)
+    barrier = threading.Barrier(3, timeout=patience())
     check = Check("all", "all at once", lambda subject: ok(f"{subject.name} {barrier.wait() >= 0}"))
     found = next(run_checks([check], [machine({}, name=f"node{number}") for number in (1, 2, 3)]))
     assert [entry.machine for entry in found] == ["node1", "node2", "node3"]
@@ -54,7 +55,7 @@ def test_findings_come_one_check_after_the_other():
     entries = run_checks([Check("first", "first", lambda subject: ok("here")), slow], [machine({})])
     started = time.monotonic()
     assert next(entries)[0].finding.found == "here"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 5 * slowness()
 
 
 def test_a_node_that_is_lost_is_a_finding():

@@ -1,6 +1,7 @@
 """What a document is as Markdown: text of others stays text, and folded sections can be opened and linked to."""
 
 import pytest
+from markdown_it import MarkdownIt
 
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, fence, markdown, plain
 
@@ -40,6 +41,29 @@ def test_whatever_a_log_says_stays_where_it_is(tmp_path):
     assert code.strip() == "``` <img src=x>\n# heading\n| a | b |\ufffd".strip()
     assert "<img" not in text.replace(code, "")
     assert "\x00" not in text and "\x1b" not in text
+
+
+LINKS = (
+    "[safe](https://x.invalid)",
+    "[![safe](a)](https://x.invalid)",
+    "[a [b] c](javascript:x)",
+    "[safe][there]\n\n[there]: https://x.invalid",
+    "[there]: https://x.invalid\n\n[there]",
+    "<https://x.invalid>",
+    "a\n\n# Reproduced\n\n[safe](https://x.invalid)",
+    "`a` [safe](https://x.invalid) `",
+)
+
+
+@pytest.mark.parametrize("text", LINKS)
+def test_no_text_of_a_run_is_a_link_or_a_heading(tmp_path, text):
+    """As a reader of Markdown sees it."""
+    blocks = (Text(text), Items((text,)), Table("t", (Column(text),), ((Cell(text, note=text),),)))
+    document = Document("en", text, text, (Section("s", text, blocks),), links=False)
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown(document, tmp_path))
+    kinds = [inner.type for token in tokens for inner in (token, *(token.children or ()))]
+    assert not {"link_open", "image", "html_block", "html_inline"} & set(kinds)
+    assert kinds.count("heading_open") == 2, "the title and the section's"
 
 
 TABLE = Table("t", (Column("A"), Column("B", numeric=True)), ((Cell("x"), Cell("1", 1.0)),), "Caption.")

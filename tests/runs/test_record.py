@@ -6,8 +6,8 @@ import json
 import pytest
 
 from repro.planning.plan import Plan
-from repro.runs import record
 from repro.runs.record import RecordError, Run, write_json, write_text
+from repro.utils import writing
 
 
 @pytest.fixture
@@ -59,10 +59,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     target = tmp_path / "results.json"
     write_json(target, {"old": 1})
 
-    def full(self, *arguments, **options):
+    def full(path, *arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(record.Path, "write_text", full)
+    monkeypatch.setattr(writing.os, "fdopen", full)
     with pytest.raises(RecordError, match="the disk is full"):
         write_text(target, "new")
     monkeypatch.undo()

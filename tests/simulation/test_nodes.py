@@ -6,6 +6,7 @@ import pytest
 
 from repro.simulation.engine import EngineError
 from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third, are_kept
+from tests.support.patience import patience
 
 
 class Recorded:
@@ -74,7 +75,7 @@ def test_the_state_of_a_node_is_waited_for(tmp_path, states, said):
     )
     tool.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(["sh", "-c", STARTED], env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["sh", "-c", STARTED], env=environment, capture_output=True, text=True, timeout=patience())
     assert done.stdout.strip() == said
 
 

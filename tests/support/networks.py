@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.patience import patience
+
 NEEDED = ("ip", "sshd", "ssh-keygen")
 PORT = 2222
-READY_S = 10
 
 
 def missing() -> str | None:
@@ -107,7 +108,7 @@ def _serve(host: Host, key: Path) -> subprocess.Popen:
 
 def _wait(host: Host) -> None:
     """Until its server answers on its own network."""
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + patience()
     while "Server listening" not in (host.folder / "log").read_text():
         assert time.monotonic() < deadline, (host.folder / "log").read_text()
         time.sleep(0.02)

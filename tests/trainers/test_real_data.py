@@ -9,6 +9,7 @@ import pytest
 from repro.models.token_files import TokenFileError, read_index
 from repro.trainers.data.megatron import write_tokens
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 from tests.support.token_documents import documents
 from tests.trainers.conftest import SHAPES, configuration
 
@@ -23,7 +24,7 @@ def sample(python, tmp_path_factory):
     def write(kind: str, *options: str) -> str:
         out = tmp_path_factory.mktemp(kind) / "sample"
         command = [python, WRITER, kind, out, *options]
-        done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=patience(), check=False)
         assert done.returncode == 0, done.stderr
         return str(out)
 

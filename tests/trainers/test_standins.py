@@ -21,6 +21,7 @@ from repro.trainers.data.standin.sets import FACTS, StandIn, facts_of, make
 from repro.trainers.data.text import TextWindows, chunks_of
 from repro.trainers.validators import ConfigError
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 FEATURES = {"seq_length": 128, "max_predictions": 20, "vocab_size": 3000}
 
@@ -208,7 +209,7 @@ def test_processes_that_want_a_stand_in_at_once_make_it_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    said = [process.communicate(timeout=100)[1] for process in started]
+    said = [process.communicate(timeout=patience())[1] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], said
     assert sum("writing a stand-in" in each for each in said) == 1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.utils.printable import one_line, printable, visible
+from repro.utils.printable import one_line, printable, spreadsheet_cell, visible
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,13 @@ def test_a_line_of_30_mb_is_cut():
 
 def test_a_message_is_one_line():
     assert one_line("first\n\tsecond  third\n") == "first second third"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
+def test_no_cell_of_a_table_is_a_formula(text):
+    assert spreadsheet_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["plain", "a=b", "", -1.5, 7, None])
+def test_other_cells_stay_as_they_are(value):
+    assert spreadsheet_cell(value) == value

@@ -39,6 +39,8 @@ REST_S = 5.0
 ENGINE_S = 3.0
 STOPPED = (125, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 CUT_OFF = 3
+PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONINSPECT")
+"""Variables of the node that are for other Pythons, as its modules set them, and never reach ranks."""
 PROBE_S = 90
 PR_SET_PDEATHSIG = 1
 sending = threading.Lock()
@@ -224,7 +226,7 @@ def start(order: dict) -> subprocess.Popen:
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            env={**os.environ, **mark(order["work"])},
+            env={**{name: each for name, each in os.environ.items() if name not in PYTHONS}, **mark(order["work"])},
             preexec_fn=prepare,
         )
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from xml.etree import ElementTree
 
+from repro.utils.writing import write_bytes
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -264,7 +266,7 @@ def _warned(chart: Chart) -> Chart:
 
 def _write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    write_bytes(file, content)
 
 
 def _tidy(svg: str) -> str:

@@ -30,7 +30,8 @@ def illustrated(
 ) -> Document:
     """The document with a section of figures after its results if they are to be drawn, and with the raw data.
 
-    `folder` is where the report and its figures are written. Of a run in an archive the raw data is the archive.
+    `folder` is where the report and its figures are written; a run's own files are where the run is. Of a run in an
+    archive the raw data is the archive.
     """
     _ = catalogue(document.language).gettext
     figures_after, sections = kind_of(data.plan).figures_after, []
@@ -38,7 +39,8 @@ def illustrated(
         sections.append(section)
         if section.id == figures_after and draw:
             sections += _figures(_, document.language, data, run, folder, formats)
-    present = [(folder / name, title) for name, title in FILES if (folder / name).is_file()]
+    places = {name: folder if run.archived or (folder / name).is_file() else run.path for name, _title in FILES}
+    present = [(places[name] / name, title) for name, title in FILES if (places[name] / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
     if run.archived:
         files = (Attachment("file-archive", run.path, _("The run's files")), *files)

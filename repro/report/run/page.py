@@ -17,6 +17,7 @@ from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
+from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
 from repro.runs.record import RUNS, RecordError, Run, cut_logs, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
@@ -53,14 +54,16 @@ class Rendered:
 
 
 def report_folder(run: Run, runs: Path = RUNS) -> Path:
-    """Where a run's report is written: its own folder, or `runs/<id>` for a run in an archive.
+    """Where a run's report is written: its own folder if that is in `runs`, else `runs/<id>`.
 
-    RecordError if a run has that folder already.
+    A run that lies elsewhere, or in an archive, may come from others: nothing is written into it. RecordError if a run
+    has that folder already, or links are in it.
     """
-    if not run.archived:
+    if not run.archived and run.folder.absolute().parent.resolve() == runs.resolve():
         return run.folder
     if (runs / run.id / "run.json").exists():
         raise RecordError(f"{runs / run.id} is a run's own folder; name another folder for the report of {run.path}")
+    check_plain(runs / run.id)
     return runs / run.id
 
 
@@ -132,7 +135,11 @@ def build(data: ReportData, language: str) -> Document:
         date=created, command=description["command"], commit=_commit(_, description["environment"])
     )
     return Document(
-        language, _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]), lead, sections
+        language,
+        _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]),
+        lead,
+        sections,
+        links=False,
     )
 
 

@@ -25,8 +25,9 @@ def _start(_: Translate) -> Section:
     blocks = (
         Text(
             _(
-                "Linux on x86-64 with `git`, `make`, Python 3.8 or newer with `venv`, a package index and 5 GB of disk. Each command "
-                "installs what it needs, by hash:"
+                "Linux on x86-64 with `git`, `make`, Python 3.8 or newer with `venv`, a package index and 5 GB of disk. The "
+                "controller needs CPython 3.11 or newer, the trainers 3.10 or 3.9; one that is missing is downloaded from "
+                "GitHub, which no package index replaces. Each command installs what it needs, by hash:"
             )
         ),
         Code("make bench MODEL=gpt\nmake test"),

@@ -9,6 +9,7 @@ import pytest
 from repro.launch.agent import __main__ as agent
 from repro.launch.agent import node
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 HOLDS = """
 import threading
@@ -23,7 +24,7 @@ threading.Event().wait()
 @pytest.mark.parametrize("last", [b"{}\n", b""], ids=["a line that fails", "the controller is gone"])
 def test_a_lease_that_cannot_go_on_ends_the_agent(last):
     argv = [sys.executable, "-c", HOLDS]
-    done = subprocess.run(argv, input=last, capture_output=True, cwd=ROOT, timeout=20)
+    done = subprocess.run(argv, input=last, capture_output=True, cwd=ROOT, timeout=patience())
     assert done.stdout == b"swept\n"
     assert done.returncode == agent.CUT_OFF
 

@@ -26,6 +26,7 @@ from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_accoun
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.plan import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
@@ -312,7 +313,7 @@ def left_of(site):
 
 
 def wait_until_nothing_is_left(site):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     while any(left_of(site)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left_of(site) == ([], [])
@@ -470,7 +471,7 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
     cluster = cluster_of(site, slurm=Slurm(lease_seconds=8))
     request = JobRequest(cluster, "the case", "the run", 2, 0, 10, "token")
     subprocess.run(["sbatch", "--parsable"], input=request.script(), text=True, check=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     while not job_processes(site) or not Path(request.messages, "lease").exists():
         assert time.monotonic() < deadline, "the job was not started"
         time.sleep(0.1)

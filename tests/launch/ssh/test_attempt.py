@@ -33,6 +33,7 @@ from repro.runs.manifest import record
 from repro.runs.record import Run, cut_logs
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.patience import patience, wait_until
 from tests.support.processes import processes_of
 from tests.support.ssh_server import SshServer
 
@@ -186,13 +187,6 @@ class Silent:
 HELD = r"node0: in use by \w+@\S+ process \d+ since 20\d\d-.* for `make bench MODEL=gpt` \(process \d+ of .*\); wait"
 
 
-def wait_until(holds, otherwise):
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
-
-
 def test_two_runs_exclude_each_other_and_say_who(cluster, tmp_path):
     with NodePool(cluster, code(tmp_path / "code"), "make bench MODEL=gpt"):
         with pytest.raises(ClusterError) as error, NodePool(cluster, code(tmp_path / "code"), "another"):
@@ -321,7 +315,7 @@ def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, mon
 
         order = work_of(cluster, pool.code, unit(), True, cluster.port, "run", "1").order(0, [member.host])
         client = member.start(order, messages.append)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patience()
         while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert client.gone.wait(20)
@@ -364,7 +358,7 @@ def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
     with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
         outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
         assert outcome.failure.text() == message
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience()
     while processes_of(f"{cluster.work}/runs") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not processes_of(f"{cluster.work}/runs")

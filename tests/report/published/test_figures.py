@@ -14,6 +14,7 @@ from repro.report.charts.canvas import INKS
 from repro.report.published.figures import published_figure_specs, published_figures
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 CHINESE = re.compile("[一-鿿]")
 
@@ -75,7 +76,9 @@ def test_bytes_depend_on_neither_time_zone_nor_hash_seed_nor_fonts(published, tm
         "from repro.report.published.figures import published_figures; published_figures(pathlib.Path(sys.argv[1]))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Shanghai", "SOURCE_DATE_EPOCH": "1"}
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, env=environment, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, env=environment, check=True, timeout=patience()
+    )
     files = sorted(path.name for path in folder.iterdir())
     assert files == sorted(path.name for path in tmp_path.iterdir())
     assert [name for name in files if (folder / name).read_bytes() != (tmp_path / name).read_bytes()] == []

@@ -8,6 +8,7 @@ from repro.report.run.attachments import DRAWING_PAYS_AFTER_S, drawing_pays, ill
 from repro.runs.archive import write_archive
 from repro.runs.record import Run
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 from tests.support.run_data import measured, report_data
 
 
@@ -36,4 +37,4 @@ def test_drawing_pays_after_a_long_run_only():
 
 def test_a_report_without_figures_does_not_import_matplotlib():
     program = "import sys, repro.report.run.page, repro.report.html, repro.report.run.attachments; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=patience()).returncode == 0

@@ -1,10 +1,10 @@
-"""What the site shows, read once for all of its tests."""
+"""What the site shows, read once for all of its tests and for the renderings that they start."""
 
 import pytest
 
-from repro.report.site.pages import Content
+from repro.report.site import build
 
 
 @pytest.fixture(scope="session")
 def content():
-    return Content.load()
+    return build.content()

@@ -1,0 +1,120 @@
+"""What a reviewer may mistype or misuse: each ends with its status and one sentence that names it, before anything starts."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from repro.cli.make import run
+from repro.utils.paths import ROOT
+
+MISUSES = [
+    ("bench", {"REPEATS": "1000000000"}, 2, "REPEATS=1000000000: it is a whole number from 1 to 1000"),
+    ("bench", {"REPEATS": "1e3"}, 2, "REPEATS=1e3: it is a whole number"),
+    ("bench", {"REPEATS": "-1"}, 2, "REPEATS=-1: it is a whole number"),
+    ("bench", {"ITERATIONS": "99999999999999999999"}, 2, "ITERATIONS=.*: it is a whole number from 1 to 1000000"),
+    ("bench", {"JOBS": "1000000"}, 2, "JOBS: make bench has no such variable"),
+    ("curves", {"JOBS": "1000000"}, 2, "JOBS=1000000: it is a whole number from 1 to 1024"),
+    ("bench", {"PORT": "65536"}, 2, "PORT=65536: it is a whole number from 1 to 65535"),
+    ("bench", {"ATTEMPT_TIMEOUT": "999999999"}, 2, "ATTEMPT_TIMEOUT=999999999: it is a whole number from 1 to"),
+    ("bench", {"DRY_RUN": "yes"}, 2, "DRY_RUN=yes: it is 0 or 1"),
+    ("bench", {"SCALE": "smoke", "CASES": "nothing_*"}, 2, "nothing_"),
+    ("bench", {"MODEL": "gtp"}, 2, "gtp"),
+    (
+        "bench",
+        {"RUNTIME": "docker", "IMAGE": "--privileged", "DRY_RUN": "1"},
+        2,
+        "IMAGE=--privileged: it is an image's name",
+    ),
+    ("bench", {"RUNTIME": "apptainer", "IMAGE": "-x", "DRY_RUN": "1"}, 2, "IMAGE=-x: it is an image's name"),
+    ("bench", {"RUNS": "/etc/passwd", "SCALE": "smoke"}, 2, "RUNS=/etc/passwd: no folder can be made"),
+    ("bench", {"RUNS": "/proc/x", "SCALE": "smoke"}, 2, "RUNS=/proc/x: no folder can be made"),
+    ("bench", {"RUN": "../../etc"}, 2, r"RUN=\.\./\.\./etc: no such run"),
+    ("bench", {"RUN": "--help"}, 2, "RUN=--help: no such run"),
+    ("report", {"RUN": "/etc/passwd"}, 2, "RUN=/etc/passwd: no such run"),
+    ("report", {"RUN": "/dev/zero"}, 2, "RUN=/dev/zero: no such run"),
+    ("report", {"RUN": "/"}, 2, "RUN=/: no such run"),
+    ("report", {"RUN": "x.zip"}, 2, r"RUN=x\.zip: no such archive"),
+    ("report", {"RUN": "a\x1b[2Jb"}, 2, "no such run"),
+    ("report", {"RUN": "x" * 5000}, 2, "no such run"),
+    ("report", {"TOLERANCE": "nan"}, 2, "TOLERANCE=nan: it is a number of per cent"),
+    ("verify", {"RUN": "\0"}, 2, "no such run"),
+    ("verify", {"HOST": "../x"}, 2, r"HOST=\.\./x: a name of small letters"),
+    ("compare", {"RUNS": "a"}, 2, "name the two runs to compare"),
+    ("archive", {"HOST": "h200"}, 2, "name the run to keep"),
+    ("explore", {"SHAPE": "1000000000x1000000000"}, 2, "SHAPE=.*at most"),
+    ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
+    ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
+    ("reproduce", {}, 2, "HOST=<name>: name this machine"),
+    ("reproduce", {"HOST": "x", "STEPS": "everything"}, 2, "STEPS=everything: no step everything"),
+    ("nothing", {}, 2, "nothing"),
+]
+
+
+@pytest.mark.parametrize(("task", "settings", "status", "message"), MISUSES, ids=lambda value: repr(value)[:60])
+def test_it_is_one_sentence_with_its_status(task, settings, status, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(task, settings.items()) == status
+    said = capsys.readouterr().err.strip()
+    assert re.search(message, said), said
+    assert len(said) < 3000 and "\x1b" not in said and not list(tmp_path.iterdir())
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "with its aliases expanded it has more than 100000 values"),
+        ("&a [*a]\n", "with its aliases expanded"),
+        ("x: " + "y" * 2**21, "it has more than 1 MiB"),
+        ("[" * 5000, "Ansible cannot read this inventory"),
+    ],
+    ids=["a billion laughs", "itself", "two MiB", "nested without end"],
+)
+def test_an_inventory_that_would_never_be_read_is_refused(text, message, tmp_path, capsys):
+    (tmp_path / "hosts.yml").write_text(text)
+    assert run("plan", [("CLUSTER", f"{tmp_path}")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def started(*words, **environment):
+    """A process of the command line, with what a site may have set."""
+    return subprocess.run(
+        ["bash", "-c", " ".join(words)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": sys.executable, **environment},
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+
+
+TASK = '"$PYTHON" -m repro cases MODEL=gpt'
+
+
+def test_packages_of_other_pythons_are_not_imported(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise SystemExit('of another Python')")
+    (tmp_path / "markupsafe.py").write_text("raise SystemExit('of another Python')")
+    (tmp_path / "start.py").write_text("raise SystemExit('started')")
+    done = started(TASK, PYTHONPATH=str(tmp_path), PYTHONSTARTUP=str(tmp_path / "start.py"))
+    assert done.returncode == 0 and "gpt2_small" in done.stdout, done.stderr
+    made = started("make -s cases MODEL=gpt REPRO=1 2>&1 || true", PYTHONHOME="/nowhere", PYTHONPATH=str(tmp_path))
+    assert "no such variable" in made.stdout, made.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_outputs_are_no_error(closed):
+    assert started(TASK, closed).returncode == 0
+    wrong = started('"$PYTHON" -m repro cases MODEL=none', closed)
+    assert wrong.returncode == 2 and "Traceback" not in wrong.stderr + wrong.stdout
+
+
+def test_an_output_in_ascii_shows_escapes():
+    done = started('"$PYTHON" -m repro bench MODEL=模型', PYTHONIOENCODING="ascii")
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "\\u6a21" in done.stderr
