@@ -25,7 +25,8 @@ import pandas as pd
 from repro.analysis import steady
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath
+from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
 from repro.utils.errors import FAILED, ReproError
 
@@ -148,7 +149,7 @@ def iterations(*sources: str | Path | Run) -> pd.DataFrame:
     frames = []
     for run in _runs(sources):
         for attempt in records(attempt_frame(run.attempts())):
-            metrics = _metrics(run.files / attempt["folder"] / "metrics-rank0.jsonl")
+            metrics = _metrics(run.files / attempt["folder"] / METRICS.format(0))
             known = {name: attempt[name] for name in ("unit", "repeat", "attempt", "status")}
             frames.append(metrics.assign(run=run.id, **known))
     return _joined(frames, ITERATION_COLUMNS)

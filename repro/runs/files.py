@@ -121,11 +121,6 @@ def lines(path: RunPath) -> list[str]:
     return content(path).decode("utf-8").split("\n")[:-1] if path.is_file() else []
 
 
-def events(metrics: RunPath) -> list[dict]:
-    """The events in a rank's metrics (JSON Lines); none if the file does not exist."""
-    return [json.loads(line) for line in lines(metrics)]
-
-
 def read_json(path: RunPath) -> Any:
     """The content of a JSON file; RecordError if it is missing or is none."""
     try:
