@@ -510,6 +510,6 @@ def test_pyxis_puts_each_step_into_the_image(tmp_path):
 
 def test_a_prologue_runs_before_the_task_of_each_node(tmp_path):
     script = request_in(tmp_path, prologue=("module load a",)).script(shown=True)
-    assert "--kill-on-bad-exit=1 bash -lc 'set -e" in script
+    assert "--kill-on-bad-exit=1 sh -c 'exec \"$@\" 3>&1 >&2' sh bash -lc 'set -e" in script
     assert "module load a" in script
     assert "bash -lc" not in request_in(tmp_path).script(shown=True)
