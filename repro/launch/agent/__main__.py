@@ -24,6 +24,7 @@ from collections.abc import Callable
 from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, sweep_processes
 from repro.launch.agent.lock import Held, acquire
+from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, identity, lock_all_memory, of_session
@@ -173,13 +174,26 @@ def hold(order: dict) -> None:
 
 
 def run(order: dict) -> None:
-    """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop."""
-    for path in order["caches"]:
-        os.makedirs(path, exist_ok=True)
-    make_libraries(order["libraries"])
+    """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop.
+
+    With other nodes, once all of these have reached the node of rank 0.
+    """
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
+    started: list[subprocess.Popen] = []
+    send(agent=identity(os.getpid()))
+    lease = Lease(order["lease_s"], lambda: [end(process, order["container"]) for process in started])
+    beat(lease, order["work"])
+    if order["meeting"] and (why := meet(order["meeting"], lease.stopped)):
+        send(error=why)
+        return
+    if lease.stopped.is_set():
+        send(end=None)
+        return
+    for path in order["caches"]:
+        os.makedirs(path, exist_ok=True)
+    make_libraries(order["libraries"])
     folder = order["folder"]
     os.makedirs(folder)
     try:
@@ -188,19 +202,16 @@ def run(order: dict) -> None:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(order["config"], file)
         link_cupti(order["cupti"])
-        process = start(order)
+        started.append(start(order))
     except BaseException:  # nothing has run that could have left anything to look at
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    send(agent=identity(os.getpid()))
-    lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
-    beat(lease, order["work"])
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
     try:
-        follow(process, lease, order)
+        follow(started[0], lease, order)
     except BaseException:
-        end(process, order["container"])
+        end(started[0], order["container"])
         raise
 
 
