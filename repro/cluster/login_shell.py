@@ -19,6 +19,8 @@ START = f"""exec sh -c 'IFS= read -r c && printf "%s\\n" "$0" && eval "exec $(pr
 MOST = 4096
 """How many bytes of what a login shell prints are looked at."""
 CAUSES = {
+    r"fork|Resource temporarily unavailable": "its account may start no further process there; end some of them, or raise "
+    "the limit nproc in /etc/security/limits.d",
     r"not available|nologin": "its account has no login shell there; `chsh -s /bin/sh ACCOUNT` as root gives it one",
     r"account (has )?expired": "its account has expired there; `chage -E -1 ACCOUNT` as root renews it",
     r"password (has )?expired|password change": "its password has expired there; log in once and change it",

@@ -47,7 +47,12 @@ MANAGEABLE = """
 . /etc/os-release
 echo "${ID:-unknown}"
 echo "${VERSION_ID:-unknown}"
-[ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || echo "it has no sudo without a password"
+if [ "$(id -u)" != 0 ] && ! said=$(LC_ALL=C sudo -n true 2>&1); then
+    case $said in
+        *"must have a tty"*) echo "its sudo wants a terminal (requiretty in /etc/sudoers)" ;;
+        *) echo "it has no sudo without a password" ;;
+    esac
+fi
 command -v apt-get >/dev/null || echo "it has no apt-get"
 """
 ASKING_S = 60.0
@@ -180,6 +185,7 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
             cwd=ANSIBLE,
             env=environment,
             text=True,
+            errors="replace",
             capture_output=quiet,
             stdin=subprocess.DEVNULL,
         )
@@ -225,6 +231,8 @@ def _hint(message: str) -> str:
         "ansible_ssh_private_key_file in the inventory",
         "password is required": SUDO,
         "Missing sudo password": SUDO,
+        "must have a tty": "sudo there wants a terminal, which provisioning has not: take requiretty out of /etc/sudoers, or "
+        "write there `Defaults:USER !requiretty`",
     }
     return next((f"{message} ({hint})" for error, hint in hints.items() if error in message), message)
 

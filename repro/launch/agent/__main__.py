@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -123,6 +125,7 @@ def probe(order: dict) -> None:
         input=order["script"],
         stdout=subprocess.PIPE,
         text=True,
+        errors="replace",
         timeout=PROBE_S,
         check=True,
     )
@@ -137,6 +140,7 @@ def ask(order: dict) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=order["patience_s"],
         check=False,
     )
@@ -311,7 +315,12 @@ def sample(lease: Lease, argv: list[str]) -> None:
     """Send each line that a program prints, such as nvidia-smi with an interval, while the ranks run."""
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
         )
     except OSError:
         return
@@ -356,9 +365,24 @@ def main() -> None:
         verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
         verbs |= {"ask": ask, "end": end_agent}
         verbs[order["do"]](order)
-    except (OSError, subprocess.SubprocessError) as error:
-        send(error=str(error))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        send(error=str(error) + limit_reached(error))
         sys.exit(1)
+
+
+def limit_reached(error: Exception) -> str:
+    """What to do about an error that means that a limit of this account is reached; "" for another."""
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        name, limit = "nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    elif number == errno.EAGAIN or "start new thread" in str(error):
+        name, limit = "nproc", resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    else:
+        return ""
+    shown = (
+        "unlimited for one session, so it is one of the service or slice" if limit == resource.RLIM_INFINITY else limit
+    )
+    return f" (limit {name} of this account: {shown}; raise it in /etc/security/limits.d, then connect again)"
 
 
 if __name__ == "__main__":

@@ -255,7 +255,8 @@ class AttemptFollower:
             return
         self._launchers.add(index)
         runtime = self._work.cluster.runtime
-        if self._work.placement.world_size == 1 and status not in runtime.refusals:
+        client_killed = runtime.engine and status < 0
+        if self._work.placement.world_size == 1 and not client_killed and status not in runtime.refusals:
             self._rank_ended(0, as_of_a_process(status) if runtime.in_image else status)
         else:
             logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"

@@ -1,5 +1,7 @@
 """The agent's own loop where what it asks for fails: it never outlives its controller, nor leaves ranks behind."""
 
+import errno
+import json
 import socket
 import subprocess
 import sys
@@ -113,3 +115,23 @@ def test_ranks_end_with_an_agent_that_cannot_follow_them(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output error"):
         agent.run(order)
     assert ended == [("ranks", "c")]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "(limit nofile of this account: "),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "(limit nproc of this account: "),
+        (RuntimeError("can't start new thread"), "(limit nproc of this account: "),
+        (OSError(errno.ENOENT, "No such file"), ""),
+    ],
+)
+def test_a_limit_that_is_reached_is_named(error, said):
+    assert agent.limit_reached(error).strip().startswith(said)
+    assert bool(agent.limit_reached(error)) == bool(said)
+
+
+def test_what_a_program_prints_need_not_be_text(capfd):
+    agent.ask({"argv": ["printf", "\\377\\n"], "patience_s": 10})
+    first = json.loads(capfd.readouterr().out.splitlines()[0])
+    assert first == {"status": 0, "stdout": "\ufffd\n", "stderr": ""}

@@ -60,6 +60,12 @@ def test_docker_that_was_restarted_is_named_although_its_container_was_seen_to_e
     )
 
 
+def test_a_docker_client_that_was_killed_is_named(follower):
+    assert followed(follower, {"launcher": -9}, {"end": -9}) == (
+        "the client of Docker on n2, which holds the container, was killed by SIGKILL, and the container ended"
+    )
+
+
 def test_a_container_that_was_stopped_from_outside_without_docker_itself(follower):
     assert followed(follower, {"launcher": 143}, {"end": 143}) == (
         "the container on n2 was stopped from outside (status 143)"
