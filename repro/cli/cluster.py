@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -195,13 +197,31 @@ def provision(
         lacking = _show_without_root(chosen, without_root)
         if managed := [name for name in chosen_names(chosen, limit or "") if name not in without_root]:
             named = ",".join(managed) if without_root else limit or ""
-            done = set_up(chosen, check=check, limit=named, tags=tags or "", bundle=bundle)
+            with _alone(chosen, managed, "provision", check):
+                done = set_up(chosen, check=check, limit=named, tags=tags or "", bundle=bundle)
     if managed:
         _show_outcome(done, "provisioning", check)
     if lacking:
         raise Exit(f"{lacking} things that a run needs are missing; the lines above say how to get each", FAILED)
     if not check:
         _fingerprint(chosen, runs, check=False)
+
+
+@contextmanager
+def _alone(cluster: Cluster, names: list[str], task: str, check: bool) -> Iterator[None]:
+    """Hold nodes while they are changed: a run on them would lose its engine, and one that begins is told of this."""
+    from repro.cluster.inventory import ClusterError
+    from repro.launch.ssh.holding import held
+
+    if check:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(cluster, names, f"make {task} CLUSTER={cluster.setting}"))
+        except ClusterError as error:
+            raise Exit(str(error), FAILED) from None
+        yield
 
 
 def _show_without_root(cluster: Cluster, reasons: dict[str, str]) -> int:
@@ -227,10 +247,14 @@ def deprovision(
 
     Exit status: 0 done; 1 it failed on a node, named in the last line; 2 wrong input.
     """
+    from repro.cluster.provision import chosen_names
     from repro.cluster.provision import deprovision as take_back
 
     chosen = _cluster(cluster)
-    with exit_statuses(BAD_INPUT):
+    with (
+        exit_statuses(BAD_INPUT),
+        _alone(chosen, chosen_names(chosen, limit or ""), "deprovision", check),
+    ):
         done = take_back(chosen, check=check, limit=limit or "")
     _show_outcome(done, "deprovisioning", check)
 
