@@ -312,6 +312,8 @@ def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
     what = f"dry run of {what}" if check else what
     for outcome in done.outcomes:
         print(outcome.line(), *(f"    {note}" for note in outcome.notes), sep="\n")
+        for change in dict.fromkeys(outcome.changes) if check else ():
+            print(f"    would change: {change}")
     if not done.succeeded:
         failed = [outcome.node for outcome in done.outcomes if outcome.failed]
         raise Exit(
@@ -319,5 +321,7 @@ def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
             "done, so fix the cause and run the same command again",
             FAILED,
         )
-    changed = "; nothing was changed" if check else ""
-    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{changed}")
+    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{'; nothing was changed' if check else ''}")
+    if check:
+        apart = [outcome.node for outcome in done.outcomes if outcome.changes]
+        print(f"not up to date: {', '.join(apart)}; what would change is above" if apart else "up to date")

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,7 @@ from repro.cluster.jump_hosts import ssh_options
 from repro.cluster.ssh import Remote, on_all
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
+from repro.utils.progress import said_meanwhile
 
 ANSIBLE = ROOT / "ansible"
 ROLES = (
@@ -56,6 +58,8 @@ fi
 command -v apt-get >/dev/null || echo "it has no apt-get"
 """
 ASKING_S = 60.0
+SHOWN = 6
+"""How many nodes are named that a task still runs on."""
 
 
 class ProvisionError(ReproError):
@@ -64,7 +68,7 @@ class ProvisionError(ReproError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One node: its tasks by their results, the time, the task and message of a failure, and notes."""
+    """One node: its tasks by their results, the time, the task and message of a failure, notes, and what was changed."""
 
     node: str
     ok: int
@@ -74,6 +78,7 @@ class Outcome:
     task: str = ""
     message: str = ""
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def line(self) -> str:
         """The outcome as a line of text."""
@@ -180,21 +185,32 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
         given.write_text(json.dumps(variables(cluster) | extra))
         environment = _environment(cluster, summary)
         started = time.monotonic()
-        done = subprocess.run(
-            [*command, "--extra-vars", f"@{given}"],
-            cwd=ANSIBLE,
-            env=environment,
-            text=True,
-            errors="replace",
-            capture_output=quiet,
-            stdin=subprocess.DEVNULL,
-        )
+        with said_meanwhile(partial(_now, summary), (lambda text: None) if quiet else print):
+            done = subprocess.run(
+                [*command, "--extra-vars", f"@{given}"],
+                cwd=ANSIBLE,
+                env=environment,
+                text=True,
+                errors="replace",
+                capture_output=quiet,
+                stdin=subprocess.DEVNULL,
+            )
         seconds = time.monotonic() - started
         if not summary.exists():
             errors = f":\n{done.stderr.strip()}" if quiet else "; its message is above"
             raise ProvisionError(f"Ansible did not start (status {done.returncode}){errors}")
         outcomes = _outcomes(json.loads(summary.read_text()))
     return Provisioned(outcomes, seconds, done.returncode)
+
+
+def _now(summary: Path) -> str:
+    """Which task runs, and on which nodes, as Ansible's callback writes it down."""
+    try:
+        task, nodes = json.loads(Path(f"{summary}.now").read_text())
+    except (OSError, ValueError):  # nothing yet, or half of it
+        return "Ansible starts"
+    shown = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
+    return f"{task}: {shown}" if nodes else task
 
 
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
@@ -217,7 +233,8 @@ def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
     def outcome(name: str, summary: dict) -> Outcome:
         failure = summary["failure"] or {"task": "", "message": ""}
         counts = (summary["ok"], summary["changed"], summary["failed"], summary["seconds"])
-        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(summary["notes"]))
+        said = tuple(summary["notes"]), tuple(summary["changes"])
+        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), *said)
 
     return tuple(outcome(name, summary) for name, summary in nodes.items())
 
