@@ -177,7 +177,10 @@ class Remote:
                 "one at the machine's console"
             )
         if reached:
-            return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
+            return (
+                f"{at} refuses the login; put the public key of your SSH key into its authorized_keys, unless its account has "
+                "expired there (`chage -l ACCOUNT` shows it)"
+            )
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"
 
     def _carry_out(

@@ -81,7 +81,7 @@ def test_damaged_metrics_are_named_by_file_and_line(run):
 
 
 def test_an_unreadable_file_is_named(run):
-    config = next(run.folder.rglob("config.json"))
+    config = next(run.folder.rglob(METRICS.format(0))).with_name("config.json")
     config.write_text("{\n")
     (found,) = examine(run).lines()
     assert found.startswith(f"{config.parent.relative_to(run.folder)}: files: whole in attempts.jsonl, unreadable")
