@@ -22,7 +22,7 @@ from repro.cluster.jump_hosts import ssh_options
 from repro.cluster.ssh import Remote, on_all
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
-from repro.utils.progress import said_meanwhile
+from repro.utils.progress import said_meanwhile, to_stderr
 
 ANSIBLE = ROOT / "ansible"
 ROLES = (
@@ -185,7 +185,7 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
         given.write_text(json.dumps(variables(cluster) | extra))
         environment = _environment(cluster, summary)
         started = time.monotonic()
-        with said_meanwhile(partial(_now, summary), (lambda text: None) if quiet else print):
+        with said_meanwhile(partial(_now, summary), (lambda text: None) if quiet else to_stderr):
             done = subprocess.run(
                 [*command, "--extra-vars", f"@{given}"],
                 cwd=ANSIBLE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,11 @@ from contextlib import contextmanager
 
 SILENCE_S = 10.0
 """After how many seconds without a line the next one is due."""
+
+
+def to_stderr(text: str) -> None:
+    """Show a line beside what the task prints."""
+    print(text, file=sys.stderr, flush=True)
 
 
 class Steps:
@@ -21,7 +27,7 @@ class Steps:
     say : shows a line.
     """
 
-    def __init__(self, total: float, what: str, say: Callable[[str], object] = print):
+    def __init__(self, total: float, what: str, say: Callable[[str], object] = to_stderr):
         self._total, self._what, self._say = total, what, say
         self._done, self._started = 0.0, time.monotonic()
         self._said = self._started
@@ -35,11 +41,13 @@ class Steps:
         self._said, spent = now, now - self._started
         left = spent / self._done * (self._total - self._done)
         behind = f" ({name})" if name else ""
-        self._say(f"{duration(spent)}: {self._done:g} of {self._total:g} {self._what}{behind}, {duration(left)} left")
+        self._say(
+            f"{duration(spent)}: {self._done:.0f} of {self._total:.0f} {self._what}{behind}, {duration(left)} left"
+        )
 
 
 @contextmanager
-def said_meanwhile(now: Callable[[], str], say: Callable[[str], object] = print) -> Iterator[None]:
+def said_meanwhile(now: Callable[[], str], say: Callable[[str], object] = to_stderr) -> Iterator[None]:
     """Say every SILENCE_S seconds for how long the block has run, and what it does now."""
     started, ended = time.monotonic(), threading.Event()
 

@@ -187,7 +187,12 @@ def run(order: dict) -> None:
         return
     started: list[subprocess.Popen] = []
     send(agent=identity(os.getpid()))
-    lease = Lease(order["lease_s"], lambda: [end(process, order["container"]) for process in started])
+
+    def end_started() -> None:
+        for process in started:
+            end(process, order["container"])
+
+    lease = Lease(order["lease_s"], end_started)
     beat(lease, order["work"])
     if order["meeting"] and (why := meet(order["meeting"], lease.stopped)):
         send(error=why)

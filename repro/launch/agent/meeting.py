@@ -34,7 +34,8 @@ def meet(order: dict, stopped: threading.Event) -> str:
 
 def _gather(port: int, key: str, others: int, stopped: threading.Event) -> str:
     with contextlib.closing(_listen(port)) as first, contextlib.closing(_listen(0)) as second:
-        met, deadline = set(), time.monotonic() + LONGER_S
+        met: set[str] = set()
+        deadline = time.monotonic() + LONGER_S
         while len(met) < others and not stopped.is_set():
             if time.monotonic() > deadline:
                 return f"only {len(met)} of {others} other nodes connected to port {port} here within {LONGER_S:.0f} s"
