@@ -177,9 +177,11 @@ class Remote:
                 "one at the machine's console"
             )
         if reached:
+            return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
+        if refused.left:
             return (
-                f"{at} refuses the login; put the public key of your SSH key into its authorized_keys, unless its account has "
-                "expired there (`chage -l ACCOUNT` shows it)"
+                f"{at} closed the connection in the middle of the login; the account may have expired there, or be locked: "
+                "`chage -l ACCOUNT` shows it, and `chage -E -1 ACCOUNT` as root renews it"
             )
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"
 

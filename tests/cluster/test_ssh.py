@@ -221,3 +221,19 @@ def test_a_login_shell_that_waits_is_named(server):
     cluster = server.cluster()
     with Remote(cluster, cluster.nodes[0]) as remote, pytest.raises(RemoteError, match="login shell there has not"):
         remote.run(["echo", "x"], timeout=0.5)
+
+
+def test_a_node_that_closes_the_connection_in_the_login_is_told_from_one_that_refuses_it(server, monkeypatch):
+    """As sshd does where the account has expired: its key is right."""
+
+    def expired(session, username, key):
+        for transport in server.transports:
+            transport.close()
+        return paramiko.AUTH_FAILED
+
+    monkeypatch.setattr("tests.support.ssh_server._Session.check_auth_publickey", expired)
+    cluster = server.cluster()
+    with pytest.raises(
+        RemoteError, match="closed the connection in the middle of the login; the account may have expired"
+    ):
+        Remote(cluster, cluster.nodes[0])
